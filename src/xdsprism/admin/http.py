@@ -1,0 +1,202 @@
+"""The routes of the admin port. What they show is decided in read_model.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from ..core.types import resolve_type
+from ..errors import UsageError
+from ..observe.metrics import CONTENT_TYPE, Metrics
+from ..server.hub import Hub
+from . import read_model
+from .read_model import LIMIT, Loads, Page
+
+MOST = 10_000  # rows in one answer
+SLICE = 0.005  # seconds of work before the loop may turn
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the admin port may look at."""
+
+    hub: Hub
+    metrics: Metrics
+    loads: Loads
+    unready: Callable[[], str | None]  # why clients should not come here, if they should not
+
+
+def build(view: View) -> Starlette:
+    routes = {
+        "/": _index,
+        "/healthz": _healthz,
+        "/readyz": _readyz,
+        "/metrics": _metrics,
+        "/api/resources": _resources,
+        "/api/clients": _clients,
+        "/api/config": _config,
+        "/api/explain": _explain,
+    }
+    app = Starlette(
+        routes=[Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()],
+        exception_handlers={HTTPException: _refuse, UsageError: _refuse},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+Answer = Callable[[View, Request], Awaitable[Response]]
+
+
+def _bound(view: View, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await answer(view, request)
+
+    return endpoint
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    """Errors are JSON too: what is wrong, and where possible what would be right."""
+    if isinstance(error, HTTPException):
+        if error.detail == "Not Found":
+            error = HTTPException(404, "there is no such page; / lists those that there are")
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return JSONResponse({"error": str(error)}, 400)
+
+
+# -- pages
+
+
+async def _index(_: View, request: Request) -> Response:
+    _params(request)
+    return HTMLResponse(files(__package__).joinpath("static/index.html").read_text())
+
+
+async def _healthz(_: View, request: Request) -> Response:
+    _params(request)
+    return JSONResponse({"status": "alive"})
+
+
+async def _readyz(view: View, request: Request) -> Response:
+    _params(request)
+    reason = view.unready()
+    if reason is not None:
+        return JSONResponse({"status": "not ready", "reason": reason}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+async def _metrics(view: View, request: Request) -> Response:
+    _params(request)
+    return Response(view.metrics.render(), media_type=CONTENT_TYPE)
+
+
+async def _resources(view: View, request: Request) -> Response:
+    given = _params(request, "type", "name", "offset", "limit", "bodies")
+    page = read_model.resources(
+        view.hub.store,
+        view.hub.interest,
+        type_url=resolve_type(given["type"]) if "type" in given else None,
+        name=given.get("name"),
+        offset=_number(given, "offset", 0),
+        limit=_number(given, "limit", LIMIT, MOST),
+        bodies=_flag(given, "bodies"),
+    )
+    return await _listed(page)
+
+
+async def _clients(view: View, request: Request) -> Response:
+    given = _params(request, "offset", "limit")
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MOST)
+    page = read_model.clients(view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit)
+    return await _listed(page)
+
+
+async def _config(view: View, request: Request) -> Response:
+    _params(request)
+    return JSONResponse(read_model.config(view.loads))
+
+
+async def _explain(view: View, request: Request) -> Response:
+    given = _params(request, "type", "name", "param")
+    for needed in ("type", "name"):
+        if needed not in given:
+            raise UsageError(f"{needed}= is missing: /api/explain?type=rds&name=main&param=env%3Dprod")
+    type_url = resolve_type(given["type"])
+    table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
+    found = read_model.explain(table, given["name"], _assignments(request)) if table is not None else None
+    if found is None:
+        raise HTTPException(404, f"there is no {given['type']} called {given['name']!r}")
+    return JSONResponse(found)
+
+
+# -- answers
+
+
+async def _listed(page: Page) -> Response:
+    """Rows are made and encoded a few milliseconds at a time, so that streams are served in between."""
+    parts: list[str] = []
+    until = time.perf_counter() + SLICE
+    for row in page.rows:
+        parts.append(json.dumps(row, ensure_ascii=False))
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE
+    head = json.dumps(page.head, ensure_ascii=False)
+    body = f"{head[:-1]}, {json.dumps(page.name)}: [{', '.join(parts)}]}}"
+    return Response(body, media_type="application/json")
+
+
+# -- query strings
+
+
+def _params(request: Request, *known: str) -> dict[str, str]:
+    """What was asked for. A name that is not known, or given twice, is a mistake that would pass unnoticed."""
+    given: dict[str, str] = {}
+    for key, value in request.query_params.multi_items():
+        if key not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"unknown parameter {key!r}; this page knows: {names}")
+        if key in given and key != "param":
+            raise UsageError(f"parameter {key!r} is given twice")
+        given[key] = value
+    return given
+
+
+def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:
+    text = given.get(key)
+    if text is None:
+        return default
+    if not text.isdecimal() or not text.isascii() or len(text) > 9:
+        raise UsageError(f"{key}={text!r} is no number")
+    if most is not None and not 0 < int(text) <= most:
+        raise UsageError(f"{key}={text} is not between 1 and {most}")
+    return int(text)
+
+
+def _flag(given: dict[str, str], key: str) -> bool:
+    text = given.get(key, "0")
+    if text not in ("0", "1"):
+        raise UsageError(f"{key}={text!r} is neither 0 nor 1")
+    return text == "1"
+
+
+def _assignments(request: Request) -> dict[str, str]:
+    params: dict[str, str] = {}
+    for text in request.query_params.getlist("param"):
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"param={text!r} is no KEY=VALUE; its = is written %3D")
+        if key in params:
+            raise UsageError(f"param {key!r} is given twice")
+        params[key] = value
+    return params

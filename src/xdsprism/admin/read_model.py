@@ -1,0 +1,250 @@
+"""What the admin port and the commands show: plain dicts made from the store and the hub. Nothing here awaits.
+
+Long lists come as an iterator of rows, so that whoever sends them can let the loop breathe in between. Rows look at
+the engine one at a time, each at one moment; the list of what to look at is fixed when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from ..core.constraints import keys
+from ..core.events import WILDCARD, Key, Node
+from ..core.expr import show
+from ..core.interest import Interest
+from ..core.store import Store, Table
+from ..core.stream import AnySession
+from ..core.subscription import Progress
+from ..core.types import TypeUrl, Variant
+from ..core.variants import VariantSet
+from ..errors import Problem
+from ..server.hub import Connected
+from ..sources.files import LoadReport
+from .bodies import redacted
+
+Row = dict[str, Any]
+
+LIMIT = 1000
+SUBSCRIPTIONS = 100  # shown of each session
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One part of a list: what stands around it, and its rows."""
+
+    head: Row
+    name: str  # of the list
+    rows: Iterator[Row]
+
+
+# -- resources
+
+
+def resources(
+    store: Store,
+    interest: Interest | None = None,
+    *,
+    type_url: TypeUrl | None = None,
+    name: str | None = None,
+    offset: int = 0,
+    limit: int | None = LIMIT,
+    bodies: bool = False,
+) -> Page:
+    tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
+    found = [(table, known) for table in tables for known in _named(table, name)]
+    shown = found[offset:] if limit is None else found[offset : offset + limit]
+    head = {
+        "revision": store.revision,
+        "types": [{"type": table.spec.label, "type_url": table.spec.url, "resources": len(table)} for table in tables],
+        "total": len(found),
+        "offset": offset,
+    }
+    return Page(head, "resources", (_resource(table, known, interest, bodies=bodies) for table, known in shown))
+
+
+def _named(table: Table, name: str | None) -> list[VariantSet]:
+    if name is None:
+        return [known for _, known in sorted(table, key=lambda item: item[0])]
+    known = table.get(name)
+    return [known] if known is not None else []
+
+
+def _resource(table: Table, known: VariantSet, interest: Interest | None, *, bodies: bool) -> Row:
+    """DYN-47: one entry per variant, with its constraints."""
+    name = known.variants[0].name
+    row: Row = {"type": table.spec.label, "type_url": table.spec.url, "name": name}
+    if known.aliases:
+        row["aliases"] = sorted(known.aliases)
+    if interest is not None:
+        row["subscribers"] = interest.subscribers(table.spec.url, name)
+    row["params"] = list(known.keys)
+    row["variants"] = [_variant(variant, body=bodies) for variant in known.variants]
+    return row
+
+
+def _variant(variant: Variant, *, body: bool = False) -> Row:
+    row: Row = {
+        "constraint": show(variant.constraint),
+        "version": variant.version,
+        "origin": str(variant.origin) if variant.origin is not None else None,
+        "bytes": len(variant.body),
+    }
+    if body:
+        row["body"] = redacted(variant.type_url, variant.body)
+    return row
+
+
+# -- why
+
+
+def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
+    """Which variant these params get and why not the others; None: no resource of that name."""
+    known = table.get(name)
+    if known is None:
+        return None
+    explanation = known.explain(params)
+    chosen = explanation.chosen
+    return {
+        "type": table.spec.label,
+        "type_url": table.spec.url,
+        "name": known.variants[0].name,
+        "params": dict(params),
+        "keys": list(known.keys),
+        "variant": _variant(chosen) if chosen is not None else None,
+        "others": [
+            _variant(variant) | {"fails": show(clause), "has": {key: params.get(key) for key in sorted(keys(clause))}}
+            for variant, clause in explanation.refused
+        ],
+        # DESIGN 6.4: what a client is told, and may cache, where there is nothing for it
+        "absent": show(known.negative(params)) if chosen is None else None,
+    }
+
+
+# -- clients
+
+
+def clients(connected: Iterable[Connected], now: float, wall: float, *, offset: int = 0, limit: int = LIMIT) -> Page:
+    """`now` is the hub's clock, `wall` the time of day at that moment."""
+    streams = list(connected)
+    shown = streams[offset : offset + limit]
+    head = {"total": len(streams), "offset": offset}
+    return Page(head, "clients", (_client(each, now, wall) for each in shown))
+
+
+def _client(each: Connected, now: float, wall: float) -> Row:
+    stream = each.stream
+    return {
+        "stream": stream.number,
+        "node": _node(stream.node) if stream.node is not None else None,
+        "params": dict(stream.params),
+        "peer": each.peer,
+        "method": each.method,
+        "delta": stream.delta,
+        "since": time_of_day(wall - (now - each.since)),
+        "types": [_session(session, now, wall) for session in stream.sessions.values()],
+    }
+
+
+def _node(node: Node) -> Row:
+    return {
+        "id": node.id,
+        "cluster": node.cluster,
+        "user_agent": node.user_agent,
+        "metadata": dict(node.metadata),
+        "features": sorted(node.features),
+    }
+
+
+def _session(session: AnySession, now: float, wall: float) -> Row:
+    progress = session.progress
+    wanted = session.subscriptions
+    return {
+        "type": session.table.spec.label,
+        "type_url": session.table.spec.url,
+        "state": progress.state,
+        "subscriptions": {
+            "total": len(wanted),
+            "first": [_subscription(session, key) for key in islice(wanted, SUBSCRIPTIONS)],
+        },
+        "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
+        "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
+        "nack": _nack(progress, now, wall),
+        "rejected": {name: {"code": error.code, "message": error.message} for name, error in progress.rejected.items()},
+    }
+
+
+def _subscription(session: AnySession, key: Key) -> Row:
+    """With the variant that is meant for it now; whether the client has it yet is what `state` says."""
+    name, own = key
+    row: Row = {"name": name, "params": dict(own) if own is not None else None}
+    if name != WILDCARD:
+        variant = session.table.select(name, session.params if own is None else own)
+        row["variant"] = show(variant.constraint) if variant is not None else None
+        row["version"] = variant.version if variant is not None else None
+    return row
+
+
+def _step(number: int, version: str, at: float | None, now: float) -> Row | None:
+    return {"responses": number, "version": version, "seconds_ago": round(now - at, 3)} if at is not None else None
+
+
+def _nack(progress: Progress, now: float, wall: float) -> Row | None:
+    """NAK-12."""
+    if progress.nack is None:
+        return None
+    at, version, nonce, error = progress.nack
+    return {
+        "time": time_of_day(wall - (now - at)),
+        "version": version,
+        "nonce": nonce,
+        "code": error.code,
+        "message": error.message,
+    }
+
+
+# -- the configuration
+
+
+@dataclass(slots=True)
+class Loads:
+    """How the last load went, and the last one that was taken."""
+
+    paths: tuple[str, ...]
+    last: LoadReport | None = None
+    good: LoadReport | None = None
+
+    def take(self, report: LoadReport) -> None:
+        self.last = report
+        if not report.errors:
+            self.good = report
+
+
+def config(loads: Loads) -> Row:
+    """OPS-8: whether what is on disk is what is served, and if not, why."""
+    return {
+        "from": list(loads.paths),
+        "last_load": _load(loads.last) if loads.last is not None else None,
+        "last_good_load": _load(loads.good) if loads.good is not None else None,
+    }
+
+
+def _load(report: LoadReport) -> Row:
+    return {
+        "time": time_of_day(report.at),
+        "ok": not report.errors,
+        "files": report.files,
+        "resources": report.resources,
+        "errors": [_problem(each) for each in report.errors],
+    }
+
+
+def _problem(each: Problem) -> Row:
+    return {"file": each.file or None, "line": each.line or None, "path": each.path or None, "message": each.message}
+
+
+def time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

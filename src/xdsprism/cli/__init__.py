@@ -1,0 +1,1 @@
+"""The `xdsprism` command, one file per verb."""

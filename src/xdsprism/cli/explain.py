@@ -1,0 +1,106 @@
+"""`xdsprism explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..core.types import resolve_type
+from ..errors import UsageError, XdsError
+from . import output as out
+from .asking import title
+from .options import Address, params_option
+
+TIMEOUT = 10.0
+
+
+@click.command()
+@click.argument("type_word", metavar="TYPE")
+@click.argument("name")
+@click.argument("config", nargs=-1, type=click.Path(exists=True))
+@click.option("--admin", type=Address(), help="Ask a running server instead of reading CONFIG.")
+@params_option
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="  [default: a table]")
+def explain(
+    type_word: str,
+    name: str,
+    config: tuple[str, ...],
+    admin: str | None,
+    params: dict[str, str],
+    output: str | None,
+) -> None:
+    """Say which variant of a resource a client gets, and why not the others.
+
+    Reads CONFIG (files, or directories of them), or asks the admin port of a running server. Exit status 1: there is
+    no such resource, or none for this client.
+
+    \b
+    Example:
+      xdsprism explain rds main examples/config --param env=prod
+      xdsprism explain rds main --admin 127.0.0.1:18001 --param env=prod
+    """  # noqa: D301
+    if bool(config) == (admin is not None):
+        raise UsageError("give either CONFIG or --admin")
+    type_url = resolve_type(type_word)
+    answer = _from_server(admin, type_url, name, params) if admin else _from_files(config, type_url, name, params)
+    if answer is None:
+        raise XdsError(f"{title(type_url, name)} does not exist")
+    if output == "json":
+        out.as_json(answer)
+    elif output == "yaml":
+        out.as_yaml(answer)
+    else:
+        _print(answer)
+    if answer["variant"] is None:
+        click.get_current_context().exit(1)
+
+
+def _from_files(config: tuple[str, ...], type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+    from ..admin import read_model
+    from .loading import load
+
+    store, _ = load(config)
+    return read_model.explain(store.table(type_url), name, params)
+
+
+def _from_server(admin: str, type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+    import json
+    from http.client import HTTPConnection, HTTPException
+    from urllib.parse import urlencode
+
+    given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
+    host, _, port = admin.rpartition(":")
+    connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT)
+    try:
+        connection.request("GET", f"/api/explain?{urlencode(given)}")
+        response = connection.getresponse()
+        answer: dict[str, Any] = json.loads(response.read())
+    except (OSError, HTTPException, ValueError) as error:
+        raise XdsError(f"no answer from the admin port {admin}: {error}") from error
+    finally:
+        connection.close()
+    if response.status not in (200, 404):
+        raise XdsError(f"{admin}: {answer.get('error', response.status)}")
+    return answer if response.status == 200 else None
+
+
+def _print(answer: dict[str, Any]) -> None:
+    who = out.params_text(answer["params"])
+    chosen = answer["variant"]
+    if chosen is None:
+        click.echo(f"{answer['type']}/{answer['name']} does not exist for a client with {who}.")
+        click.echo(f"It is told so, and may remember it, for {answer['absent']}.")
+    else:
+        click.echo(f"{answer['type']}/{answer['name']} for a client with {who} is")
+    rows = [["=>", chosen["constraint"], "", chosen["origin"] or "-"]] if chosen is not None else []
+    rows += [["", other["constraint"], _because(other), other["origin"] or "-"] for other in answer["others"]]
+    click.echo()
+    out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows)
+
+
+def _because(other: dict[str, Any]) -> str:
+    has = ", ".join(
+        f"{key} is {value}" if value is not None else f"there is no {key}" for key, value in other["has"].items()
+    )
+    return f"needs {other['fails']}, but {has}" if has else str(other["fails"])

@@ -1,0 +1,72 @@
+"""The command `xdsprism`. Only click is imported up here: each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import IO, Any
+
+import click
+
+from ..errors import ConfigError, UsageError, XdsError
+from .check import check
+from .explain import explain
+from .get import get
+from .serve import serve
+from .watch import watch
+
+
+class Failure(click.ClickException):
+    """Ours, told as click tells its own: one clean message and an exit status, never a traceback."""
+
+    def __init__(self, error: XdsError) -> None:
+        super().__init__(str(error))
+        self._problems = error.problems if isinstance(error, ConfigError) else ()
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """One problem a line, as compilers do, so that editors find the place."""
+        if not self._problems:
+            super().show(file)
+            return
+        for problem in self._problems:
+            click.echo(str(problem), err=True)
+        count = len(self._problems)
+        click.echo(f"Error: the configuration is refused: {count} problem{'s' if count > 1 else ''}", err=True)
+
+
+class WrongUsage(Failure):
+    """The caller's mistake has a status of its own."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """The commands, with our errors turned into exit statuses (DESIGN 4)."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except XdsError as error:
+            raise (WrongUsage if isinstance(error, UsageError) else Failure)(error) from error
+
+
+def _version() -> str:
+    try:
+        return metadata.version("xdsprism")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="xdsprism")
+def main() -> None:
+    """One xDS resource name, many variants, each client gets its own.
+
+    \b
+    Try it:
+      xdsprism serve examples/config
+      xdsprism get rds main --server 127.0.0.1:18000 --param env=prod
+    """  # noqa: D301 - click's own mark: do not re-wrap
+
+
+for _command in (serve, get, watch, check, explain):
+    main.add_command(_command)

@@ -1,0 +1,1 @@
+"""Subscriptions to somebody else's xDS server."""

@@ -1,0 +1,345 @@
+"""Between protobuf and the core, both ways. Nothing else in the core touches protobuf.
+
+Outgoing responses are joined from pieces that were encoded once: a variant has one frame per form, kept with it; a
+whole response is kept until the next turn, so that every stream which needs the same gets the same bytes (DESIGN 9).
+No protobuf object is built on the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any as AnyType
+
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError, Message
+from google.rpc.status_pb2 import Status
+
+from ..errors import PeerError, UsageError
+from .constraints import TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
+from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
+from .types import CLUSTER, PREFIX, Origin, Params, Variant, make_variant
+
+RESOURCE = PREFIX + "envoy.service.discovery.v3.Resource"
+
+# Field numbers of discovery.proto.
+SOTW_NODE, DELTA_NODE = 2, 1
+
+SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
+
+_EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
+
+
+# -- constraints
+
+
+def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraints:
+    proto = pb.DynamicParameterConstraints()
+    match constraint:
+        case Eq(key, value):
+            proto.constraint.key = key
+            proto.constraint.value = value
+        case Exists(key):
+            proto.constraint.key = key
+            proto.constraint.exists.SetInParent()
+        case Not(item):
+            proto.not_constraints.CopyFrom(constraint_to_proto(item))
+        case All(items):
+            if items:  # DYN-9: no constraints at all is how true is said
+                proto.and_constraints.constraints.extend(constraint_to_proto(item) for item in items)
+        case AnyOf(items):
+            proto.or_constraints.SetInParent()
+            proto.or_constraints.constraints.extend(constraint_to_proto(item) for item in items)
+    return proto
+
+
+def constraint_from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
+    """Raises UsageError for what can't be a constraint (DYN-8, DYN-9)."""
+    constraint = _from_proto(proto)
+    check_limits(constraint)
+    return constraint
+
+
+def _from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
+    kind = proto.WhichOneof("type")
+    if kind == "constraint":
+        return _single_from_proto(proto.constraint)
+    if kind == "not_constraints":
+        return Not(_from_proto(proto.not_constraints))
+    if kind == "and_constraints":
+        return All(tuple(_from_proto(item) for item in proto.and_constraints.constraints))
+    if kind == "or_constraints":
+        return AnyOf(tuple(_from_proto(item) for item in proto.or_constraints.constraints))
+    return TRUE
+
+
+def _single_from_proto(proto: AnyType) -> Constraint:
+    kind = proto.WhichOneof("constraint_type")
+    if not proto.key:
+        raise UsageError("a constraint has no key: give the key that it is about")
+    if kind is None:
+        raise UsageError(f"the constraint on {proto.key!r} says neither value nor exists: give one of them")
+    return Eq(proto.key, proto.value) if kind == "value" else Exists(proto.key)
+
+
+# -- resources in
+
+
+def variant_of(
+    message: Message,
+    *,
+    name: str | None = None,
+    constraint: Constraint = TRUE,
+    aliases: Iterable[str] = (),
+    extras: bytes = b"",
+    origin: Origin | None = None,
+) -> Variant:
+    """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded."""
+    if isinstance(message, Any):
+        type_url, body, inner = message.type_url, message.value, None
+    else:
+        type_url = PREFIX + message.DESCRIPTOR.full_name
+        body = message.SerializeToString(deterministic=True)
+        inner = name_of(message)
+    if name is not None and inner and name != inner:  # S14: Envoy adds by one and removes by the other
+        raise UsageError(f"the resource is called {name!r} outside and {inner!r} inside: both must be the same")
+    name = name or inner
+    if not name:
+        raise UsageError(f"{type_url.rpartition('/')[2]} has no name: give it one")
+    aliases = tuple(aliases)
+    if aliases:
+        extras = pb.Resource(aliases=aliases).SerializeToString() + extras
+    warms = _warms(message) if type_url == CLUSTER and inner is not None else None
+    return make_variant(
+        type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms
+    )
+
+
+def name_of(message: Message) -> str | None:
+    """The name by which a message is asked for: `name`, or a ClusterLoadAssignment's `cluster_name`."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for field in ("name", "cluster_name"):
+        if field in fields and fields[field].cpp_type == fields[field].CPPTYPE_STRING:
+            return str(getattr(message, field))
+    return None
+
+
+def _warms(cluster: AnyType) -> str | None:
+    if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
+        return None
+    return str(cluster.eds_cluster_config.service_name or cluster.name)
+
+
+# -- requests in
+
+
+class Decoder:
+    """Reads the requests of one stream. It knows the stream's node, so as to read it once only (SRV-25)."""
+
+    def __init__(self, *, delta: bool) -> None:
+        self._delta = delta
+        self._name: bytes | None = None  # of the node: its id, as it is on the wire
+
+    def decode(self, message: bytes) -> Request:
+        """Raises PeerError for what is no request at all."""
+        number = DELTA_NODE if self._delta else SOTW_NODE
+        node, rest = _cut(message, number)
+        name = _name_in(node)
+        first = self._name is None
+        try:
+            proto = (pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest).FromString(
+                message if first else rest
+            )
+        except DecodeError as error:
+            raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
+        if first:
+            self._name = name
+        return Request(
+            proto.type_url,
+            _delta_request(proto) if self._delta else _sotw_request(proto),
+            node_of(proto.node) if first and proto.HasField("node") else None,
+            bool(node) and name != self._name,
+        )
+
+
+def _sotw_request(proto: AnyType) -> SotwRequest:
+    wanted = _keys(proto.resource_names, proto.resource_locators)
+    return SotwRequest(wanted, proto.version_info, proto.response_nonce, _rejection(proto))
+
+
+def _delta_request(proto: AnyType) -> DeltaRequest:
+    return DeltaRequest(
+        _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe),
+        _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe),
+        dict(proto.initial_resource_versions),
+        proto.response_nonce,
+        _rejection(proto),
+    )
+
+
+def _keys(names: Iterable[str], locators: Iterable[AnyType]) -> tuple[Key, ...]:
+    """DYN-14: names and locators may be mixed; both count."""
+    return (
+        *((name, None) for name in names),
+        *((locator.name, Params(locator.dynamic_parameters)) for locator in locators),
+    )
+
+
+def _rejection(proto: AnyType) -> Rejection | None:
+    if not proto.HasField("error_detail"):
+        return None
+    return Rejection(proto.error_detail.code, proto.error_detail.message)
+
+
+def node_of(proto: AnyType) -> Node:
+    """DYN-43: metadata counts, Node.dynamic_parameters (TP1's context) never does."""
+    fields = proto.metadata.fields
+    metadata = {key: value.string_value for key, value in fields.items() if value.HasField("string_value")}
+    return Node(proto.id, proto.cluster, proto.user_agent_name, Params(metadata), frozenset(proto.client_features))
+
+
+def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
+    """Split one length-delimited field off, if it is where serialisers put it: in front, in field order."""
+    position = 0
+    while position < len(message):
+        start = position
+        tag, position = _read_varint(message, position)
+        if tag & 7 != 2 or tag >> 3 > number:
+            break
+        length, position = _read_varint(message, position)
+        position += length
+        if tag >> 3 == number and position <= len(message):
+            return message[start:position], message[:start] + message[position:]
+    return b"", message
+
+
+def _name_in(node: bytes) -> bytes:
+    """The id of a node, without reading the rest of it: SRV-7 needs no more, and Envoy's node has 60 kB."""
+    if not node:
+        return b""
+    _, start = _read_varint(node, 1)
+    return _cut(node[start : start + 4096], 1)[0]
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(message):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004
+            break
+        shift += 7
+    return value, position
+
+
+# -- responses out
+
+
+class Encoder:
+    """Turns what sessions say into bytes, each thing once."""
+
+    def __init__(self, identifier: str) -> None:
+        self._control_plane = {
+            True: _field(7, _field(1, identifier.encode())),
+            False: _field(6, _field(1, identifier.encode())),
+        }
+        self._shared: dict[Send, bytes] = {}
+        self._held = 0
+
+    def encode(self, send: Send) -> bytes:
+        found = self._shared.get(send)
+        if found is None:
+            found = (self._delta if send.delta else self._sotw)(send)
+            self._held += len(found)
+            if self._held > SHARED_BYTES:
+                self.forget()
+            self._shared[send] = found
+        return found
+
+    def forget(self) -> None:
+        """A turn is over: what the next one says will differ."""
+        self._shared.clear()
+        self._held = 0
+
+    def _delta(self, send: Send) -> bytes:
+        return b"".join(
+            [
+                _field(1, send.version.encode()),
+                *[_frame(variant, "delta") for variant in send.plain],
+                *[_frame(variant, "delta-located") for variant in send.located],
+                _field(4, send.type_url.encode()),
+                _field(5, send.nonce.encode()),
+                *[_field(6, name.encode()) for name in send.removed],
+                self._control_plane[True],
+                *[_field(8, _resource_name(absence)) for absence in send.withdrawn],
+                *[_field(9, _resource_error(error)) for error in send.errors],
+            ]
+        )
+
+    def _sotw(self, send: Send) -> bytes:
+        return b"".join(
+            [
+                _field(1, send.version.encode()),
+                *[_frame(variant, "sotw") for variant in send.plain],
+                *[_frame(variant, "sotw-located") for variant in send.located],
+                _field(4, send.type_url.encode()),
+                _field(5, send.nonce.encode()),
+                self._control_plane[False],
+                *[_field(7, _resource_error(error)) for error in send.errors],
+            ]
+        )
+
+
+def _frame(variant: Variant, form: str) -> bytes:
+    frame = variant.frames.get(form)
+    if frame is None:
+        frame = variant.frames[form] = _field(2, _FORMS[form](variant))
+    return frame
+
+
+def _any(variant: Variant) -> bytes:
+    return _field(1, variant.type_url.encode()) + _field(2, variant.body)
+
+
+def _plain(variant: Variant) -> bytes:
+    name = _field(3, variant.name.encode())
+    return _field(1, variant.version.encode()) + _field(2, _any(variant)) + name + variant.extras
+
+
+def _located(variant: Variant) -> bytes:
+    """DYN-2: resource_name in place of name, also where there are no constraints (DESIGN 6.1)."""
+    name = _field(8, _resource_name(Absence(variant.name, variant.constraint)))
+    return _field(1, variant.version.encode()) + _field(2, _any(variant)) + variant.extras + name
+
+
+def _wrapped(variant: Variant) -> bytes:
+    return _field(1, RESOURCE.encode()) + _field(2, _located(variant))
+
+
+_FORMS = {"delta": _plain, "delta-located": _located, "sotw": _any, "sotw-located": _wrapped}
+
+
+def _resource_name(absence: Absence) -> bytes:
+    name = _field(1, absence.name.encode())
+    if absence.constraint == TRUE:
+        return name
+    return name + _field(2, constraint_to_proto(absence.constraint).SerializeToString(deterministic=True))
+
+
+def _resource_error(error: ResourceError) -> bytes:
+    status = Status(code=error.code, message=error.message)
+    return _field(1, _resource_name(error.about)) + _field(2, status.SerializeToString())
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,105 @@
+"""What goes into a session and what comes out: closed sets of plain values, no protobuf, no bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .constraints import Constraint
+from .types import NO_PARAMS, Params, TypeUrl, Variant
+
+# What a subscription is known by on its stream: the name and, for a locator, its exact params (DYN-19).
+# None in place of params: a plain name, whose params come from the node (DESIGN 6.2).
+Key = tuple[str, Params | None]
+
+WILDCARD = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Who is at the other end, as it says itself."""
+
+    id: str = ""
+    cluster: str = ""
+    user_agent: str = ""
+    metadata: Params = NO_PARAMS  # the string values only
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """error_detail: the client did not like a response."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SotwRequest:
+    """State of the world: each request says everything that the client wants."""
+
+    wanted: tuple[Key, ...] = ()
+    version: str = ""
+    nonce: str = ""
+    error: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRequest:
+    """Incremental: each request says what changes in what the client wants."""
+
+    subscribe: tuple[Key, ...] = ()
+    unsubscribe: tuple[Key, ...] = ()
+    initial_versions: Mapping[str, str] = field(default_factory=dict)
+    nonce: str = ""
+    error: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One message as it came in. `node` is read from the first message of a stream only (SRV-6, SRV-25)."""
+
+    type_url: TypeUrl
+    body: SotwRequest | DeltaRequest
+    node: Node | None = None
+    other_node: bool = False  # SRV-7: a later message named a different node
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """The name of a variant that is gone, or of one that never was: name and constraints (DESIGN 6.4)."""
+
+    name: str
+    constraint: Constraint
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceError:
+    """TP3: why a resource is not there."""
+
+    about: Absence
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One response. Equal sends are encoded once and shared between streams (DESIGN 9)."""
+
+    type_url: TypeUrl
+    delta: bool
+    nonce: str
+    version: str
+    plain: tuple[Variant, ...] = ()
+    located: tuple[Variant, ...] = ()
+    removed: tuple[str, ...] = ()
+    withdrawn: tuple[Absence, ...] = ()
+    errors: tuple[ResourceError, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(variant.name for variant in (*self.plain, *self.located))
+
+    @property
+    def count(self) -> int:
+        return len(self.plain) + len(self.located)

@@ -1,0 +1,116 @@
+"""What happened. The core appends facts to a list; metrics, logs and status pages read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .events import Node, Rejection
+from .types import TypeUrl
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    stream: int
+    method: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The first message of a stream said who the client is."""
+
+    stream: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    stream: int
+    reason: str  # empty: the client left or the server drains
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    stream: int
+    type_url: TypeUrl
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    stream: int
+    type_url: TypeUrl
+    nonce: str
+    resources: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    stream: int
+    type_url: TypeUrl
+    nonce: str
+    seconds: float  # from the response to its ACK
+
+
+@dataclass(frozen=True, slots=True)
+class Nacked:
+    stream: int
+    type_url: TypeUrl
+    nonce: str
+    version: str
+    error: Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """Resources that were not sent because the client has them already."""
+
+    stream: int
+    type_url: TypeUrl
+    resources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """DLT-22: a resource too large for any response."""
+
+    stream: int
+    type_url: TypeUrl
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNode:
+    """SRV-7: a later message named a different node, which is ignored."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    revision: int
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A configuration was not taken; what was current stays current."""
+
+    problems: tuple[str, ...]
+
+
+Fact = (
+    Opened
+    | Joined
+    | Closed
+    | Requested
+    | Sent
+    | Acked
+    | Nacked
+    | Suppressed
+    | Oversize
+    | OtherNode
+    | Published
+    | Refused
+)

@@ -1,0 +1,68 @@
+"""The reverse index: from a changed name to the sessions that want it, without asking all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from .types import Change, TypeUrl
+
+
+class Interested(Protocol):
+    def notify(self, change: Change) -> None: ...
+
+
+class Interest:
+    """Who wants what. Dictionaries are used as ordered sets, so that a fan-out has a reproducible order."""
+
+    def __init__(self) -> None:
+        self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
+        self._wild: dict[TypeUrl, dict[Interested, None]] = {}
+
+    def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
+        self._names.setdefault(type_url, {}).setdefault(name, {})[session] = None
+
+    def remove(self, session: Interested, type_url: TypeUrl, name: str) -> None:
+        by_name = self._names.get(type_url, {})
+        sessions = by_name.get(name, {})
+        sessions.pop(session, None)
+        if not sessions:
+            by_name.pop(name, None)
+        if not by_name:
+            self._names.pop(type_url, None)
+
+    def add_wild(self, session: Interested, type_url: TypeUrl) -> None:
+        self._wild.setdefault(type_url, {})[session] = None
+
+    def remove_wild(self, session: Interested, type_url: TypeUrl) -> None:
+        sessions = self._wild.get(type_url, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._wild.pop(type_url, None)
+
+    def wanted(self, type_url: TypeUrl) -> bool:
+        return type_url in self._names or type_url in self._wild
+
+    def subscribers(self, type_url: TypeUrl, name: str) -> int:
+        """How many sessions want this name, by itself or under a wildcard."""
+        return len(self._named(type_url, (name,))) + len(self._wild.get(type_url, ()))
+
+    def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
+        """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
+        woken: dict[Interested, None] = {}
+        for type_url in {change.type_url for change in changes}:
+            woken.update(self._wild.get(type_url, {}))
+        for change in changes:
+            for session in self._named(change.type_url, change.names):
+                session.notify(change)
+                woken[session] = None
+        return woken
+
+    def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
+        by_name = self._names.get(type_url)
+        if not by_name:
+            return {}
+        found: dict[Interested, None] = {}
+        for name in names:
+            found.update(by_name.get(name, {}))
+        return found

@@ -1,0 +1,44 @@
+"""What can be set about the protocol; the daemon's own settings are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from .events import Node
+from .types import NO_PARAMS, Params
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Past these a stream ends with a status that says so; no other stream is touched (DYN-46)."""
+
+    params: int = 64
+    key_bytes: int = 256
+    value_bytes: int = 1024
+    subscriptions: int = 200_000  # per stream; a request of 100,000 names is a large mesh, not an attack
+    locators: int = 100_000
+    types: int = 128  # per stream
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The choices that the documents leave to a server."""
+
+    identifier: str = "xdsprism"  # SRV-20
+    node_params: Collection[str] | None = None  # DESIGN 6.2: these keys of the node's metadata; None: all of them
+    response_bytes: int = 3_500_000  # DLT-21
+    ack_timeout: float = 5.0  # ORD-2: how long a removal waits for the change that makes it safe
+    resource_errors: Literal["locators", "all", "none"] = "locators"  # ERR-1: who is told why a resource is missing
+    limits: Limits = Limits()
+
+    def params_of(self, node: Node) -> Params:
+        """TP2, Migrating From Node Metadata: today's clients get their variants with no change on their side."""
+        if self.node_params is None:
+            return node.metadata
+        return node.metadata.only(self.node_params) if self.node_params else NO_PARAMS
+
+    def means_wildcard(self, node: Node) -> bool:
+        """WLD-12: gRPC clients never mean an empty first request as a wildcard."""
+        return not node.user_agent.lower().startswith("grpc")

@@ -1,0 +1,188 @@
+"""State of the world: each request lists everything that the client wants of one type.
+
+A request is read in three steps, and the steps do not depend on each other:
+
+1. Judgement. A nonce that was sent and not yet judged makes the request the ACK or NACK of *that* response, be it the
+   newest or not (NAK-11). Any other nonce judges nothing.
+2. Interest. The list is taken as what the client wants now, whatever the nonce (SRV-14, SRV-16).
+3. Answer. With the newest nonce, or none, what the list added is sent. With a stale nonce nothing is: the client has
+   not seen the newest response and will speak again; what it added waits for that, or for the next push.
+
+Listeners and clusters are sent as full state (SOT-4), all others one by one as they change (SOT-5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
+from .facts import Fact
+from .interest import Interest
+from .settings import Settings
+from .store import Table, digest_of
+from .subscription import Session, Want, check_keys
+from .types import Params, Variant
+
+
+class SotwSession(Session):
+    """One type on one SotW stream."""
+
+    delta = False
+
+    def __init__(
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+    ) -> None:
+        super().__init__(table, interest, settings, params, stream, facts)
+        self._first = True
+        self._newest = ""  # the nonce of the newest response
+        self._list: tuple[Key, ...] = ()
+        self._added: dict[Want, None] = {}  # subscribed and not yet answered
+        self._stale = False  # the last request answered an old response, so additions wait
+
+    # -- in
+
+    def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> None:
+        check_keys(request.wanted, self.settings)
+        if self._first:
+            self._first = False
+            self._begin(request, legacy_wildcard=legacy_wildcard)
+            return
+        if request.nonce and self._judge(request.nonce, request.error, now) is not None:
+            self._forget_superseded()
+        self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
+        self._want_exactly(request.wanted)
+
+    def _begin(self, request: SotwRequest, *, legacy_wildcard: bool) -> None:
+        """SRV-10: a nonce in a first request is from another stream and means nothing here."""
+        if not request.wanted and self.table.spec.wildcard and legacy_wildcard:
+            self._add_wild(None)  # WLD-1
+        self._want_exactly(request.wanted)
+        self._due = bool(self._wilds) or (self.table.spec.full_state and bool(request.wanted))  # WLD-10, SOT-9
+        if self.table.spec.full_state and not self._wants and list(self._wilds) == [None]:
+            self._spare(request.version)
+
+    def _spare(self, version: str) -> None:
+        """SOT-12: who wants everything and names the current version has everything."""
+        wild = self._wilds[None]
+        snapshot = self.table.snapshot(wild.params)
+        if version == _version(snapshot.digest):
+            wild.started, self._due = True, False
+            self._suppressed(len(snapshot.variants))
+
+    def _want_exactly(self, wanted: tuple[Key, ...]) -> None:
+        if wanted == self._list:
+            return  # the usual ACK; WLD-1: an empty list keeps a legacy wildcard
+        self._list = wanted
+        tags = {tag for name, tag in wanted if name == WILDCARD}
+        keys = {key: None for key in wanted if key[0] != WILDCARD}
+        for wild in [wild for tag, wild in self._wilds.items() if tag not in tags]:
+            self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
+        held = [want for wants in self._wants.values() for want in wants.values()]
+        for want in held:
+            if want.key not in keys:
+                self._drop(want)  # SOT-10: needs no response
+        for tag in tags:
+            self._due = self._due or tag not in self._wilds
+            self._add_wild(tag)
+        for key in keys:
+            if self._find(key) is None:
+                self._added[self._add(key)] = None
+
+    def _drop(self, want: Want) -> None:
+        self._added.pop(want, None)
+        super()._drop(want)
+
+    def _forget_superseded(self) -> None:
+        """Envoy never answers a response that a newer one overtook (S10)."""
+        latest = max(self.progress.acked, self.progress.nacked)
+        for nonce in [nonce for nonce, sent in self._unjudged.items() if sent.number < latest]:
+            del self._unjudged[nonce]
+
+    # -- out
+
+    @property
+    def pending(self) -> bool:
+        if self._stale:
+            return self._pushed
+        return bool(self._added) or super().pending
+
+    @property
+    def _pushed(self) -> bool:
+        """The store has news, apart from anything that the client asked."""
+        wilds = self._wilds.values()
+        return bool(self._dirty) or any(wild.started and wild.cursor != self.table.revision for wild in wilds)
+
+    def poll(self, now: float, *, together: bool = True) -> list[Send]:
+        """What is to be said now. `together`: removals need not wait for other types."""
+        if not self.pending:
+            return []
+        self._dirty.update(self._added)
+        self._added.clear()
+        due, self._due = self._due, False
+        batch = self.collect()
+        if not self.table.spec.full_state:
+            errors = (*batch.errors, *self.release().errors)
+            return self._changed(tuple(batch.plain.values()), tuple(batch.located), errors, now, due=due)
+        if together and self.leaving:
+            return self.settle(now, tuple(batch.errors))
+        said = due or batch.plain or batch.located or batch.errors
+        return [self._whole(tuple(batch.errors), now)] if said else []
+
+    def settle(self, now: float, errors: tuple[ResourceError, ...] = ()) -> list[Send]:
+        """Removals may go: in full state by leaving them out (SOT-6)."""
+        return [self._whole((*errors, *self.release().errors), now)]
+
+    def _changed(
+        self,
+        plain: tuple[Variant, ...],
+        located: tuple[Variant, ...],
+        errors: tuple[ResourceError, ...],
+        now: float,
+        *,
+        due: bool,
+    ) -> list[Send]:
+        """Only what changed (SOT-5). DYN-15: a name in both forms goes out in two responses."""
+        version = _version(self._digest + sum(self.table.snapshot(w.params).digest for w in self._wilds.values()))
+        both = {variant.name for variant in plain}.intersection(variant.name for variant in located)
+        parts = [(plain, (), ()), ((), located, errors)] if both else [(plain, located, errors)]
+        return [self._respond(version, *part, now) for part in parts if due or any(part)]
+
+    def _whole(self, errors: tuple[ResourceError, ...], now: float) -> Send:
+        """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
+        if not self._wants and not self.leaving and list(self._wilds) == [None]:
+            snapshot = self.table.snapshot(self._wilds[None].params)
+            return self._respond(_version(snapshot.digest), snapshot.variants, (), errors, now)
+        plain: dict[str, Variant] = {}
+        located: dict[Variant, None] = {}
+        for tag, variant in self._holdings():
+            if tag is None:
+                plain[variant.name] = variant
+            else:
+                located[variant] = None
+        plain_sorted = tuple(plain[name] for name in sorted(plain))
+        version = _version(digest_of(plain_sorted) + digest_of(located))
+        return self._respond(version, plain_sorted, tuple(located), errors, now)
+
+    def _holdings(self) -> Iterable[tuple[Params | None, Variant]]:
+        for tag, wild in self._wilds.items():
+            yield from ((tag, variant) for variant in self.table.snapshot(wild.params).variants)
+        for wants in self._wants.values():
+            yield from ((want.key[1], want.held) for want in wants.values() if want.held is not None)
+        yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
+
+    def _respond(
+        self,
+        version: str,
+        plain: tuple[Variant, ...],
+        located: tuple[Variant, ...],
+        errors: tuple[ResourceError, ...],
+        now: float,
+    ) -> Send:
+        self._newest = self._nonce()
+        self._stale = False
+        send = Send(self.table.spec.url, False, self._newest, version, plain, located, errors=errors)  # noqa: FBT003
+        return self._sent(send, now)
+
+
+def _version(digest: int) -> str:
+    return f"{digest & 0xFFFF_FFFF_FFFF_FFFF:016x}"

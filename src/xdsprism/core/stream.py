@@ -1,0 +1,178 @@
+"""One stream: who is at the other end, its sessions by type, and the order between them.
+
+The four verbs: `receive` a request, be told of changes (through the sessions' `notify`), `poll` for what to send, and
+`deadline` for when to poll again although nothing happened. A shell is a loop around them.
+
+Order (DESIGN 6.9): what is added or changed goes out by rank, clusters first. What only goes away follows in the
+opposite order, and waits until the types that may refer to it have moved on: sent and ACKed, or a timeout (ORD-2).
+If one of them was NACKed, its client still uses what it had, so the removal waits for better news (ORD-4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import PeerError
+from .delta import DeltaSession
+from .events import DeltaRequest, Node, Request, Send, SotwRequest
+from .facts import Fact, Joined, OtherNode, Requested
+from .interest import Interest
+from .settings import Settings
+from .sotw import SotwSession
+from .store import Store
+from .types import CLUSTER, ENDPOINT, NO_PARAMS, TypeUrl
+
+AnySession = SotwSession | DeltaSession
+
+
+@dataclass(slots=True)
+class Hold:
+    """Removals of one type that wait: until when, and for which responses (first, last) of which sessions."""
+
+    until: float | None  # None: it is past
+    awaited: dict[AnySession, tuple[int, int]]
+
+
+class Stream:
+    """The protocol side of one xDS stream, aggregated or of a single type."""
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        interest: Interest,
+        settings: Settings,
+        facts: list[Fact],
+        *,
+        delta: bool,
+        only_type: TypeUrl | None = None,
+    ) -> None:
+        self.number = number
+        self.delta = delta
+        self.only_type = only_type
+        self.node: Node | None = None
+        self.params = NO_PARAMS
+        self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
+        self._store = store
+        self._interest = interest
+        self._settings = settings
+        self._facts = facts
+        self._holds: dict[TypeUrl, Hold] = {}
+
+    def receive(self, request: Request, now: float) -> None:
+        """Take one request in. Raises PeerError where the stream can't go on."""
+        self._identify(request)
+        type_url = self._type_of(request)
+        self._facts.append(Requested(self.number, type_url))
+        session = self._session(type_url)
+        self._check_size(request.body)
+        legacy = self._settings.means_wildcard(self.node or Node())
+        if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
+            session.receive(request.body, now, legacy_wildcard=legacy)
+        elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
+            session.receive(request.body, now, legacy_wildcard=legacy)
+
+    def poll(self, now: float) -> list[Send]:
+        sends: list[Send] = []
+        for type_url, session in self.sessions.items():
+            if not session.pending:
+                continue
+            news = session.poll(now, together=not self._referrers(session))
+            if type_url == CLUSTER:
+                self._warm(news)
+            sends += news
+        for type_url, session in reversed(self.sessions.items()):
+            if session.leaving and self._may_remove(type_url, session, now):
+                sends += session.settle(now)
+        return sends
+
+    def deadline(self) -> float | None:
+        return min((hold.until for hold in self._holds.values() if hold.until is not None), default=None)
+
+    def close(self) -> None:
+        for type_url, session in self.sessions.items():
+            session.close()
+            if not self._interest.wanted(type_url):
+                self._store.discard(type_url)
+        self.sessions = {}
+        self._holds = {}
+
+    # -- who and what
+
+    def _identify(self, request: Request) -> None:
+        """SRV-6, SRV-7: the first message says who it is, or it is anonymous; the others change nothing."""
+        if self.node is None:
+            self.node = request.node or Node()
+            self.params = self._settings.params_of(self.node)
+            self._facts.append(Joined(self.number, self.node))
+        elif request.other_node:
+            self._facts.append(OtherNode(self.number))
+
+    def _type_of(self, request: Request) -> TypeUrl:
+        if self.only_type is None:
+            if not request.type_url:  # SRV-4
+                raise PeerError("INVALID_ARGUMENT", "type_url is empty: an aggregated stream needs one in each request")
+            return request.type_url
+        if request.type_url not in ("", self.only_type):  # SRV-3
+            message = f"this service serves {self.only_type}, not {request.type_url}: use its own service or ADS"
+            raise PeerError("INVALID_ARGUMENT", message)
+        return self.only_type
+
+    def _session(self, type_url: TypeUrl) -> AnySession:
+        session = self.sessions.get(type_url)
+        if session is None:
+            if len(self.sessions) >= self._settings.limits.types:
+                raise PeerError("RESOURCE_EXHAUSTED", f"more than {self._settings.limits.types} types on one stream")
+            kind = DeltaSession if self.delta else SotwSession
+            table = self._store.table(type_url)
+            session = kind(table, self._interest, self._settings, self.params, self.number, self._facts)
+            self.sessions[type_url] = session
+            ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
+            self.sessions = dict(ordered)
+        return session
+
+    def _check_size(self, body: SotwRequest | DeltaRequest) -> None:
+        limits = self._settings.limits
+        asked = body.wanted if isinstance(body, SotwRequest) else body.subscribe
+        held = 0 if isinstance(body, SotwRequest) else sum(session.count for session in self.sessions.values())
+        locators = sum(1 for _, params in asked if params is not None)
+        if held + len(asked) > limits.subscriptions or locators > limits.locators:
+            message = f"more than {limits.subscriptions} names ({limits.locators} locators) on one stream"
+            raise PeerError("INVALID_ARGUMENT", message)
+
+    # -- order
+
+    def _referrers(self, session: AnySession) -> list[AnySession]:
+        found = (self.sessions.get(type_url) for type_url in session.table.spec.referrers)
+        return [referrer for referrer in found if referrer is not None]
+
+    def _may_remove(self, type_url: TypeUrl, session: AnySession, now: float) -> bool:
+        hold = self._holds.get(type_url)
+        if hold is None:
+            hold = self._holds[type_url] = Hold(now + self._settings.ack_timeout, {})
+        for referrer in self._referrers(session):
+            if referrer.progress.sent > referrer.progress.acked:
+                first, _ = hold.awaited.get(referrer, (referrer.progress.acked + 1, 0))
+                hold.awaited[referrer] = first, referrer.progress.sent
+        if hold.until is not None and now >= hold.until:
+            hold.until = None
+        if not all(self._moved_on(referrer, hold) for referrer in hold.awaited):
+            return False
+        del self._holds[type_url]
+        return True
+
+    def _moved_on(self, referrer: AnySession, hold: Hold) -> bool:
+        first, last = hold.awaited[referrer]
+        progress = referrer.progress
+        if progress.nack is not None and progress.nacked >= first:
+            return False  # ORD-4
+        return progress.acked >= last or hold.until is None
+
+    def _warm(self, sends: list[Send]) -> None:
+        """ORD-11: a changed cluster warms until its endpoints come again, and delta Envoy does not ask (S11)."""
+        endpoints = self.sessions.get(ENDPOINT)
+        if endpoints is not None:
+            for send in sends:
+                for cluster in (*send.plain, *send.located):
+                    if cluster.warms is not None:
+                        endpoints.resend(cluster.warms)

@@ -1,0 +1,454 @@
+"""What one stream wants of one type, what it was sent, and what it owes an answer to.
+
+A session holds two kinds of subscription. A `Want` is one name; it remembers which variant the client holds. A `Wild`
+is a wildcard; it remembers one number, the revision of the table up to which the client has been told, since what the
+client holds follows from that. Both are cut from the same cloth in `collect`: each yields transitions from what the
+client holds to what it should hold, and a transition either delivers a variant or lets one go.
+
+What is let go is not removed at once. It waits in `leaving` until the stream says that removals may go out (make
+before break, ORD-2), and is forgotten if it comes back before that.
+
+SotW and delta differ in how a request is read and how a batch is put on the wire; see sotw.py and delta.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import PeerError
+from .constraints import TRUE, Constraint
+from .events import WILDCARD, Absence, Key, Rejection, ResourceError, Send
+from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
+from .interest import Interest
+from .settings import Settings
+from .store import Table
+from .types import Change, Params, Variant
+
+NOT_FOUND = 5
+RESOURCE_EXHAUSTED = 8
+UNJUDGED = 64  # responses remembered until they are ACKed or NACKed; a client that never answers costs no more
+
+
+class Want:
+    """One subscription to one name."""
+
+    __slots__ = ("absence", "answered", "held", "key", "params")
+
+    def __init__(self, key: Key, params: Params) -> None:
+        self.key = key
+        self.params = params
+        self.held: Variant | None = None  # what the client was last sent
+        self.answered = False  # it was sent something, or told that there is nothing
+        self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
+
+    @property
+    def name(self) -> str:
+        return self.key[0]
+
+    @property
+    def located(self) -> bool:
+        return self.key[1] is not None
+
+
+class Wild:
+    """One subscription to everything that its params see."""
+
+    __slots__ = ("cursor", "initial", "params", "started", "tag")
+
+    def __init__(self, tag: Params | None, params: Params, cursor: int) -> None:
+        self.tag = tag  # as in a key: None for a plain `*`
+        self.params = params
+        self.cursor = cursor
+        self.started = False
+        self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one look at the store found to say. Dictionaries keep the order and drop what is there twice (SRV-19)."""
+
+    plain: dict[str, Variant] = field(default_factory=dict)
+    located: dict[Variant, None] = field(default_factory=dict)
+    removed: dict[str, None] = field(default_factory=dict)
+    withdrawn: dict[Absence, None] = field(default_factory=dict)
+    errors: dict[ResourceError, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.located or self.removed or self.withdrawn or self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A response that was sent and not yet ACKed or NACKed."""
+
+    number: int
+    sent_at: float
+    version: str
+    send: Send | None  # delta keeps what was in it, to send the good ones again (NAK-29)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the client is; shown in status, and asked by the stream before it lets removals go (ORD-2)."""
+
+    sent: int = 0
+    acked: int = 0
+    nacked: int = 0
+    sent_version: str = ""
+    acked_version: str = ""
+    sent_at: float | None = None
+    acked_at: float | None = None
+    nack: tuple[float, str, str, Rejection] | None = None  # NAK-12: time, version, nonce, error
+    rejected: dict[str, Rejection] = field(default_factory=dict)  # delta: parked until they change (NAK-3)
+
+    @property
+    def state(self) -> str:
+        """As `istioctl proxy-status` says it."""
+        if not self.sent:
+            return "NOT SENT"
+        if self.nack is not None:
+            return "NACKED"
+        return "SYNCED" if self.acked == self.sent else "STALE"
+
+
+class Session:
+    """The part that SotW and delta share."""
+
+    delta: bool
+
+    def __init__(
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+    ) -> None:
+        self.table = table
+        self.settings = settings
+        self.params = params  # of plain subscriptions
+        self.progress = Progress()
+        self.leaving: dict[Key, Variant] = {}
+        self.stream = stream
+        self._facts = facts
+        self._interest = interest
+        self._wants: dict[str, dict[Key, Want]] = {}  # by name
+        self._count = 0
+        self._wilds: dict[Params | None, Wild] = {}
+        self._dirty: dict[Want, None] = {}
+        self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
+        self._due = False  # the request must be answered even if there is nothing to say
+        self._unjudged: dict[str, Unjudged] = {}
+        self._nonces = (0, 0)  # revision, number of responses at that revision
+        self._digest = 0  # of everything held by wants; see `version`
+
+    # -- the verbs that both kinds share
+
+    def notify(self, change: Change) -> None:
+        """A name that is subscribed here changed. Wildcards need no telling: they compare numbers."""
+        for name in change.names:
+            for want in self._wants.get(name, {}).values():
+                self._dirty[want] = None
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._dirty or self._owed or self._due or self._behind)
+
+    def close(self) -> None:
+        for wants in list(self._wants.values()):
+            for want in list(wants.values()):
+                self._drop(want)
+        for wild in list(self._wilds.values()):
+            self._drop_wild(wild)
+
+    def resend(self, name: str) -> None:
+        """Send again what the client holds under this name although it did not change (ORD-11)."""
+        for want in self._wants.get(name, {}).values():
+            if want.held is not None:
+                want.answered = False
+                self._dirty[want] = None
+        for tag in self._wilds:
+            if (name, tag) not in self._wants.get(name, {}) and self.table.get(name) is not None:
+                self._owed[name, tag] = None
+
+    # -- subscriptions
+
+    @property
+    def subscriptions(self) -> list[Key]:
+        keys = [(WILDCARD, tag) for tag in self._wilds]
+        return keys + [key for wants in self._wants.values() for key in wants]
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def _behind(self) -> bool:
+        return any(wild.cursor != self.table.revision or not wild.started for wild in self._wilds.values())
+
+    def _find(self, key: Key) -> Want | None:
+        return self._wants.get(key[0], {}).get(key)
+
+    def _add(self, key: Key) -> Want:
+        want = self._find(key)
+        if want is None:
+            name, params = key
+            want = Want(key, self.params if params is None else params)
+            self._wants.setdefault(name, {})[key] = want
+            self._count += 1
+            if len(self._wants[name]) == 1:
+                self._interest.add(self, self.table.spec.url, name)
+            self._inherit(want)
+        return want
+
+    def _inherit(self, want: Want) -> None:
+        """A name that its wildcard already delivered: the client holds what the wildcard gave it."""
+        wild = self._wilds.get(want.key[1])
+        if wild is None or not wild.started:
+            return
+        want.held = self.leaving.get(want.key)
+        if want.held is None:
+            changes = self.table.difference(wild.cursor, wild.params)
+            before = [change.before for change in changes if change.name == want.name]
+            want.held = before[0] if before else self.table.select(want.name, want.params)
+        self._digest += want.held.digest if want.held is not None else 0
+
+    def _drop(self, want: Want) -> None:
+        name = want.name
+        del self._wants[name][want.key]
+        self._count -= 1
+        if not self._wants[name]:
+            del self._wants[name]
+            self._interest.remove(self, self.table.spec.url, name)
+        self._dirty.pop(want, None)
+        self.leaving.pop(want.key, None)
+        self._digest -= want.held.digest if want.held is not None else 0
+
+    def _add_wild(self, tag: Params | None) -> Wild:
+        wild = self._wilds.get(tag)
+        if wild is None:
+            wild = self._wilds[tag] = Wild(tag, self.params if tag is None else tag, self.table.follow())
+            self._interest.add_wild(self, self.table.spec.url)
+        return wild
+
+    def _drop_wild(self, wild: Wild) -> None:
+        del self._wilds[wild.tag]
+        self.table.unfollow(wild.cursor)
+        if not self._wilds:
+            self._interest.remove_wild(self, self.table.spec.url)
+        for key in [key for key in (*self._owed, *self.leaving) if key[1] == wild.tag and self._find(key) is None]:
+            self._owed.pop(key, None)
+            self.leaving.pop(key, None)
+
+    # -- from the store to a batch
+
+    def collect(self) -> Batch:
+        """Everything the client must be told now, except what only goes away (that waits in `leaving`)."""
+        batch = Batch()
+        dirty, self._dirty = self._dirty, {}
+        owed, self._owed = self._owed, {}
+        for want in dirty:
+            self._collect_want(want, batch)
+        for wild in self._wilds.values():
+            self._collect_wild(wild, batch)
+        for name, tag in owed:
+            self._collect_owed(name, tag, batch)
+        return batch
+
+    def _collect_want(self, want: Want, batch: Batch) -> None:
+        after = self.table.select(want.name, want.params)
+        if after is None:
+            self._miss(want, batch)
+        elif want.answered and after is want.held:
+            self.leaving.pop(want.key, None)  # it went and came back before anybody was told
+        else:
+            self.leaving.pop(want.key, None)
+            self._deliver(batch, want.held, after, located=want.located)
+            self._digest += after.digest - (want.held.digest if want.held is not None else 0)
+            want.held, want.answered, want.absence = after, True, None
+
+    def _miss(self, want: Want, batch: Batch) -> None:
+        if want.held is not None:
+            self.leaving[want.key] = want.held
+        elif not want.located:
+            if not want.answered:
+                self._absent(batch, want)
+        elif not want.answered or want.absence is not None:
+            # DESIGN 6.4: a negative answer can be cached, so it is corrected when the keys it pins change.
+            negative = self._negative(want.name, want.params)
+            if negative != want.absence:
+                want.absence = negative
+                self._absent(batch, want)
+        want.answered = True
+
+    def _absent(self, batch: Batch, want: Want) -> None:
+        """DLT-4, DYN-11: say at once that there is nothing; the subscription stays."""
+        about = Absence(want.name, want.absence if want.absence is not None else TRUE)
+        if self.delta and want.located:
+            batch.withdrawn[about] = None
+        elif self.delta:
+            batch.removed[want.name] = None
+        told = {"all": True, "none": False, "locators": want.located and not self.delta}
+        if told[self.settings.resource_errors]:
+            label = self.table.spec.url.rpartition("/")[2]
+            error = ResourceError(about, NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
+            batch.errors[error] = None  # ERR-1
+
+    def _explain(self, want: Want, batch: Batch) -> None:
+        """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7)."""
+        want.absence = self._negative(want.name, want.params) if want.located else TRUE
+        self._absent(batch, want)
+
+    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
+        """One number says what the client holds; the difference since then is shared by all that are as far."""
+        if not wild.started:
+            self._start(wild, batch)
+        if wild.cursor == self.table.revision:
+            return
+        for change in self.table.difference(wild.cursor, wild.params):
+            key = change.name, wild.tag
+            if key in self._wants.get(change.name, {}):
+                continue  # WLD-7: the explicit subscription speaks for this name
+            before = self.leaving.pop(key, change.before)
+            if change.after is None:
+                if before is not None:
+                    self.leaving[key] = before
+            elif change.after is not before:
+                self._deliver(batch, before, change.after, located=wild.tag is not None)
+        wild.cursor = self.table.advance(wild.cursor)
+
+    def _start(self, wild: Wild, batch: Batch) -> None:
+        wild.started = True
+        wild.cursor = self.table.advance(wild.cursor)
+        for variant in self.table.snapshot(wild.params).variants:
+            if (variant.name, wild.tag) not in self._wants.get(variant.name, {}):
+                self._start_member(wild, variant, batch)
+
+    def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
+        self._deliver(batch, None, variant, located=wild.tag is not None)
+
+    def _collect_owed(self, name: str, tag: Params | None, batch: Batch) -> None:
+        wild = self._wilds.get(tag)
+        if wild is None or (name, tag) in self.leaving:
+            return
+        current = self.table.select(name, wild.params)
+        if current is not None:
+            self._deliver(batch, None, current, located=tag is not None)
+        else:
+            self._depart(name, wild, batch)  # WLD-6
+
+    def _depart(self, name: str, wild: Wild, batch: Batch) -> None:
+        """Say that a name is not, or no longer, one of the wildcard's."""
+        if wild.tag is None:
+            batch.removed[name] = None
+        else:
+            batch.withdrawn[Absence(name, self._negative(name, wild.params))] = None
+
+    def _negative(self, name: str, params: Params) -> Constraint:
+        """DESIGN 6.4: constraints that say for whom there is nothing; with no variants at all, for anybody."""
+        known = self.table.get(name)
+        return known.negative(params) if known is not None else TRUE
+
+    def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
+        if not located:
+            batch.plain[after.name] = after
+            return
+        batch.located[after] = None
+        if before is not None and before is not after and before.identity != after.identity:
+            # DYN-24: old variant out, new one in, same response. DYN-25: with exactly the constraints sent before.
+            batch.withdrawn[Absence(before.name, before.constraint)] = None
+
+    def release(self) -> Batch:
+        """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
+        batch = Batch()
+        leaving, self.leaving = self.leaving, {}
+        for key, held in leaving.items():
+            want = self._find(key)
+            if want is not None:
+                want.held, want.answered = None, True
+                self._digest -= held.digest
+                if not self.delta:
+                    self._explain(want, batch)
+            if key[1] is None:
+                batch.removed[held.name] = None
+            else:
+                batch.withdrawn[Absence(held.name, held.constraint)] = None
+        return batch
+
+    # -- responses and their judgement
+
+    def _nonce(self) -> str:
+        """Unique within a stream (SRV-8), and mostly the same for every stream that gets the same response.
+
+        The revision of the table says which response it is; a second one at that revision gets a number of its own.
+        """
+        revision, number = self._nonces
+        number = number + 1 if revision == self.table.revision else 0
+        self._nonces = self.table.revision, number
+        base = f"{self.table.revision}.{self.table.spec.label}"
+        return f"{base}.{number}" if number else base
+
+    def _sent(self, send: Send, now: float) -> Send:
+        progress = self.progress
+        progress.sent += 1
+        progress.sent_version = send.version
+        progress.sent_at = now
+        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, send if self.delta else None)
+        if len(self._unjudged) > UNJUDGED:
+            del self._unjudged[next(iter(self._unjudged))]
+        gone = len(send.removed) + len(send.withdrawn)
+        self._facts.append(Sent(self.stream, send.type_url, send.nonce, send.count, gone))
+        return send
+
+    def _judge(self, nonce: str, error: Rejection | None, now: float) -> Unjudged | None:
+        """NAK-28: each nonce is judged once; later requests with it only change subscriptions.
+
+        NAK-1, NAK-2: error_detail alone makes a NACK, whatever the version says.
+        """
+        found = self._unjudged.pop(nonce, None)
+        if found is None:
+            return None
+        progress = self.progress
+        names = found.send.names if found.send is not None else ()
+        if error is None:
+            progress.acked = max(progress.acked, found.number)
+            progress.acked_version = found.version
+            progress.acked_at = now
+            for name in names:
+                progress.rejected.pop(name, None)
+            if progress.nacked < found.number and not progress.rejected:
+                progress.nack = None  # NAK-13
+            self._facts.append(Acked(self.stream, self.table.spec.url, nonce, now - found.sent_at))
+        else:
+            progress.nacked = max(progress.nacked, found.number)
+            progress.nack = (now, found.version, nonce, error)
+            if len(names) == 1:
+                progress.rejected[names[0]] = error
+            self._facts.append(Nacked(self.stream, self.table.spec.url, nonce, found.version, error))
+        return found
+
+    def _suppressed(self, resources: int) -> None:
+        if resources:
+            self._facts.append(Suppressed(self.stream, self.table.spec.url, resources))
+
+    def _oversize(self, variant: Variant) -> ResourceError:
+        """DLT-22: it becomes an error about itself; the rest of the response is delivered."""
+        self._facts.append(Oversize(self.stream, self.table.spec.url, variant.name, variant.size))
+        limit = self.settings.response_bytes
+        message = f"{variant.name!r} takes {variant.size} bytes, more than the {limit} that a response may have"
+        return ResourceError(Absence(variant.name, variant.constraint), RESOURCE_EXHAUSTED, message)
+
+
+def check_keys(keys: Iterable[Key], settings: Settings) -> None:
+    """DYN-46: params past the limits end the stream, with a status that says which limit."""
+    limits = settings.limits
+    for name, params in keys:
+        if not params:
+            continue
+        if len(params) > limits.params:
+            raise _too_large(name, f"{len(params)} parameters", f"{limits.params}")
+        for key, value in params.items():
+            if len(key.encode()) > limits.key_bytes:
+                raise _too_large(name, f"a key of {len(key.encode())} bytes", f"{limits.key_bytes}")
+            if len(value.encode()) > limits.value_bytes:
+                raise _too_large(name, f"a value of {len(value.encode())} bytes", f"{limits.value_bytes}")
+
+
+def _too_large(name: str, what: str, limit: str) -> PeerError:
+    return PeerError("INVALID_ARGUMENT", f"locator {name!r} has {what}; at most {limit} are accepted")

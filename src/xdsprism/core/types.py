@@ -1,0 +1,218 @@
+"""The nouns of the engine: params, variants, changes, and what is known of each resource type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from .constraints import TRUE, Constraint, canonical
+
+if TYPE_CHECKING:
+    from .variants import VariantSet
+
+TypeUrl = str
+
+PREFIX = "type.googleapis.com/"
+
+
+class Params(Mapping[str, str]):
+    """The key/value pairs a client sends with a subscription: an immutable, hashable mapping."""
+
+    __slots__ = ("_hash", "_items")
+
+    def __init__(self, items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        self._items = dict(items)
+        self._hash = hash(frozenset(self._items.items()))
+
+    def __getitem__(self, key: str) -> str:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Params):
+            return self._hash == other._hash and self._items == other._items
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return f"Params({self._items!r})"
+
+    def only(self, keys: Iterable[str]) -> Params:
+        """Cut down to `keys`. DESIGN 6.3: only mentioned keys matter; what remains is the client's class."""
+        return Params({key: self._items[key] for key in keys if key in self._items})
+
+
+NO_PARAMS = Params()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a variant was written down."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(eq=False, slots=True)
+class Variant:
+    """Contents plus constraints: one of the forms that one name can take.
+
+    Compared by identity: the store keeps a variant object for as long as nothing about it changes, so that
+    `is` answers "does the client have this one already?".
+    """
+
+    type_url: TypeUrl
+    name: str
+    constraint: Constraint
+    body: bytes  # the message inside the Any, serialised deterministically
+    version: str  # a hash, see `fingerprint`
+    digest: int  # the same hash as a number; SotW versions are sums of these
+    aliases: tuple[str, ...] = ()
+    extras: bytes = b""  # further fields of discovery.Resource (aliases, cache_control ...), encoded
+    origin: Origin | None = None
+    warms: str | None = None  # a cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name
+    frames: dict[object, bytes] = field(default_factory=dict, repr=False)  # the codec's: encoded once, by form
+
+    @property
+    def identity(self) -> tuple[str, Constraint]:
+        """TP2: constraints are part of the unique identifier, along with the name. DYN-30: in canonical form."""
+        return self.name, canonical(self.constraint)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in a response."""
+        return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
+
+
+def make_variant(
+    type_url: TypeUrl,
+    name: str,
+    body: bytes,
+    constraint: Constraint = TRUE,
+    *,
+    aliases: tuple[str, ...] = (),
+    extras: bytes = b"",
+    origin: Origin | None = None,
+    warms: str | None = None,
+) -> Variant:
+    """Build a variant; its version is a hash of contents and constraints (DESIGN 6.6, DYN-31).
+
+    The same on every replica, after every restart and through every relay.
+    """
+    digest = sha256()
+    for part in (type_url.encode(), name.encode(), body, extras, repr(canonical(constraint)).encode()):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    head = digest.digest()[:8]
+    return Variant(
+        type_url,
+        name,
+        constraint,
+        body,
+        head.hex(),
+        int.from_bytes(head, "big"),
+        aliases,
+        extras,
+        origin,
+        warms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSpec:
+    """What the protocol needs to know of a resource type. Everything has a default: any type works."""
+
+    url: TypeUrl
+    words: tuple[str, ...] = ()  # how it is called on the command line
+    rank: int = 100  # DESIGN 6.9: order within ADS
+    full_state: bool = False  # SOT-4: a SotW response holds every resource
+    wildcard: bool = False  # WLD-12: an empty first request means all
+    referrers: tuple[TypeUrl, ...] = ()  # ORD-2: removals wait until these have moved on
+    always_resend: bool = False  # DLT-13: sent again although the client has this version
+
+    @property
+    def label(self) -> str:
+        return self.words[0] if self.words else self.url.removeprefix(PREFIX)
+
+
+LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
+ROUTE = PREFIX + "envoy.config.route.v3.RouteConfiguration"
+SCOPED_ROUTE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
+VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
+CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
+ENDPOINT = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
+RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
+EXTENSION_CONFIG = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
+
+# DESIGN 6.9: clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
+# Envoy reads a SotW SRDS response as the full state too (scopes that are missing go away), hence its flag.
+TYPES: tuple[TypeSpec, ...] = (
+    TypeSpec(
+        CLUSTER,
+        ("cds", "cluster", "clusters"),
+        0,
+        full_state=True,
+        wildcard=True,
+        referrers=(LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST),
+    ),
+    TypeSpec(ENDPOINT, ("eds", "endpoint", "endpoints"), 10, always_resend=True),
+    TypeSpec(SECRET, ("sds", "secret", "secrets"), 20),
+    TypeSpec(LISTENER, ("lds", "listener", "listeners"), 30, full_state=True, wildcard=True),
+    TypeSpec(SCOPED_ROUTE, ("srds", "scopedroute", "scopedroutes"), 40, full_state=True, wildcard=True),
+    TypeSpec(ROUTE, ("rds", "route", "routes"), 50, referrers=(LISTENER, SCOPED_ROUTE)),
+    TypeSpec(VIRTUAL_HOST, ("vhds", "virtualhost", "virtualhosts"), 60),
+    TypeSpec(RUNTIME, ("rtds", "runtime", "runtimes"), 100),
+    TypeSpec(EXTENSION_CONFIG, ("ecds", "extensionconfig", "extensionconfigs"), 100),
+)
+
+
+_WORDS = {word: spec.url for spec in TYPES for word in spec.words}
+
+
+def resolve_type(word: str) -> TypeUrl:
+    """Turn `cds`, `cluster`, a message's full name or a type URL into a type URL. DESIGN 4."""
+    known = _WORDS.get(word.lower())
+    if known is not None:
+        return known
+    if "/" in word:
+        return word
+    if "." in word:
+        return PREFIX + word
+    words = ", ".join(spec.words[0] for spec in TYPES)
+    message = f"unknown resource type {word!r}: use one of {words}, a message's full name, or a type URL"
+    raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One name took on a new set of variants, or lost or gained all of them."""
+
+    revision: int
+    type_url: TypeUrl
+    name: str
+    before: VariantSet | None
+    after: VariantSet | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every string under which a client may have asked for it (DLT-20)."""
+        aliases = [alias for known in (self.before, self.after) if known is not None for alias in known.aliases]
+        return (self.name, *dict.fromkeys(aliases))
+
+
+# What a transaction asks for: the complete new variants of each touched (type, name); none: delete.
+Changeset = Mapping[tuple[TypeUrl, str], tuple[Variant, ...]]

@@ -1,0 +1,181 @@
+"""The variants of one name: proof that they can't clash, and an index from params to the one that matches.
+
+TP2, Matching Behavior and Best Practices: the variants of a resource are mutually exclusive and list the same
+keys, and a control plane must not accept any others. Proof and index are one structure: labelling each
+constraint's diagram with its variant and merging them all either meets an overlap or leaves the index behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from .constraints import TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, failing, keys
+from .decisions import BUDGET, Decisions, Node, TooComplex, joining, lookup, paths
+from .expr import show
+from .types import Variant
+
+_NO_ALIASES: frozenset[str] = frozenset()
+_SHOWN = 5  # variants listed in one message
+_LONGEST = 300  # characters of each
+
+
+class Clash(Exception):
+    """These variants can't be the variants of one name. The store adds where they were written."""
+
+    def __init__(self, message: str, first: Variant, second: Variant, witness: Mapping[str, str] | None = None) -> None:
+        self.message = message
+        self.first = first
+        self.second = second
+        self.witness = dict(witness or {})  # DYN-37: params that match both
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a client gets what it gets."""
+
+    chosen: Variant | None
+    refused: tuple[tuple[Variant, Constraint], ...]  # each of the others, with the part of it that doesn't hold
+
+
+class VariantSet:
+    """The variants of one (type, name); immutable. Most have one variant for everybody: then it is its own index."""
+
+    __slots__ = ("_index", "aliases", "keys", "variants")
+
+    variants: tuple[Variant, ...]
+    keys: tuple[str, ...]  # all that are mentioned, sorted
+    aliases: frozenset[str]
+    _index: Node  # ends in a Variant, or None
+
+    def __init__(self, variants: tuple[Variant, ...], mentioned: tuple[str, ...], index: Node) -> None:
+        self.variants = variants
+        self.keys = mentioned
+        self.aliases = frozenset(alias for variant in variants for alias in variant.aliases) or _NO_ALIASES
+        self._index = index
+
+    @classmethod
+    def build(cls, variants: Sequence[Variant], budget: int = BUDGET) -> VariantSet:
+        """Check and index; raises Clash."""
+        variants = tuple(variants)
+        if not variants:
+            return cls((), (), None)
+        if len(variants) == 1 and variants[0].constraint == TRUE:
+            return cls(variants, (), variants[0])
+        mentioned = [keys(variant.constraint) for variant in variants]
+        try:
+            index = _merged(variants, budget)
+        except TooComplex as reason:
+            raise Clash(f"too complex to prove disjoint: {reason}", variants[0], variants[-1]) from reason
+        _check_keys(variants, mentioned)
+        return cls(variants, tuple(sorted(mentioned[0])), index)
+
+    def __repr__(self) -> str:
+        return f"VariantSet({', '.join(show(variant.constraint) for variant in self.variants)})"
+
+    def select(self, params: Mapping[str, str]) -> Variant | None:
+        """The variant for these params; None: the resource does not exist for them (DYN-10)."""
+        found: Variant | None = lookup(self._index, params)
+        return found
+
+    def negative(self, params: Mapping[str, str]) -> Constraint:
+        """What to say to a client for which there is no variant.
+
+        DYN-11: each mentioned key pinned to the client's value, or to its absence. Only mentioned keys decide, so
+        this covers exactly the clients that are alike, and none that has a variant.
+        """
+        return _pins({key: params.get(key) for key in self.keys})
+
+    def gaps(self, limit: int) -> list[dict[str, str]]:
+        """Up to `limit` examples of params that no variant covers; `{}` is a client that sends none of the keys."""
+        ways = paths(self._index, None, [variant.constraint for variant in self.variants])
+        return [_present(way) for way in islice(ways, limit)]
+
+    def explain(self, params: Mapping[str, str]) -> Explanation:
+        """Which variant, and what each of the others asks for in vain."""
+        chosen = self.select(params)
+        others = [variant for variant in self.variants if variant is not chosen]
+        return Explanation(chosen, tuple((variant, failing(variant.constraint, params)) for variant in others))
+
+
+def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
+    """The index: all diagrams merged in one walk, not pair by pair."""
+    decisions = Decisions(_order(variants), budget)
+
+    def overlap(first: Variant, second: Variant) -> Node:
+        raise _overlap(first, second, variants)
+
+    labelled = (decisions.only(decisions.constraint(variant.constraint), variant) for variant in variants)
+    return decisions.fold(joining(overlap, identity=None), labelled)
+
+
+def _order(variants: Iterable[Variant]) -> list[str]:
+    """The order of keys decides how large diagrams get. First those that most variants pin to a few values.
+
+    There the variants part, each value with its own few, and no later key is met by all of them at once. Else as
+    written: keys that belong together tend to stand together, and diagrams are small if they stay so.
+    """
+    pinned: Counter[str] = Counter()
+    for variant in variants:
+        pinned.update(dict.fromkeys((atom.key for atom in atoms(variant.constraint)), 0))
+        pinned.update(_pinned(variant.constraint))
+    return sorted(pinned, key=lambda key: -pinned[key])
+
+
+def _pinned(constraint: Constraint) -> set[str]:
+    match constraint:
+        case Eq(key, _):
+            return {key}
+        case All(items):
+            return set().union(*map(_pinned, items))
+        case AnyOf((first, *rest)):
+            return _pinned(first).intersection(*map(_pinned, rest))
+        case _:
+            return set()
+
+
+def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> Clash:
+    """Say what a client must send to match both. DYN-37."""
+    decisions = Decisions(_order((first, second)))
+    both = decisions.both(decisions.constraint(first.constraint), decisions.constraint(second.constraint))
+    way = next(paths(both, True, [variant.constraint for variant in variants]))  # noqa: FBT003 - a terminal
+    where = show(_pins(way)) if way else "every client"
+    message = f"both match {where}: {_quoted(first)} and {_quoted(second)}"
+    return Clash(message, first, second, _present(way))
+
+
+def _check_keys(variants: tuple[Variant, ...], mentioned: list[frozenset[str]]) -> None:
+    """DYN-34. By what is written: a clause that is always true counts (TP2, Matching Behavior)."""
+    wanted = frozenset().union(*mentioned)
+    lacking = [(variant, wanted - has) for variant, has in zip(variants, mentioned, strict=True) if wanted != has]
+    if lacking:
+        first = lacking[0][0]
+        second = next(variant for variant in variants if variant is not first)
+        raise Clash(f"the variants of one name must mention the same keys: {_lacking(lacking)}", first, second)
+
+
+def _lacking(lacking: list[tuple[Variant, frozenset[str]]]) -> str:
+    parts = [f"{_quoted(variant)} lacks {', '.join(sorted(names))}" for variant, names in lacking[:_SHOWN]]
+    if len(lacking) > _SHOWN:
+        parts.append(f"{len(lacking) - _SHOWN} more")
+    key = show(Exists(min(lacking[0][1])))
+    return f"{'; '.join(parts)} (where a key makes no difference, add `and ({key} or not {key})`)"
+
+
+def _quoted(variant: Variant) -> str:
+    text = show(variant.constraint)
+    return f"`{text}`" if len(text) <= _LONGEST else f"`{text[:_LONGEST]}...`"
+
+
+def _pins(way: Mapping[str, str | None]) -> Constraint:
+    """Exactly the clients that agree with this one on these keys."""
+    pins = (Not(Exists(key)) if value is None else Eq(key, value) for key, value in sorted(way.items()))
+    items: tuple[Constraint, ...] = tuple(pins)
+    return items[0] if len(items) == 1 else All(items)
+
+
+def _present(way: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in sorted(way.items()) if value is not None}

@@ -1,0 +1,54 @@
+"""Every error says whose fault it is.
+
+XdsError
+├── ConfigError     the operator: a file or a transaction; carries one Problem per fault, with file:line
+├── PeerError       the other end of a stream: carries the gRPC status that ends the stream
+└── UsageError      the caller of this library or of the command line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class XdsError(Exception):
+    """The root of everything that xdsprism raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault in a configuration: what is wrong, where, and what to do about it."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+    path: str = ""  # inside the document, as `virtual_hosts[0].routes[2]`
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        parts = [part for part in (where, self.path) if part]
+        return ": ".join([*parts, self.message])
+
+
+class ConfigError(XdsError):
+    """The configuration was refused, all of it; what was current before stays current."""
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        if isinstance(problems, str):
+            problems = [Problem(problems)]
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class PeerError(XdsError):
+    """The peer broke the protocol so that its stream can't go on; no other stream is touched."""
+
+    def __init__(self, status: str, message: str) -> None:
+        self.status = status  # the name of a gRPC status code: "INVALID_ARGUMENT"
+        self.message = message
+        super().__init__(f"{status}: {message}")
+
+
+class UsageError(XdsError):
+    """The caller asked for something that makes no sense; the text says what would."""

@@ -1,0 +1,1 @@
+"""Readers of the engine's facts: metrics and logs."""

@@ -1,0 +1,171 @@
+"""Prometheus metrics, read from facts (OPS-11). Each server has its own registry, so several can live together.
+
+What a client can make up must not become a label: a type that nobody serves is counted as `other`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from ..core.facts import Acked, Closed, Fact, Joined, Nacked, Opened, Oversize, Refused, Requested, Sent, Suppressed
+from ..core.store import Applied, Store
+from ..core.types import TypeUrl
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+OTHER = "other"
+
+
+class _OfType:
+    """The children of one type's labels, looked up once: a message costs an attribute and an addition."""
+
+    __slots__ = ("acks", "nacks", "oversize", "removed", "requests", "resources", "responses", "seconds", "suppressed")
+
+    def __init__(self, families: _Families, label: str) -> None:
+        self.requests = families.requests.labels(label)
+        self.responses = families.responses.labels(label)
+        self.resources = families.resources.labels(label)
+        self.removed = families.removed.labels(label)
+        self.acks = families.acks.labels(label)
+        self.nacks = families.nacks.labels(label)
+        self.seconds = families.seconds.labels(label)
+        self.suppressed = families.suppressed.labels(label)
+        self.oversize = families.oversize.labels(label)
+
+
+class _Families:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"xdsprism_{name}", text, ["type"], registry=registry)
+
+        self.requests = counter("requests", "Discovery requests received")
+        self.responses = counter("responses", "Discovery responses sent")
+        self.resources = counter("sent_resources", "Resources in the responses sent")
+        self.removed = counter("sent_removals", "Removals in the responses sent")
+        self.acks = counter("acks", "Responses that clients accepted")
+        self.nacks = counter("nacks", "Responses that clients refused")
+        self.suppressed = counter("suppressed_resends", "Resources not sent because the client had them already")
+        self.oversize = counter("oversize_resources", "Resources too large for any response")
+        self.seconds = Histogram(
+            "xdsprism_push_ack_seconds", "From a response to its ACK", ["type"], buckets=SECONDS, registry=registry
+        )
+
+
+class _StoreCollector(Collector):
+    """What the store holds, asked when somebody scrapes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        resources = GaugeMetricFamily("xdsprism_resources", "Resources served", labels=["type"])
+        variants = GaugeMetricFamily("xdsprism_variants", "Variants served, of all resources", labels=["type"])
+        for table in self._store.tables():
+            if len(table) or table.spec.words:
+                resources.add_metric([table.spec.label], len(table))
+                variants.add_metric([table.spec.label], table.variants)
+        yield resources
+        yield variants
+        yield GaugeMetricFamily("xdsprism_revision", "How often what is served has changed", self._store.revision)
+
+
+class Metrics:
+    """A reader of facts: `hub.readers.append(metrics)`."""
+
+    def __init__(self, store: Store) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_StoreCollector(store))
+        self._store = store
+        self._served = {table.spec.url for table in store.tables() if len(table)}
+        store.listeners.append(self._applied)
+        self._families = _Families(self.registry)
+        self._types: dict[TypeUrl, _OfType] = {}
+        self._other = _OfType(self._families, OTHER)
+        self._streams = Gauge("xdsprism_streams", "Open discovery streams", ["method"], registry=self.registry)
+        self._clients = Gauge("xdsprism_clients", "Distinct nodes with an open stream", registry=self.registry)
+        self._refused = Counter("xdsprism_refused_writes", "Configurations not taken", registry=self.registry)
+        self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=self.registry)
+        self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was taken, else 0", registry=self.registry)
+        self._methods: dict[int, str] = {}
+        self._nodes: dict[int, str] = {}
+        self._node_streams: Tally[str] = Tally()
+
+    def loaded(self, *, ok: bool) -> None:
+        """A load is not a fact of the engine: one that changes nothing never gets there."""
+        self._loads.labels("ok" if ok else "refused").inc()
+        self._loaded.set(ok)
+
+    def close(self) -> None:
+        self._store.listeners.remove(self._applied)
+
+    def _applied(self, applied: Applied) -> None:
+        self._served.update(change.type_url for change in applied.changes)
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            self._count(fact)
+
+    def _count(self, fact: Fact) -> None:
+        """In the order of how often they happen."""
+        match fact:
+            case Requested(_, type_url):
+                self._of(type_url).requests.inc()
+            case Acked(_, type_url, _, seconds):
+                counts = self._of(type_url)
+                counts.acks.inc()
+                counts.seconds.observe(seconds)
+            case Sent(_, type_url, _, resources, removed):
+                counts = self._of(type_url)
+                counts.responses.inc()
+                counts.resources.inc(resources)
+                counts.removed.inc(removed)
+            case Suppressed(_, type_url, resources):
+                self._of(type_url).suppressed.inc(resources)
+            case Nacked(_, type_url):
+                self._of(type_url).nacks.inc()
+            case Opened() | Joined() | Closed():
+                self._connection(fact)
+            case Oversize(_, type_url):
+                self._of(type_url).oversize.inc()
+            case Refused():
+                self._refused.inc()
+            case _:
+                pass
+
+    def _connection(self, fact: Opened | Joined | Closed) -> None:
+        match fact:
+            case Opened(stream, method):
+                self._methods[stream] = short = method.rpartition("/")[2]
+                self._streams.labels(short).inc()
+            case Joined(stream, node):
+                self._nodes[stream] = node.id
+                self._node_streams[node.id] += 1
+            case Closed(stream):
+                self._streams.labels(self._methods.pop(stream)).dec()
+                self._leave(self._nodes.pop(stream, None))
+        self._clients.set(len(self._node_streams))
+
+    def _leave(self, node: str | None) -> None:
+        if node is not None:
+            self._node_streams[node] -= 1
+            if not self._node_streams[node]:
+                del self._node_streams[node]
+
+    def _of(self, type_url: TypeUrl) -> _OfType:
+        found = self._types.get(type_url)
+        if found is None:
+            spec = self._store.spec(type_url)
+            if not spec.words and type_url not in self._served:
+                return self._other
+            found = self._types[type_url] = _OfType(self._families, spec.label)
+        return found

@@ -1,0 +1,70 @@
+"""What a transport sees of a gRPC method: bytes in, bytes out.
+
+Every method, unary ones too, is served as a stream of messages each way, which is what gRPC is on the wire. A transport
+(`engine_*.py`) feeds messages to a `Call` and writes what `poll` gives, as fast as its peer reads; while a write is
+blocked it does not poll, and so whatever changes meanwhile is merged (SOT-16, DLT-23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+class Call:
+    """One RPC in progress. The transport sets `wake`, which may be called at any time to ask for a poll."""
+
+    finished = False  # when true, and what was polled is written, the RPC ends with status OK
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None
+
+    def receive(self, message: bytes) -> None:
+        """Take one message in. Raises PeerError, whose status ends the RPC."""
+        raise NotImplementedError
+
+    def poll(self) -> Iterator[bytes]:
+        """What to write now, encoded as it is taken."""
+        raise NotImplementedError
+
+    def deadline(self) -> float | None:
+        """When to poll again although nobody called `wake`; in the clock that the call was made with."""
+        return None
+
+    def half_close(self) -> None:
+        """The client will send no more."""
+
+    def end(self) -> None:
+        """The server drains: finish when convenient."""
+        self.finished = True
+        self.wake()
+
+    def close(self, reason: str = "") -> None:
+        """The RPC is over; `reason` says what was wrong, if anything was."""
+
+
+class UnaryCall(Call):
+    """One message in, one out."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        super().__init__()
+        self._answer = answer
+        self._reply: bytes | None = None
+
+    def receive(self, message: bytes) -> None:
+        if not self.finished:
+            self._reply = self._answer(message)
+            self.finished = True
+
+    def poll(self) -> Iterator[bytes]:
+        if self._reply is not None:
+            yield self._reply
+            self._reply = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A gRPC method: its path, and how a call of it begins. The argument names the peer."""
+
+    path: str
+    open: Callable[[str], Call]

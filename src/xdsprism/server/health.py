@@ -1,0 +1,112 @@
+"""gRPC health checking and reflection, as calls of bytes; the messages and the logic are the libraries' own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from ..errors import PeerError
+from .calls import Call, Method, UnaryCall
+
+HEALTH = "grpc.health.v1.Health"
+REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+
+
+class Health:
+    """Whether this server serves, for whoever asks or watches."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._services = frozenset(services) | {""}
+        self._serving = False
+        self._watches: list[HealthWatch] = []
+
+    def set(self, *, serving: bool) -> None:
+        self._serving = serving
+        for watch in self._watches:
+            watch.wake()
+
+    def methods(self) -> Iterator[Method]:
+        yield Method(f"/{HEALTH}/Check", lambda _: UnaryCall(self._check))
+        yield Method(f"/{HEALTH}/Watch", lambda _: HealthWatch(self, self._watches))
+
+    def status(self, service: str) -> int | None:
+        if service not in self._services:
+            return None
+        status = health_pb2.HealthCheckResponse
+        return int(status.SERVING if self._serving else status.NOT_SERVING)
+
+    def _check(self, message: bytes) -> bytes:
+        service = _parse(health_pb2.HealthCheckRequest, message).service
+        status = self.status(service)
+        if status is None:
+            raise PeerError("NOT_FOUND", f"no service {service!r} here")
+        return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+
+
+class HealthWatch(Call):
+    """Says the status at once, and again whenever it changes."""
+
+    def __init__(self, health: Health, watches: list[HealthWatch]) -> None:
+        super().__init__()
+        self._health = health
+        self._watches = watches
+        self._service: str | None = None
+        self._said: int | None = None
+        watches.append(self)
+
+    def receive(self, message: bytes) -> None:
+        self._service = _parse(health_pb2.HealthCheckRequest, message).service
+
+    def poll(self) -> Iterator[bytes]:
+        if self._service is None:
+            return
+        status = self._health.status(self._service)
+        if status is None:
+            status = int(health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+        if status != self._said:
+            self._said = status
+            yield health_pb2.HealthCheckResponse(status=status).SerializeToString()
+
+    def close(self, reason: str = "") -> None:
+        del reason
+        self._watches.remove(self)
+
+
+class Reflection(Call):
+    """Answers each question as it comes; grpcio-reflection knows the answers."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        super().__init__()
+        self._servicer = reflection.ReflectionServicer(services, Default())
+        self._replies: list[bytes] = []
+
+    def receive(self, message: bytes) -> None:
+        request = _parse(reflection_pb2.ServerReflectionRequest, message)
+        for reply in self._servicer.ServerReflectionInfo(iter([request]), None):
+            self._replies.append(reply.SerializeToString())
+
+    def poll(self) -> Iterator[bytes]:
+        replies, self._replies = self._replies, []
+        return iter(replies)
+
+    def half_close(self) -> None:
+        self.finished = True
+
+
+def reflection_methods(services: Iterable[str]) -> Iterator[Method]:
+    """The v1 messages are those of v1alpha under another name, so one answer serves both."""
+    names = sorted({*services, *REFLECTION})
+    for service in REFLECTION:
+        yield Method(f"/{service}/ServerReflectionInfo", lambda _: Reflection(names))
+
+
+def _parse(kind: type[Message], message: bytes) -> Any:
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise PeerError("INVALID_ARGUMENT", f"not a {kind.DESCRIPTOR.full_name}: {error}") from error

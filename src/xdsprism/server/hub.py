@@ -1,0 +1,134 @@
+"""The middle of the server: one store, the index of who wants what, the live streams.
+
+A change goes store -> interest -> sessions in one plain function call. The streams that are affected are woken once per
+turn of the loop, however many changes the turn brought (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..core.codec import Decoder, Encoder
+from ..core.events import Send
+from ..core.facts import Closed, Fact, Opened, Published
+from ..core.interest import Interest
+from ..core.settings import Settings
+from ..core.store import Applied, Store
+from ..core.stream import Stream
+from ..core.subscription import Session
+from ..core.types import TypeUrl
+from .calls import Call
+
+Clock = Callable[[], float]
+Schedule = Callable[[Callable[[], None]], object]  # run soon, once, in the loop's next turn
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A live stream, for status pages."""
+
+    stream: Stream
+    method: str
+    peer: str
+    since: float
+
+
+class Hub:
+    """Owns everything that streams share. Belongs to one event loop; nothing in it awaits, so nothing is locked."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock, schedule: Schedule) -> None:
+        self.store = store
+        self.settings = settings
+        self.interest = Interest()
+        self.encoder = Encoder(settings.identifier)
+        self.clock = clock
+        self.readers: list[Callable[[Sequence[Fact]], None]] = []
+        self.facts: list[Fact] = []
+        self._schedule = schedule
+        self._calls: dict[int, XdsCall] = {}
+        self._count = 0
+        self._woken: dict[int, None] = {}
+        self._turn_due = False
+        store.listeners.append(self._applied)
+
+    def close(self) -> None:
+        self.store.listeners.remove(self._applied)
+
+    def connected(self) -> Iterable[Connected]:
+        return [call.connected for call in self._calls.values()]
+
+    def open(self, method: str, peer: str, *, delta: bool, only_type: TypeUrl | None) -> XdsCall:
+        self._count += 1
+        stream = Stream(
+            self._count, self.store, self.interest, self.settings, self.facts, delta=delta, only_type=only_type
+        )
+        call = XdsCall(self, Connected(stream, method, peer, self.clock()))
+        self._calls[stream.number] = call
+        self.facts.append(Opened(stream.number, method, peer))
+        self.turn()
+        return call
+
+    def closed(self, number: int, reason: str) -> None:
+        if self._calls.pop(number, None) is not None:
+            self.facts.append(Closed(number, reason))
+            self.turn()
+
+    def turn(self) -> None:
+        """There is something to do before the loop's next turn: wake streams, hand facts to their readers."""
+        if not self._turn_due:
+            self._turn_due = True
+            self._schedule(self._run_turn)
+
+    def _applied(self, applied: Applied) -> None:
+        for session in self.interest.notify(applied.changes):
+            if isinstance(session, Session):
+                self._woken[session.stream] = None
+        self.facts.append(Published(applied.revision, len(applied.changes)))
+        self.turn()
+
+    def _run_turn(self) -> None:
+        self._turn_due = False
+        self.encoder.forget()
+        woken, self._woken = self._woken, {}
+        for number in woken:
+            call = self._calls.get(number)
+            if call is not None:
+                call.wake()
+        facts, self.facts[:] = self.facts[:], []
+        for reader in self.readers:
+            reader(facts)
+
+
+class XdsCall(Call):
+    """One discovery stream: decodes what comes in, encodes what goes out; the stream decides."""
+
+    def __init__(self, hub: Hub, connected: Connected) -> None:
+        super().__init__()
+        self.connected = connected
+        self._hub = hub
+        self._stream = connected.stream
+        self._decoder = Decoder(delta=connected.stream.delta)
+
+    def receive(self, message: bytes) -> None:
+        self._stream.receive(self._decoder.decode(message), self._hub.clock())
+        self._hub.turn()
+
+    def poll(self) -> Iterator[bytes]:
+        sends = self._stream.poll(self._hub.clock())
+        if sends:
+            self._hub.turn()
+        return map(self._encode, sends)
+
+    def _encode(self, send: Send) -> bytes:
+        return self._hub.encoder.encode(send)
+
+    def deadline(self) -> float | None:
+        return self._stream.deadline()
+
+    def half_close(self) -> None:
+        self.finished = True
+
+    def close(self, reason: str = "") -> None:
+        self._stream.close()
+        self._hub.closed(self._stream.number, reason)

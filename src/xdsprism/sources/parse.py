@@ -1,0 +1,265 @@
+"""The text of a file to variants, with file, line and path on everything that is wrong. No I/O.
+
+Each document is one of three forms, all of which users already have (DESIGN 3):
+
+1. an xDS resource with its `@type`;
+2. an `envoy.service.discovery.v3.Resource`: TP2's own form, with constraints;
+3. a DiscoveryResponse with `resources:`, as Envoy reads from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf.message import Message
+
+from xdsprism.core.codec import constraint_from_proto, name_of, variant_of
+from xdsprism.core.constraints import TRUE, Constraint
+from xdsprism.core.template import WHEN, TemplateError, compile_template
+from xdsprism.core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
+from xdsprism.errors import Problem, UsageError
+
+from . import rules, strict_json, strict_yaml
+from .convert import Faults, from_any, kind_of, to_message, unknown_type
+from .document import Document, MalformedError, Path, show_path
+from .protos import find_message, type_name, type_url
+from .strict_yaml import Chunk
+from .trace import trace
+
+_RESOURCE = "envoy.service.discovery.v3.Resource"
+_RESPONSE = "envoy.service.discovery.v3.DiscoveryResponse"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a text says, and what is wrong with it."""
+
+    variants: tuple[Variant, ...]
+    problems: tuple[Problem, ...]
+
+
+def chunks(text: str, file: str) -> list[Chunk]:
+    """Cut a file's text into documents that can be parsed one by one. JSON files hold one."""
+    return [Chunk(text, 1)] if _is_json(file) else strict_yaml.split(text)
+
+
+def parse(text: str, file: str) -> Parsed:
+    """Read a whole file."""
+    parts = [parse_chunk(chunk, file) for chunk in chunks(text, file)]
+    return Parsed(
+        tuple(variant for part in parts for variant in part.variants),
+        tuple(problem for part in parts for problem in part.problems),
+    )
+
+
+def parse_chunk(chunk: Chunk, file: str) -> Parsed:
+    """Read one document of a file."""
+    try:
+        documents = strict_json.load(chunk.text) if _is_json(file) else strict_yaml.load(chunk)
+    except MalformedError as error:
+        return Parsed((), (Problem(error.message, file, error.line),))
+    variants: list[Variant] = []
+    problems: dict[Problem, None] = {}  # once each: the variants of a template share most of their faults
+    for document in documents:
+        reader = _Reader(document, file)
+        variants += reader.document()
+        problems |= dict.fromkeys(reader.problems)
+    return Parsed(tuple(variants), tuple(problems))
+
+
+def _is_json(file: str) -> bool:
+    return file.endswith(".json")
+
+
+class _Wrapper(NamedTuple):
+    """What a discovery.Resource says beside the resource itself."""
+
+    name: str | None = None
+    name_path: Path = ()
+    constraint: Constraint | None = None
+    aliases: tuple[str, ...] = ()
+    extras: bytes = b""
+
+
+_BARE = _Wrapper()
+
+
+class _Reader:
+    """Reads one document."""
+
+    def __init__(self, document: Document, file: str) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._file = file
+
+    def document(self) -> Iterator[Variant]:
+        root = self._document.root
+        if not isinstance(root, dict):
+            self._fault((), f"a document is a mapping with an @type, this is {kind_of(root)}")
+        elif _kind(root) == _RESPONSE or ("@type" not in root and "resources" in root):
+            yield from self._response(root)
+        else:
+            yield from self._either(root, ())
+
+    def _response(self, root: dict[str, Any]) -> Iterator[Variant]:
+        rest = {key: value for key, value in root.items() if key not in ("@type", "resources")}
+        faults: Faults = []
+        response: Any = to_message(rest, discovery_pb2.DiscoveryResponse, faults)
+        self._faults((), faults)
+        resources = root.get("resources")
+        if not isinstance(resources, list):
+            self._fault(("resources",), f"expected a list, got {kind_of(resources)}")
+            return
+        wanted = type_name(response.type_url) if response is not None else ""
+        for index, item in enumerate(resources):
+            path: Path = ("resources", index)
+            if not isinstance(item, dict):
+                self._fault(path, f"expected a mapping with an @type, got {kind_of(item)}")
+                continue
+            for variant in self._either(item, path):
+                if wanted and type_name(variant.type_url) != wanted:
+                    self._fault(path, f"is a {type_name(variant.type_url)}, but type_url says {wanted}")
+                else:
+                    yield variant
+
+    def _either(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
+        if _kind(item) == _RESOURCE or ("@type" not in item and "resource" in item):
+            yield from self._wrapped(item, path)
+        else:
+            yield from self._variants(item, path, _BARE)
+
+    # -- form 2
+
+    def _wrapped(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
+        wrapper = self._wrapper(item, path)
+        if not isinstance(item.get("resource"), dict):
+            self._fault((*path, "resource"), f"expected a mapping with an @type, got {kind_of(item.get('resource'))}")
+        elif wrapper is not None and WHEN in item:
+            whole = {WHEN: item[WHEN], "resource": item["resource"]}
+            yield from self._variants(whole, path, wrapper, inner=("resource",))
+        elif wrapper is not None:
+            yield from self._variants(item["resource"], (*path, "resource"), wrapper)
+
+    def _wrapper(self, item: dict[str, Any], path: Path) -> _Wrapper | None:
+        before = len(self.problems)
+        if "ttl" in item:
+            self._fault((*path, "ttl"), "ttl is not supported: heartbeats are not served yet")
+        rest = {key: value for key, value in item.items() if key not in ("@type", "resource", "ttl", WHEN)}
+        faults: Faults = []
+        resource: Any = to_message(rest, discovery_pb2.Resource, faults)
+        self._faults(path, faults)
+        if resource is None:
+            return None
+        name, name_path = self._outer_name(resource, path)
+        constraint = self._constraint(resource, path)
+        extras = discovery_pb2.Resource()
+        for field in ("cache_control", "metadata"):
+            if resource.HasField(field):
+                getattr(extras, field).CopyFrom(getattr(resource, field))
+        if len(self.problems) > before:
+            return None
+        encoded = extras.SerializeToString(deterministic=True)
+        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded)
+
+    def _outer_name(self, resource: Any, path: Path) -> tuple[str | None, Path]:
+        located = resource.resource_name.name
+        if located and resource.name and located != resource.name:
+            self._fault((*path, "resource_name", "name"), f"is {located!r}, but name is {resource.name!r}")
+        return (located, (*path, "resource_name", "name")) if located else (resource.name or None, (*path, "name"))
+
+    def _constraint(self, resource: Any, path: Path) -> Constraint | None:
+        if not resource.resource_name.HasField("dynamic_parameter_constraints"):
+            return None
+        try:
+            return constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
+        except UsageError as error:
+            self._fault((*path, "resource_name", "dynamic_parameter_constraints"), str(error))
+            return None
+
+    # -- the resource itself
+
+    def _variants(self, template: Any, path: Path, wrapper: _Wrapper, inner: Path = ()) -> Iterator[Variant]:
+        """Compile a template; the resource is all of its contents, or what `inner` leads to in them."""
+        try:
+            compiled = compile_template(template)
+        except TemplateError as error:
+            self._fault((*path, *error.path), error.message)
+            return
+        if wrapper.constraint is not None and [each.constraint for each in compiled] != [TRUE]:
+            self._fault(path, "has dynamic_parameter_constraints already, so it can't have `$when` or `$match` too")
+            return
+        for each in compiled:
+            content = each.content
+            for step in inner:
+                content = content.get(step)
+            faults: Faults = []
+            message = self._message(content, wrapper, faults)
+            if message is not None:
+                yield self._variant(message, each.constraint, path, wrapper)
+            self._faults(path, [(trace(template, each.content, (*inner, *where)), text) for where, text in faults])
+
+    def _variant(self, message: Message, constraint: Constraint, path: Path, wrapper: _Wrapper) -> Variant:
+        return variant_of(
+            message,
+            name=wrapper.name,
+            constraint=constraint if wrapper.constraint is None else wrapper.constraint,
+            aliases=wrapper.aliases,
+            extras=wrapper.extras,
+            origin=Origin(self._file, self._document.line_of(path[:-1] if path[-1:] == ("resource",) else path)),
+        )
+
+    def _message(self, content: Any, wrapper: _Wrapper, faults: Faults) -> Message | None:
+        """Build the message, and check all that can be said about it alone; None if there is a fault."""
+        before = len(self.problems)
+        kind = self._kind(content, faults)
+        message = from_any(content, kind, faults) if kind is not None else None
+        if message is None:
+            return None
+        faults += self._name_faults(message, wrapper)
+        named = {path for path, _ in faults}
+        faults += [fault for fault in rules.check(message) if fault[0] not in named]
+        return None if faults or len(self.problems) > before else message
+
+    def _kind(self, content: Any, faults: Faults) -> type[Message] | None:
+        name = content.get("@type") if isinstance(content, dict) else None
+        if not isinstance(content, dict):
+            faults.append(((), f"expected a mapping with an @type, got {kind_of(content)}"))
+        elif not isinstance(name, str):
+            faults.append(((), "needs an @type, such as type.googleapis.com/envoy.config.cluster.v3.Cluster"))
+        elif (kind := find_message(type_name(name))) is None:
+            faults.append((("@type",), unknown_type(name)))
+        else:
+            return kind
+        return None
+
+    def _name_faults(self, message: Message, wrapper: _Wrapper) -> Faults:
+        inner = name_of(message)
+        field = "cluster_name" if type_url(message.DESCRIPTOR.full_name) == ENDPOINT else "name"
+        name = wrapper.name or inner
+        if not name:
+            return [((field,), "a resource needs a name" if inner is not None else _NAMELESS)]
+        if inner is not None and name != inner:
+            self._fault(wrapper.name_path, f"is {name!r}, but the resource inside is called {inner!r}")
+        if type_url(message.DESCRIPTOR.full_name) == VIRTUAL_HOST and not all(name.rpartition("/")):
+            return [((field,), f"a virtual host is called <route configuration>/<virtual host>, not {name!r}")]
+        return []
+
+    # -- what is wrong
+
+    def _faults(self, path: Path, faults: Faults) -> None:
+        for rest, message in faults:
+            self._fault((*path, *rest), message)
+
+    def _fault(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(message, self._file, self._document.line_of(path), show_path(path)))
+
+
+_NAMELESS = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
+
+
+def _kind(item: dict[str, Any]) -> str | None:
+    name = item.get("@type")
+    return type_name(name) if isinstance(name, str) else None

@@ -1,0 +1,256 @@
+"""YAML to plain Python: the scalars of YAML 1.2, no duplicate keys, no foreign tags, and a line for every node.
+
+PyYAML's own constructors turn `no` into False and `010` into 8, and keep the last of two equal keys. This builds from
+the events of libyaml instead, which is also faster than composing nodes first.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from .document import MAX_DEPTH, Document, MalformedError, Marks, Word
+
+# "A billion laughs": nine lines of anchors can stand for 10^9 nodes. What aliases stand for is counted.
+MAX_ALIASED_NODES = 1_000_000
+
+_CORE = "tag:yaml.org,2002:"
+
+
+class Chunk(NamedTuple):
+    """One document's text, with the line that it starts on."""
+
+    text: str
+    line: int
+
+
+_BOUNDARY = re.compile(r"^(?:---(?=[ \t\r\n]|\Z)|\.\.\.[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))", re.MULTILINE)
+_PROLOGUE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n|%[^\n]*\n|[ \t]*(?:#[^\n]*)?\Z)*")
+
+
+def split(text: str) -> list[Chunk]:
+    """Cut a file into its documents, so that each can be hashed and parsed alone.
+
+    A line that starts with `---` is always a marker, wherever it stands (YAML 1.2.2, 9.1.2). Comments and directives
+    before a document stay with it.
+    """
+    cuts = {0, len(text)}
+    for match in _BOUNDARY.finditer(text):
+        cuts.add(match.start() if match[0] == "---" else match.end())
+    places = sorted(cuts)
+    chunks: list[Chunk] = []
+    line, begin = 1, 0
+    for end in places[1:]:
+        piece = text[begin:end]
+        if end != len(text) and _PROLOGUE.fullmatch(piece):
+            continue
+        chunks.append(Chunk(piece, line))
+        line += piece.count("\n")
+        begin = end
+    return chunks
+
+
+def load(chunk: Chunk) -> list[Document]:
+    """Read the documents of one chunk: one, or none where it holds only comments. Raises MalformedError."""
+    try:
+        return list(_documents(yaml.CSafeLoader(chunk.text).get_event, chunk.line))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise MalformedError(f"not valid YAML: {reason}", chunk.line + (mark.line if mark else 0)) from None
+    except yaml.reader.ReaderError as error:
+        before = chunk.text.encode()[: error.position]
+        reason = f"the character #x{ord(error.character) if isinstance(error.character, str) else error.character:x}"
+        raise MalformedError(f"not valid YAML: {reason} is not allowed", chunk.line + before.count(b"\n")) from None
+
+
+def _documents(following: Callable[[], Any], first_line: int) -> Iterator[Document]:
+    while (event := following()).__class__ is not StreamEndEvent:
+        if event.__class__ is DocumentStartEvent:
+            builder = _Builder(following, first_line)
+            start = following()
+            root = builder.node(start, 0)
+            if root is not None:
+                yield Document(root, first_line + start.start_mark.line, builder.marks)
+
+
+class _Anchor(NamedTuple):
+    value: object
+    nodes: int
+    height: int
+
+
+class _Builder:
+    """Turns events into values. Recursive, as YAML is; MAX_DEPTH bounds it."""
+
+    def __init__(self, following: Callable[[], Any], first_line: int) -> None:
+        self.marks: Marks = {}
+        self._following = following
+        self._first = first_line
+        self._anchors: dict[str, _Anchor | None] = {}
+        self._nodes = 0  # aliases counted as what they stand for
+        self._aliased = 0
+        self._deepest = 0
+
+    def node(self, event: Any, depth: int) -> object:
+        kind = event.__class__
+        self._nodes += 1
+        if kind is AliasEvent:
+            return self._alias(event, depth)
+        if event.anchor:
+            return self._anchored(event, depth)
+        if kind is ScalarEvent:
+            return self._scalar(event)
+        return self._container(event, depth)
+
+    def _anchored(self, event: Any, depth: int) -> object:
+        name, event.anchor = event.anchor, None
+        self._anchors[name] = None  # until it is complete: an alias inside of itself has no end
+        nodes, deepest = self._nodes, self._deepest
+        self._deepest = depth
+        self._nodes -= 1
+        value = self.node(event, depth)
+        self._anchors[name] = _Anchor(value, self._nodes - nodes + 1, self._deepest - depth)
+        self._deepest = max(deepest, self._deepest)
+        return value
+
+    def _alias(self, event: Any, depth: int) -> object:
+        anchor = self._anchors.get(event.anchor)
+        if anchor is None:
+            inside = event.anchor in self._anchors
+            raise self._fault(event, f"*{event.anchor} {'contains itself' if inside else 'has no anchor above it'}")
+        self._nodes += anchor.nodes - 1
+        self._aliased += anchor.nodes
+        if self._aliased > MAX_ALIASED_NODES:
+            raise self._fault(event, f"aliases expand to more than {MAX_ALIASED_NODES:,} nodes")
+        self._reach(event, depth + anchor.height)
+        return anchor.value
+
+    def _reach(self, event: Any, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise self._fault(event, f"nested deeper than {MAX_DEPTH} levels")
+        self._deepest = max(depth, self._deepest)
+
+    def _container(self, event: Any, depth: int) -> object:
+        self._reach(event, depth + 1)
+        sequence = event.__class__ is SequenceStartEvent
+        if event.tag not in (None, "!", _CORE + ("seq" if sequence else "map")):
+            raise self._fault(event, f"the tag {event.tag} is not supported")
+        return self._sequence(depth + 1) if sequence else self._mapping(depth + 1)
+
+    def _sequence(self, depth: int) -> list[object]:
+        items: list[object] = []
+        lines = array("L")
+        while (event := self._following()).__class__ is not SequenceEndEvent:
+            lines.append(self._first + event.start_mark.line)
+            items.append(self.node(event, depth))
+        self.marks[id(items)] = lines
+        return items
+
+    def _mapping(self, depth: int) -> dict[object, object]:
+        items: dict[object, object] = {}
+        lines = array("L")
+        merges: list[tuple[Any, object]] = []
+        while (event := self._following()).__class__ is not MappingEndEvent:
+            if event.__class__ is ScalarEvent and event.value == "<<" and event.implicit[0]:
+                merges.append((event, self.node(self._following(), depth)))
+                continue
+            key = self._key(event, depth)
+            if key in items:
+                first = lines[list(items).index(key)]
+                raise self._fault(event, f"duplicate key {event.value!r}, first on line {first}")
+            lines.append(self._first + event.start_mark.line)
+            items[key] = self.node(self._following(), depth)
+        for event, source in merges:
+            self._merge(event, source, items, lines)
+        self.marks[id(items)] = lines
+        return items
+
+    def _key(self, event: Any, depth: int) -> object:
+        key = self.node(event, depth)
+        if isinstance(key, (dict, list)):
+            raise self._fault(event, "a mapping or list can't be a key")
+        return key
+
+    def _merge(self, event: Any, source: object, items: dict[object, object], lines: array[int]) -> None:
+        for mapping in source if isinstance(source, list) else [source]:
+            if not isinstance(mapping, dict):
+                raise self._fault(event, "<< needs a mapping or a list of mappings")
+            # what is written out wins, then the earlier of the merged ones
+            for (key, value), line in zip(mapping.items(), self.marks[id(mapping)], strict=True):
+                if key not in items:
+                    items[key] = value
+                    lines.append(line)
+
+    def _scalar(self, event: Any) -> object:
+        tag = event.tag
+        if tag is None:
+            return plain(event.value) if event.implicit[0] else event.value
+        return self._tagged(event, tag)
+
+    def _tagged(self, event: Any, tag: str) -> object:
+        if tag in ("!", _CORE + "str"):
+            return event.value
+        value: Any = plain(event.value)
+        match tag.removeprefix(_CORE), value:
+            case ("null", None) | ("bool", bool()):
+                return value
+            case ("int", int()) | ("float", float() | int()) if not isinstance(value, bool):
+                return float(value) if tag.endswith("float") else value
+            case ("null" | "bool" | "int" | "float") as kind, _:
+                raise self._fault(event, f"{event.value!r} is no {kind}")
+            case _:
+                raise self._fault(event, f"the tag {tag} is not supported")
+
+    def _fault(self, event: Any, message: str) -> MalformedError:
+        return MalformedError(message, self._first + event.start_mark.line)
+
+
+_KEYWORDS: dict[str, object] = {"": None, "~": None, ".nan": float("nan"), ".NaN": float("nan"), ".NAN": float("nan")}
+for _word, _value in (("null", None), ("true", True), ("false", False)):
+    _KEYWORDS |= {_word: _value, _word.title(): _value, _word.upper(): _value}
+for _word in (".inf", ".Inf", ".INF"):
+    _KEYWORDS |= {_word: float("inf"), "+" + _word: float("inf"), "-" + _word: float("-inf")}
+
+# YAML 1.2.2, 10.3.2: the core schema. `010` is ten.
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_MAX_DIGITS = 40  # no proto field holds more, and Python's int() is slow and limited beyond
+_OLD = yaml.SafeLoader.yaml_implicit_resolvers  # YAML 1.1, by first character
+_FIRST = frozenset("-+.0123456789~nNtTfF") | {first for first in _OLD if first}
+
+
+def plain(text: str) -> object:
+    """Resolve a scalar without quotes as the core schema of YAML 1.2 does."""
+    if text and text[0] not in _FIRST:
+        return text
+    return _resolve(text)
+
+
+@lru_cache(maxsize=4096)
+def _resolve(text: str) -> object:
+    if text in _KEYWORDS:
+        return _KEYWORDS[text]
+    if (match := _INTEGER.fullmatch(text)) and len(text) <= _MAX_DIGITS:
+        if match["octal"]:
+            return int(match["octal"], 8)
+        return int(match["hex"], 16) if match["hex"] else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if any(pattern.match(text) for _, pattern in _OLD.get(text[0], ())) or text in ("y", "Y", "n", "N"):
+        return Word(text)
+    return text

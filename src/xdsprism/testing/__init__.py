@@ -1,0 +1,1 @@
+"""What tests of programs built on xdsprism may import; production code never does."""

@@ -1,0 +1,166 @@
+"""What README and docs say is run here: every command block, the YAML, the Python, and where the links lead."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import web
+from tests.support.envoy import binary
+from tests.support.programs import Program
+from tests.support.waiting import becomes, eventually
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
+PORTS = {"18000": "serve", "18001": "admin", "10000": "listener", "9901": "envoy"}
+CHILD = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONUNBUFFERED": "1"}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+class Walk:
+    """The walk through the README, in a copy of the examples whose ports are free ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {port: str(web.free_port()) for port in PORTS}
+        shutil.copytree(ROOT / "examples", folder / "examples")
+        for file in folder.glob("examples/**/*.yaml"):
+            file.write_text(self.translate(file.read_text()))
+        self._programs: list[Program] = []
+
+    def translate(self, text: str) -> str:
+        for port, free in self.ports.items():
+            text = re.sub(rf"\b{port}\b", free, text)
+        return text
+
+    def start(self, name: str, argv: list[str]) -> Program:
+        program = Program(name, argv, self.folder / f"{name}.log", env=CHILD)
+        self._programs.append(program)
+        return program
+
+    def run(self, command: str) -> str:
+        """One line of a block, as a reader would type it."""
+        words = shlex.split(self.translate(command))
+        if words[0] == "curl":
+            return web.get(*web.split(words[1].split("/")[2]), "/" + words[1].split("/", 3)[3]).body
+        if words[0] == ".venv/bin/xdsprism":
+            done = subprocess.run(
+                [sys.executable, "-m", "xdsprism", *words[1:]],
+                cwd=self.folder,
+                env={**os.environ, **CHILD},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+        raise AssertionError(f"no way to run {command!r}")
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.kill()
+
+
+@pytest.fixture
+def walk(tmp_path: Path) -> Iterator[Walk]:
+    walk = Walk(tmp_path)
+    yield walk
+    walk.close()
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("sh") for line in block.splitlines() if line]
+
+
+def test_first_screen_has_exactly_the_two_commands_for_a_fresh_machine() -> None:
+    first = re.findall(r"^```\n(.*?)^```$", README.split("\n## ")[0], re.MULTILINE | re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in first for line in block.splitlines() if line.startswith("make")]
+    assert lines == ["make run", "make test"]
+    assert len(README.split("\n## ")[0].splitlines()) <= 30
+
+
+def test_five_minutes_to_a_working_variant_with_envoy(walk: Walk) -> None:
+    # DYN-12, OPS-8
+    listen = f"127.0.0.1:{walk.ports['18000']}"
+    serve = [sys.executable, "-m", "xdsprism", "serve", str(walk.folder / "examples/config")]
+    server = walk.start("serve", [*serve, "--listen", listen, "--admin", f"127.0.0.1:{walk.ports['18001']}"])
+    eventually(lambda: "xdsprism: ready" in server.text())
+    rest = iter(commands())
+
+    production, canary = walk.run(next(rest)), walk.run(next(rest))
+    assert "cluster: checkout" in production
+    assert "shop-next" not in production
+    assert "shop-next" in canary
+    assert "cluster: checkout" not in canary
+    assert "shop-next" not in walk.run(next(rest)).partition("\n")[0]
+
+    assert next(rest) == "make envoy"
+    assert re.search(r"^envoy:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    start = shlex.split(next(rest))
+    assert start[0] == ".venv-envoy/bin/envoy"
+    walk.start("envoy", [str(binary()), "-c", str(walk.folder / start[2]), "--disable-hot-restart"])
+    ask = next(rest)
+    becomes(lambda: walk.run(ask), "You are in production.\n")
+    assert "`You are in production.`" in README
+
+    routes = walk.folder / "examples/config/routes.yaml"
+    routes.write_text(routes.read_text().replace("You are in production.", "You edited me."))
+    becomes(lambda: walk.run(ask), "You edited me.\n")
+
+    routes.write_text(routes.read_text().replace("prefix: /checkout", "prefixx: /checkout"))
+    status = next(rest)
+    report = eventually(lambda: json.loads(walk.run(status)), lambda report: not report["last_load"]["ok"])
+    assert "prefixx" in json.dumps(report)
+    assert "routes.yaml" in json.dumps(report)
+    assert walk.run(ask) == "You edited me.\n"
+    routes.write_text(routes.read_text().replace("prefixx", "prefix"))
+    assert "main" in walk.run(next(rest))
+    assert not list(rest)
+
+
+def test_the_example_of_what_varies_makes_three_variants(walk: Walk) -> None:
+    example = next(block for block in blocks("yaml") if "$when" in block)
+    (walk.folder / "example.yaml").write_text(example)
+    listed = walk.run(".venv/bin/xdsprism check example.yaml -o json")
+    assert "That makes three variants" in README
+    assert listed.count('"version"') == 3
+
+
+def test_the_program_runs() -> None:
+    program = blocks("python")[0]
+    setting = """
+        import asyncio
+        from envoy.config.cluster.v3 import cluster_pb2
+        cluster, other_cluster = cluster_pb2.Cluster(name="a"), cluster_pb2.Cluster(name="a", alt_stat_name="b")
+        async def main():
+    """
+    source = textwrap.dedent(setting) + textwrap.indent(program, "    ") + "\nasyncio.run(main())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", source], env={**os.environ, **CHILD}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", done.stdout)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_code_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (document.parent / target).exists(), target
+    for target in re.findall(r"`((?:core|server|sources|client|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text):
+        assert (ROOT / "src/xdsprism" / target).exists(), target

@@ -1,0 +1,26 @@
+"""Fixtures and hooks of the folders that run real clients; their conftest.py imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.lab import Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with Lab(tmp_path) as running:
+        yield running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach what every process printed to the report of a failed test."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("lab")
+    if running is not None and report.failed:
+        report.sections += [(f"end of {name}", text) for name, text in running.logs().items()]
+    return report

@@ -1,0 +1,97 @@
+"""Client programs in other languages: how each is built, on first use, and how it is run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).parents[2]
+_INTEROP = _REPOSITORY / "interop"
+
+
+class MissingToolchain(Exception):
+    """A program can't be built here; the message says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """One language: where its program is, what builds it, and the command that runs it."""
+
+    folder: Path
+    needs: dict[str, str]
+    build: Sequence[str]
+    product: str
+    """What the build leaves behind; up to date where no source is newer."""
+    run: Callable[[Path], list[str | Path]]
+
+
+TOOLCHAINS = {
+    "grpc-js": Toolchain(
+        folder=_INTEROP / "node",
+        needs={"node": "Node.js 18 or newer", "npm": "npm, which comes with Node.js"},
+        build=["npm", "ci", "--silent"],
+        product="node_modules/.package-lock.json",
+        run=lambda folder: ["node", folder / "client.js"],
+    ),
+    "grpc-go": Toolchain(
+        folder=_INTEROP / "go",
+        needs={"go": "Go 1.26 or newer"},
+        build=["go", "build", "-o", "bin/client", "."],
+        product="bin/client",
+        run=lambda folder: [folder / "bin/client"],
+    ),
+    "grpc-java": Toolchain(
+        folder=_INTEROP / "java",
+        needs={"java": "a JDK, 17 or newer", "mvn": "Apache Maven 3.8 or newer"},
+        build=["mvn", "--quiet", "--batch-mode", "compile"],
+        product="target/classes/Client.class",
+        run=lambda folder: ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "Client"],
+    ),
+}
+
+
+def client(name: str) -> list[str | Path]:
+    """The command of a client program, which is built first where that is due."""
+    toolchain = TOOLCHAINS[name]
+    missing = [f"{tool}: install {what}" for tool, what in toolchain.needs.items() if shutil.which(tool) is None]
+    if missing:
+        raise MissingToolchain(f"{name} needs what is not on PATH. " + "; ".join(missing))
+    with _alone(toolchain.folder):
+        if not _up_to_date(toolchain):
+            _build(toolchain)
+    return toolchain.run(toolchain.folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Tests run in several processes; only one of them builds."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _up_to_date(toolchain: Toolchain) -> bool:
+    product = toolchain.folder / toolchain.product
+    if not product.exists():
+        return False
+    made = {"node_modules", "bin", "target"}
+    sources = (each for each in toolchain.folder.iterdir() if each.name not in made)
+    files = (file for source in sources for file in ([source] if source.is_file() else source.rglob("*")))
+    return all(file.stat().st_mtime <= product.stat().st_mtime for file in files)
+
+
+def _build(toolchain: Toolchain) -> None:
+    done = subprocess.run(toolchain.build, cwd=toolchain.folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        command = " ".join(toolchain.build)
+        raise AssertionError(f"`{command}` failed in {toolchain.folder}:\n{done.stdout}\n{done.stderr}")
+    (toolchain.folder / toolchain.product).touch()

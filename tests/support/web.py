@@ -1,0 +1,75 @@
+"""One HTTP GET, without a client library in between that would retry or hide a status."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Self
+
+_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: str
+
+
+def get(host: str, port: int, path: str) -> Answer:
+    """Fetch a page over a connection of its own; raises OSError where there is no server or no sense in its answer."""
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return Answer(response.status, response.read().decode(errors="replace"))
+    except http.client.HTTPException as error:
+        raise ConnectionError(repr(error)) from error
+    finally:
+        connection.close()
+
+
+class Traffic:
+    """Requests without a pause, one after the other on one connection, while the block runs.
+
+    `answers` are the bodies of good answers, and `HTTP <status>` of others.
+    """
+
+    def __init__(self, host: str, port: int, path: str) -> None:
+        self.answers: list[str] = []
+        self._path = path
+        self._connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            self._connection.request("GET", self._path)
+            response = self._connection.getresponse()
+            body = response.read().decode()
+            self.answers.append(body if response.status == 200 else f"HTTP {response.status}")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._connection.close()
+
+
+def split(address: str) -> tuple[str, int]:
+    """`127.0.0.1:80` as host and port."""
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def free_port() -> int:
+    """A port that nobody listens on, for programs that can't be asked which one they took."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
