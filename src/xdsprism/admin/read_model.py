@@ -140,7 +140,7 @@ def _client(each: Connected, now: float, wall: float) -> Row:
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
-        "params": dict(stream.params),
+        "params": dict(sorted(stream.params.items())),
         "peer": each.peer,
         "method": each.method,
         "delta": stream.delta,
@@ -154,7 +154,7 @@ def _node(node: Node) -> Row:
         "id": node.id,
         "cluster": node.cluster,
         "user_agent": node.user_agent,
-        "metadata": dict(node.metadata),
+        "metadata": dict(sorted(node.metadata.items())),
         "features": sorted(node.features),
     }
 
@@ -180,7 +180,7 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
 def _subscription(session: AnySession, key: Key) -> Row:
     """With the variant that is meant for it now; whether the client has it yet is what `state` says."""
     name, own = key
-    row: Row = {"name": name, "params": dict(own) if own is not None else None}
+    row: Row = {"name": name, "params": dict(sorted(own.items())) if own is not None else None}
     if name != WILDCARD:
         variant = session.table.select(name, session.params if own is None else own)
         row["variant"] = show(variant.constraint) if variant is not None else None

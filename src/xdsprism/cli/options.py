@@ -53,6 +53,3 @@ def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, st
         twice = next(key for key, _ in value if sum(1 for other, _ in value if other == key) > 1)
         raise click.BadParameter(f"{twice!r} is given twice, and a parameter has one value", param=param)
     return params
-
-
-CONFIG = click.Path(exists=True, path_type=str)

@@ -58,6 +58,7 @@ def _dumper() -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
+    Dumper.add_multi_representer(dict, Dumper.represent_dict)  # json_format makes other mappings too
     return Dumper
 
 

@@ -5,6 +5,7 @@ Enough to try a server by hand, and to see exactly what it says.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,6 +24,9 @@ from ..errors import PeerError, UsageError, XdsError
 
 _SERVICE = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 _OPTIONS = (("grpc.max_receive_message_length", -1),)
+
+# grpc.aio puts this in place of the status that the server gave, where a write meets the end of a stream (grpc#36066).
+_OVERWRITTEN = "Internal error from Core"
 
 # The name inside a resource: a SotW response to a plain subscription says it nowhere else.
 NameOf = Callable[[TypeUrl, bytes], str]
@@ -119,7 +123,11 @@ class RawStream:
     async def _write(self, request: Any) -> None:
         try:
             await self._call.write(request.SerializeToString())
+        except asyncio.InvalidStateError:
+            raise await self._ended() from None
         except grpc.aio.AioRpcError as error:
+            if error.details() == _OVERWRITTEN:
+                raise XdsError(f"{self._server} ended the stream") from error
             raise self._broken(error) from error
 
     async def _ended(self) -> XdsError:

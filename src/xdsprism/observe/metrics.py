@@ -128,7 +128,8 @@ class Metrics:
                 counts = self._of(type_url)
                 counts.responses.inc()
                 counts.resources.inc(resources)
-                counts.removed.inc(removed)
+                if removed:
+                    counts.removed.inc(removed)
             case Suppressed(_, type_url, resources):
                 self._of(type_url).suppressed.inc(resources)
             case Nacked(_, type_url):

@@ -41,7 +41,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         try:
             port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise UsageError(f"can't listen on {listen}: the address is in use or not ours ({error})") from error
+            raise UsageError(f"can't listen on {listen}: the address is in use, or not one of this machine") from error
         await self._server.start()
         return f"{listen.rpartition(':')[0]}:{port}"
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from google.protobuf.message import Message
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError, Message
 
 from ..core import store as core
 from ..core.codec import variant_of
@@ -15,7 +16,9 @@ from ..core.expr import parse
 from ..core.expression import Expression
 from ..core.types import TypeUrl, Variant
 from ..errors import ConfigError, Problem, UsageError
+from .convert import Faults
 from .document import show_path
+from .protos import find_message, type_name
 from .rules import check
 
 When = str | Expression | None
@@ -47,7 +50,7 @@ class Transaction:
         """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any."""
         variant = variant_of(message, name=name, constraint=_constraint(when), aliases=aliases)
         label = f"{variant.type_url.rpartition('/')[2]} {variant.name!r}"
-        self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in check(message)]
+        self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in _faults(message)]
         self._variants(variant.type_url, variant.name)[canonical(variant.constraint)] = variant
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
@@ -80,6 +83,19 @@ class Transaction:
     ) -> None:
         if kind is None:
             self.commit()
+
+
+def _faults(message: Message) -> Faults:
+    """What Envoy would refuse. A type that is not known here is taken as it is: any type works."""
+    if not isinstance(message, Any):
+        return check(message)
+    kind = find_message(type_name(message.type_url))
+    if kind is None:
+        return []
+    try:
+        return check(kind.FromString(message.value))
+    except DecodeError as error:
+        return [((), f"the bytes are no {kind.DESCRIPTOR.full_name}: {error}")]
 
 
 def _constraint(when: When) -> Constraint:

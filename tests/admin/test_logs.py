@@ -1,0 +1,116 @@
+"""Log lines from facts, in both forms."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from xdsprism import CLUSTER
+from xdsprism.core.events import Node, Rejection
+from xdsprism.core.facts import (
+    Acked,
+    Closed,
+    Fact,
+    Joined,
+    Nacked,
+    Opened,
+    OtherNode,
+    Oversize,
+    Published,
+    Refused,
+    Requested,
+    Sent,
+)
+from xdsprism.observe.logs import FactLog, JsonFormatter, TextFormatter
+
+NAME = "envoy.config.cluster.v3.Cluster"
+FACTS: list[Fact] = [
+    Opened(7, "/ads.Service/DeltaAggregatedResources", "ipv4:1.2.3.4:5"),
+    Joined(7, Node("envoy-1", "web", "envoy")),
+    Requested(7, CLUSTER),
+    Sent(7, CLUSTER, "1.cds", 3, 0),
+    Acked(7, CLUSTER, "1.cds", 0.1),
+    Nacked(7, CLUSTER, "2.cds", "v2", Rejection(3, "bad\nline")),
+    Oversize(7, CLUSTER, "huge", 5_000_000),
+    OtherNode(7),
+    Closed(7, "INVALID_ARGUMENT: no"),
+    Opened(8, "/x/StreamRoutes", "ipv4:1.2.3.4:6"),
+    Joined(8, Node()),
+    Closed(8, ""),
+    Opened(9, "/x/StreamRoutes", "ipv4:1.2.3.4:7"),
+    Closed(9, ""),
+    Published(2, 5),
+    Refused(("a.yaml:1: x", "b.yaml:2: y")),
+]
+
+
+@pytest.fixture
+def sink() -> Iterator[tuple[io.StringIO, logging.StreamHandler[io.StringIO]]]:
+    stream = io.StringIO()
+    output = logging.StreamHandler(stream)
+    logger = logging.getLogger("xdsprism")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(output)
+    yield stream, output
+    logger.removeHandler(output)
+    logger.setLevel(level)
+
+
+# NAK-12
+def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(TextFormatter())
+    FactLog()(FACTS)
+    lines = [line.split(" ", 1) for line in stream.getvalue().splitlines()]
+    assert all(time.endswith("Z") for time, _ in lines)
+    assert [text for _, text in lines] == [
+        "INFO envoy-1 connected from ipv4:1.2.3.4:5 (DeltaAggregatedResources)",
+        rf"WARNING envoy-1 refused {NAME}, nonce 2.cds: bad\nline",
+        f"WARNING envoy-1 can't be sent {NAME} 'huge': its 5000000 bytes are too many for a response",
+        "WARNING envoy-1 named another node later in its stream, which is ignored",
+        "WARNING envoy-1 disconnected: INVALID_ARGUMENT: no",
+        "INFO stream 8 connected from ipv4:1.2.3.4:6 (StreamRoutes)",
+        "INFO stream 8 disconnected",
+        "INFO stream 9 disconnected",
+        "INFO revision 2 published, 5 changed",
+        "ERROR configuration refused, the last good one stays: a.yaml:1: x; b.yaml:2: y",
+    ]
+
+
+def test_json_has_every_field_by_its_name(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(JsonFormatter())
+    FactLog()(FACTS)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    nack = next(line for line in lines if "refused envoy" in line["message"])
+    assert nack["message"] == "envoy-1 refused envoy.config.cluster.v3.Cluster, nonce 2.cds: bad\nline"
+    assert {key: nack[key] for key in ("level", "logger", "client", "stream", "nonce", "version", "code", "error")} == {
+        "level": "WARNING",
+        "logger": "xdsprism",
+        "client": "envoy-1",
+        "stream": 7,
+        "nonce": "2.cds",
+        "version": "v2",
+        "code": 3,
+        "error": "bad\nline",
+    }
+
+
+def test_an_exception_stays_with_its_line(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(JsonFormatter())
+    logging.getLogger("xdsprism").error("failed", exc_info=ValueError("because"))
+    line = json.loads(stream.getvalue())
+    assert line["message"] == "failed"
+    assert "ValueError: because" in line["exception"]
+
+
+def test_nothing_is_kept_of_streams_that_closed():
+    log = FactLog()
+    log(FACTS)
+    assert (log._opened, log._clients) == ({}, {})

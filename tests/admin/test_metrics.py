@@ -1,0 +1,159 @@
+"""OPS-11: what is counted, and under which names."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
+from tests.admin.rig import Office, Peer, eventually_async
+from tests.support import web
+from xdsprism import CLUSTER, Store
+from xdsprism.core.events import Node, Rejection
+from xdsprism.core.facts import (
+    Acked,
+    Closed,
+    Joined,
+    Nacked,
+    Opened,
+    OtherNode,
+    Oversize,
+    Published,
+    Refused,
+    Requested,
+    Sent,
+    Suppressed,
+)
+from xdsprism.core.types import make_variant
+from xdsprism.observe.metrics import Metrics
+
+OWN = "type.googleapis.com/my.own.Thing"
+UNKNOWN = "type.googleapis.com/nobody.serves.This"
+
+
+@pytest.fixture
+def metrics(store: Store) -> Metrics:
+    return Metrics(store)
+
+
+def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"xdsprism_{name}", labels)
+
+
+# OPS-11
+def test_facts_become_counts(metrics: Metrics):
+    metrics(
+        [
+            Requested(1, CLUSTER),
+            Sent(1, CLUSTER, "n1", 5, 2),
+            Acked(1, CLUSTER, "n1", 0.02),
+            Requested(1, CLUSTER),
+            Sent(1, CLUSTER, "n2", 1, 0),
+            Nacked(1, CLUSTER, "n2", "v", Rejection(3, "no")),
+            Suppressed(1, CLUSTER, 7),
+            Oversize(1, CLUSTER, "huge", 10**7),
+            Refused(("a", "b")),
+            OtherNode(1),
+            Published(2, 1),
+        ]
+    )
+    counts = {
+        "requests": 2,
+        "responses": 2,
+        "sent_resources": 6,
+        "sent_removals": 2,
+        "acks": 1,
+        "nacks": 1,
+        "suppressed_resends": 7,
+        "oversize_resources": 1,
+    }
+    assert {name: _value(metrics, f"{name}_total", type="cds") for name in counts} == counts
+    assert _value(metrics, "refused_writes_total") == 1
+    assert _value(metrics, "push_ack_seconds_count", type="cds") == 1
+    assert _value(metrics, "push_ack_seconds_bucket", type="cds", le="0.01") == 0
+    assert _value(metrics, "push_ack_seconds_bucket", type="cds", le="0.025") == 1
+
+
+# OPS-11
+def test_streams_and_clients_go_up_and_down(metrics: Metrics):
+    metrics([Opened(1, "/x/Delta", "p"), Opened(2, "/x/Delta", "p"), Opened(3, "/x/Stream", "p")])
+    assert _value(metrics, "clients") == 0  # nobody said who it is
+    metrics([Joined(1, Node("a")), Joined(2, Node("a")), Joined(3, Node("b"))])
+    assert (_value(metrics, "streams", method="Delta"), _value(metrics, "streams", method="Stream")) == (2, 1)
+    assert _value(metrics, "clients") == 2
+    metrics([Closed(1, "")])
+    assert (_value(metrics, "streams", method="Delta"), _value(metrics, "clients")) == (1, 2)
+    metrics([Closed(2, "why"), Closed(3, "")])
+    assert (_value(metrics, "streams", method="Delta"), _value(metrics, "clients")) == (0, 0)
+
+
+# OPS-11
+def test_resources_and_variants_are_those_of_the_moment(metrics: Metrics, store: Store):
+    assert (_value(metrics, "resources", type="cds"), _value(metrics, "variants", type="cds")) == (2, 3)
+    assert _value(metrics, "revision") == 1
+    with store.transaction() as tx:
+        tx.delete(CLUSTER, "shop")
+    assert (_value(metrics, "resources", type="cds"), _value(metrics, "variants", type="cds")) == (1, 1)
+    assert _value(metrics, "revision") == 2
+
+
+def test_loads_are_counted_by_result(metrics: Metrics):
+    for ok in (True, True, False):
+        metrics.loaded(ok=ok)
+    loads = {result: _value(metrics, "config_loads_total", result=result) for result in ("ok", "refused")}
+    assert loads == {"ok": 2, "refused": 1}
+    assert _value(metrics, "config_ok") == 0
+
+
+def test_what_clients_make_up_is_no_label(metrics: Metrics, store: Store):
+    metrics([Requested(1, f"{UNKNOWN}{number}") for number in range(50)])
+    assert _value(metrics, "requests_total", type="other") == 50
+    assert UNKNOWN.rpartition("/")[2] not in metrics.render().decode()
+    assert [table.spec.url for table in store.tables()] == [CLUSTER]
+
+
+def test_a_type_of_ones_own_has_its_name(metrics: Metrics, store: Store):
+    store.apply({(OWN, "x"): (make_variant(OWN, "x", b""),)})
+    metrics([Requested(1, OWN)])
+    assert _value(metrics, "requests_total", type="my.own.Thing") == 1
+    assert _value(metrics, "resources", type="my.own.Thing") == 1
+
+
+def test_several_servers_in_one_process_count_apart(store: Store):
+    one, other = Metrics(store), Metrics(store)
+    one([Requested(1, CLUSTER)])
+    assert (_value(one, "requests_total", type="cds"), _value(other, "requests_total", type="cds")) == (1, None)
+    one.close()
+    other.close()
+    assert store.listeners == []
+
+
+# OPS-11, NAK-12
+async def test_a_real_stream_is_counted_and_shown_in_prometheus_format(office: Office):
+    async def series(name: str) -> float:
+        answer = await asyncio.to_thread(web.get, *web.split(office.admin), "/metrics")
+        assert answer.status == 200
+        lines = (line.rsplit(" ", 1) for line in answer.body.splitlines() if not line.startswith("#"))
+        return float(dict(lines).get(f"xdsprism_{name}", 0))
+
+    async with Peer(office.server.address, delta=True) as peer:
+        first = await peer.ask(CLUSTER, ["*"])
+        await peer.send(type_url=CLUSTER, response_nonce=first.nonce)
+        await eventually_async(lambda: series('acks_total{type="cds"}'), 1)
+        assert await series('streams{method="DeltaAggregatedResources"}') == 1
+        assert await series("clients") == 1
+        assert await series('push_ack_seconds_count{type="cds"}') == 1
+        assert await series('requests_total{type="cds"}') == 2
+        with office.store.transaction() as tx:
+            tx.put(Cluster(name="new"))
+        second = await peer.read()
+        await peer.send(type_url=CLUSTER, response_nonce=second.nonce, error_detail={"message": "no"})
+        await eventually_async(lambda: series('nacks_total{type="cds"}'), 1)
+        await peer.send(type_url=CLUSTER, response_nonce=second.nonce, error_detail={"message": "no"})
+        await eventually_async(lambda: series('requests_total{type="cds"}'), 4)
+        assert await series('nacks_total{type="cds"}') == 1
+    await eventually_async(lambda: series('streams{method="DeltaAggregatedResources"}'), 0)
+    assert await series("clients") == 0
+    with pytest.raises(AssertionError):
+        await office.page("/metrics?x=1")

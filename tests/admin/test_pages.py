@@ -1,0 +1,207 @@
+"""The admin port, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+
+import pytest
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+
+from tests.admin.rig import Office, Peer
+from tests.support import web
+from xdsprism import CLUSTER, SECRET, Store
+from xdsprism.admin import http as pages
+from xdsprism.admin.read_model import Loads
+from xdsprism.errors import Problem
+from xdsprism.sources.files import LoadReport
+
+
+async def _raw(office: Office, path: str) -> web.Answer:
+    return await asyncio.to_thread(web.get, *web.split(office.admin), path)
+
+
+async def test_the_index_links_pages_that_are_there(office: Office):
+    index = await _raw(office, "/")
+    assert index.status == 200
+    links = re.findall(r'href="([^"]+)"', index.body)
+    assert set(links) == {"/api/resources", "/api/clients", "/api/config", "/metrics", "/healthz", "/readyz"}
+    assert [(await _raw(office, link)).status for link in links] == [200] * len(links)
+
+
+async def test_alive_and_ready_are_two_questions(office: Office):
+    assert await office.get("/readyz") == (200, {"status": "ready"})
+    office.unready = "the configuration is being loaded"
+    expected = {"status": "not ready", "reason": "the configuration is being loaded"}
+    assert await office.get("/readyz") == (503, expected)
+    assert await office.get("/healthz") == (200, {"status": "alive"})
+
+
+async def test_an_unknown_page_is_404_in_json(office: Office):
+    assert await office.error("/api/nothing") == (404, "there is no such page; / lists those that there are")
+    assert (await office.error("/api/resources/"))[0] == 404
+
+
+async def test_only_reading_is_possible(office: Office):
+    def post() -> tuple[int, object]:
+        connection = http.client.HTTPConnection(*web.split(office.admin), timeout=10)
+        connection.request("POST", "/api/resources", b"{}")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    assert await asyncio.to_thread(post) == (405, {"error": "Method Not Allowed"})
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/api/resources?typ=cds", "unknown parameter 'typ'; this page knows: type, name, offset, limit, bodies"),
+        ("/healthz?x=1", "unknown parameter 'x'; this page knows: none"),
+        ("/api/resources?type=pods", "unknown resource type 'pods': use one of "),
+        ("/api/resources?limit=many", "limit='many' is no number"),
+        ("/api/resources?limit=0", "limit=0 is not between 1 and 10000"),
+        ("/api/clients?limit=10001", "limit=10001 is not between 1 and 10000"),
+        ("/api/clients?offset=-1", "offset='-1' is no number"),
+        ("/api/resources?bodies=yes", "bodies='yes' is neither 0 nor 1"),
+        ("/api/resources?name=a&name=b", "parameter 'name' is given twice"),
+        ("/api/explain?name=shop", "type= is missing: /api/explain?type=rds&name=main&param=env%3Dprod"),
+        ("/api/explain?type=cds", "name= is missing"),
+        ("/api/explain?type=cds&name=shop&param=env", "param='env' is no KEY=VALUE; its = is written %3D"),
+        ("/api/explain?type=cds&name=shop&param=a%3D1&param=a%3D2", "param 'a' is given twice"),
+    ],
+)
+async def test_wrong_parameters_are_400_and_say_what_would_be_right(office: Office, path: str, message: str):
+    status, said = await office.error(path)
+    assert status == 400
+    assert said.startswith(message)
+
+
+# -- /api/resources
+
+
+# DYN-47
+async def test_resources_lists_every_variant_with_its_constraints(office: Office):
+    page = await office.page("/api/resources")
+    assert page["types"] == [{"type": "cds", "type_url": CLUSTER, "resources": 2}]
+    assert (page["total"], page["offset"], page["revision"]) == (2, 0, 1)
+    plain, shop = page["resources"]
+    assert (plain["name"], plain["aliases"], plain["params"]) == ("plain", ["simple"], [])
+    assert [variant["constraint"] for variant in plain["variants"]] == ["true"]
+    assert (shop["type"], shop["type_url"], shop["name"], shop["params"]) == ("cds", CLUSTER, "shop", ["env"])
+    assert [variant["constraint"] for variant in shop["variants"]] == ["env=prod", "env=test"]
+    known = office.store.table(CLUSTER).get("shop")
+    assert known is not None
+    assert [variant["version"] for variant in shop["variants"]] == [variant.version for variant in known.variants]
+    assert all("body" not in variant and variant["origin"] is None for variant in shop["variants"])
+
+
+async def test_resources_can_be_filtered_and_paged(office: Office):
+    async def names(query: str) -> tuple[int, list[str]]:
+        page = await office.page(f"/api/resources?{query}")
+        return page["total"], [resource["name"] for resource in page["resources"]]
+
+    assert await names("type=cluster") == (2, ["plain", "shop"])
+    assert await names("type=eds") == (0, [])
+    assert await names("name=shop") == (1, ["shop"])
+    assert await names("name=simple") == (1, ["plain"])
+    assert await names("name=nope") == (0, [])
+    assert await names("limit=1") == (2, ["plain"])
+    assert await names("limit=1&offset=1") == (2, ["shop"])
+    assert await names("offset=2") == (2, [])
+
+
+async def test_resources_counts_who_wants_each(office: Office):
+    async with Peer(office.server.address, delta=True) as one, Peer(office.server.address, delta=False) as other:
+        await one.ask(CLUSTER, ["shop"])
+        await other.ask(CLUSTER, ["*"])
+        page = await office.page("/api/resources")
+    assert {resource["name"]: resource["subscribers"] for resource in page["resources"]} == {"plain": 1, "shop": 2}
+
+
+async def test_bodies_are_shown_on_request_and_secrets_never(office: Office):
+    secret = Secret(name="key")
+    secret.tls_certificate.private_key.inline_string = "hunter2"
+    secret.generic_secret.secret.inline_string = "hunter2"
+    with office.store.transaction() as tx:
+        tx.put(secret)
+    page = await office.page("/api/resources?bodies=1")
+    bodies = {each["name"]: [variant["body"] for variant in each["variants"]] for each in page["resources"]}
+    assert bodies["shop"][0] == {"@type": CLUSTER, "name": "shop", "alt_stat_name": "prod"}
+    assert bodies["key"] == ["[redacted]"]
+    assert "hunter2" not in json.dumps(page)
+    assert "body" not in json.dumps(await office.page("/api/resources?bodies=0"))
+    assert (await office.page(f"/api/resources?type={SECRET}"))["total"] == 1
+
+
+async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "SLICE", 0.0)
+    with store.transaction() as tx:
+        for number in range(2_000):
+            tx.put(Cluster(name=f"c{number:05}"))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Office(store) as office:
+        counting = asyncio.create_task(count())
+        page = await pages._listed(pages.read_model.resources(store, limit=1_500))
+        counting.cancel()
+        assert turns >= 1_500
+        assert len(json.loads(bytes(page.body))["resources"]) == 1_500
+        whole = await office.page("/api/resources")
+    assert (whole["total"], len(whole["resources"])) == (2_002, 1_000)
+
+
+# -- /api/config
+
+
+async def test_config_before_and_after_loads(office: Office):
+    assert await office.page("/api/config") == {"from": ["config"], "last_load": None, "last_good_load": None}
+    loads: Loads = office.loads
+    loads.take(LoadReport(0.0, 2, 3))
+    good = {"time": "1970-01-01T00:00:00.000Z", "ok": True, "files": 2, "resources": 3, "errors": []}
+    assert await office.page("/api/config") == {"from": ["config"], "last_load": good, "last_good_load": good}
+    loads.take(LoadReport(1.5, 2, 3, (Problem("no", "a.yaml", 7, "x.y"), Problem("why"))))
+    page = await office.page("/api/config")
+    assert page["last_good_load"] == good
+    assert (page["last_load"]["ok"], page["last_load"]["time"]) == (False, "1970-01-01T00:00:01.500Z")
+    assert page["last_load"]["errors"] == [
+        {"file": "a.yaml", "line": 7, "path": "x.y", "message": "no"},
+        {"file": None, "line": None, "path": None, "message": "why"},
+    ]
+
+
+# -- /api/explain
+
+
+async def test_explain_names_the_variant_and_the_clause_that_fails(office: Office):
+    page = await office.page("/api/explain?type=cds&name=shop&param=env%3Dprod&param=a%3D%3D")
+    assert page["params"] == {"env": "prod", "a": "="}
+    assert page["variant"]["constraint"] == "env=prod"
+    assert [(other["constraint"], other["fails"], other["has"]) for other in page["others"]] == [
+        ("env=test", "env=test", {"env": "prod"})
+    ]
+    assert page["absent"] is None
+
+
+# DYN-11
+async def test_explain_of_nobody_shows_the_negative_answer(office: Office):
+    page = await office.page("/api/explain?type=cds&name=shop")
+    assert page["variant"] is None
+    assert page["absent"] == "not env exists"
+    assert [other["has"] for other in page["others"]] == [{"env": None}, {"env": None}]
+    by_alias = await office.page("/api/explain?type=cds&name=simple")
+    assert (by_alias["name"], by_alias["variant"]["constraint"]) == ("plain", "true")
+
+
+async def test_explain_of_what_is_not_there_is_404_and_leaves_no_trace(office: Office):
+    assert await office.error("/api/explain?type=cds&name=nope") == (404, "there is no cds called 'nope'")
+    assert (await office.error("/api/explain?type=my.own.Type&name=x"))[0] == 404
+    assert [table.spec.url for table in office.store.tables()] == [CLUSTER]

@@ -1,0 +1,256 @@
+"""`xdsprism serve`, as an operator meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from tests.cli.rig import FREE, READY, Daemon, Plain, ask, command, environment, run, separately, write
+from tests.support import web
+from tests.support.resources import routes, static_cluster, to
+from tests.support.waiting import becomes, eventually
+from xdsprism import CLUSTER, ENDPOINT, ROUTE
+
+
+def _cluster(route: RouteConfiguration) -> str:
+    return route.virtual_hosts[0].routes[0].route.cluster
+
+
+def _route_of(daemon: Daemon, **metadata: str) -> str:
+    answer = ask(daemon.listen, ROUTE, "main", **metadata)
+    return _cluster(RouteConfiguration.FromString(answer.resources[0].value))
+
+
+def test_ready_line_names_the_ports_that_were_free_and_both_answer(daemon: Daemon):
+    assert not daemon.listen.endswith(":0")
+    assert not daemon.admin.endswith(":0")
+    assert daemon.get("cds", "-o", "name").stdout == "cds/shop\ncds/shop-next\n"
+    assert daemon.page("/readyz") == {"status": "ready"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_open_streams_cleanly_and_the_exit_status_is_0(daemon: Daemon, number: signal.Signals):
+    argv = command("watch", "cds", "--server", daemon.listen, "-o", "name")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as watch:
+        assert watch.stdout is not None
+        assert watch.stdout.readline() == "added cds/shop\n"
+        assert daemon.stop(number) == 0
+        _, errors = watch.communicate(timeout=20)
+    assert errors == f"Error: {daemon.listen} ended the stream\n"  # status OK, not a broken connection
+    assert "Traceback" not in daemon.stderr
+
+
+def test_admin_off_opens_no_second_port(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config, admin="off") as daemon:
+        assert daemon.admin == "off"
+        assert daemon.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
+        assert daemon.stop() == 0
+
+
+def test_serves_without_uvloop(tmp_path: Path, config: Path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "uvloop.py").write_text("raise ImportError('not for this Python')\n")
+    with Daemon(tmp_path, config, first=str(hidden)) as daemon:
+        assert daemon.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
+        assert daemon.stop() == 0
+
+
+# OPS-8
+def test_a_broken_configuration_at_start_is_refused_with_every_problem(config: Path):
+    first = write(config, "first", {"@type": "envoy.config.cluster.v3.Cluster", "name": "a", "wrong": 1})
+    second = write(config, "second", {"@type": "envoy.config.cluster.v3.Cluster", "name": "b", "type": "NOPE"})
+    done = separately("serve", config, "--listen", FREE, "--admin", FREE)
+    assert done.returncode == 1
+    *lines, last = [line for line in done.stderr.splitlines() if " INFO " not in line]
+    assert [line.split(": ")[:2] for line in lines] == [[f"{first}:3", "wrong"], [f"{second}:3", "type"]]
+    assert last == "Error: the configuration is refused: 2 problems"
+    assert not READY.search(done.stderr)
+    assert done.stdout == ""
+
+
+# OPS-8
+def test_a_broken_edit_is_told_and_the_last_good_configuration_stays(daemon: Daemon, config: Path):
+    good = daemon.page("/api/config")["last_load"]
+    assert good["ok"]
+    assert (good["files"], good["resources"], good["errors"]) == (3, 4, [])
+
+    broken = write(config, "routes", {**routes("main", to("shop")), "nonsense": 1})
+    seen = eventually(lambda: daemon.page("/api/config"), lambda page: not page["last_load"]["ok"])
+    problem = {"file": str(broken), "line": 12, "path": "nonsense"}
+    assert [{key: error[key] for key in problem} for error in seen["last_load"]["errors"]] == [problem]
+    assert (
+        seen["last_good_load"] | {"time": good["time"]} == good
+    )  # its time is that of the last good look at the files
+    assert seen["last_good_load"]["time"] < seen["last_load"]["time"]
+    assert seen["from"] == [str(config)]
+    eventually(lambda: f"ERROR configuration refused, the last good one stays: {broken}:12: nonsense" in daemon.stderr)
+    assert _route_of(daemon, env="prod") == "shop"
+    assert daemon.metric("xdsprism_refused_writes_total") >= 1
+    assert daemon.metric("xdsprism_config_ok") == 0
+    assert daemon.page("/readyz") == {"status": "ready"}
+
+    write(config, "routes", routes("main", to("shop-next")))
+    becomes(lambda: daemon.page("/api/config")["last_load"]["ok"], expected=True)
+    assert _route_of(daemon, env="prod") == "shop-next"
+    assert daemon.metric("xdsprism_config_ok") == 1
+
+
+def test_sighup_reads_everything_again(daemon: Daemon):
+    loads = 'xdsprism_config_loads_total{result="ok"}'
+    before = daemon.metric(loads)
+    daemon.send(signal.SIGHUP)
+    eventually(lambda: daemon.metric(loads) > before)
+    assert daemon.stop() == 0
+
+
+def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config: Path):
+    for flags in (["--listen", daemon.listen, "--admin", "off"], ["--listen", FREE, "--admin", daemon.admin]):
+        done = separately("serve", config, *flags)
+        taken = daemon.listen if flags[3] == "off" else daemon.admin
+        assert done.returncode == 1
+        assert f"Error: can't listen on {taken}" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not READY.search(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--listen", "18000"], "'18000' is no HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000"),
+        (["--listen", "127.0.0.1:99999"], "'127.0.0.1:99999' is no HOST:PORT"),
+        (["--admin", "no"], "'no' is no HOST:PORT"),
+        (["--node-params", "env,,x"], "--node-params 'env,,x' is no list of keys: write env,version or '*' or none"),
+        (["--node-params", "env,*"], "--node-params 'env,*' is no list of keys"),
+        (["--resource-errors", "some"], "'some' is not one of 'locators', 'all', 'none'"),
+        (["--log-format", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
+        (["--workers", "2"], "No such option '--workers'"),
+    ],
+)
+def test_a_wrong_flag_is_status_2(config: Path, flags: list[str], message: str):
+    done = run("serve", config, *flags)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_path_that_is_not_there_is_status_2(tmp_path: Path):
+    done = run("serve", tmp_path / "nowhere")
+    assert done.exit_code == 2
+    assert "does not exist" in done.stderr
+    assert run("serve").exit_code == 2
+
+
+# DYN-12: DESIGN 6.2, with all three forms of the flag
+@pytest.mark.parametrize(
+    ("flag", "prod", "stranger"),
+    [
+        (None, "next", "next"),
+        ("*", "next", "next"),
+        ("env", "next", "plain"),
+        ("zone,env", "next", "plain"),
+        ("none", "plain", "plain"),
+    ],
+)
+def test_node_params_choose_which_metadata_counts(tmp_path: Path, flag: str | None, prod: str, stranger: str):
+    folder = tmp_path / "config"
+    choice = {"$match": [{"when": "env=prod or team=x", "value": "next"}, {"value": "plain"}]}
+    write(folder, "routes", routes("main", to(choice)))
+    with Daemon(tmp_path, folder, *(["--node-params", flag] if flag is not None else [])) as daemon:
+        assert _route_of(daemon, env="prod") == prod
+        assert _route_of(daemon, team="x") == stranger
+        assert _route_of(daemon) == "plain"
+
+
+# ERR-1
+def test_resource_errors_all_tells_plain_clients_too_why_there_is_nothing(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config, "--resource-errors", "all") as daemon:
+        answer = ask(daemon.listen, ENDPOINT, "nope")
+        assert [error.resource_name.name for error in answer.resource_errors] == ["nope"]
+        assert answer.resource_errors[0].error_detail.code == 5
+
+
+# ERR-1
+def test_resource_errors_none_tells_nobody(tmp_path: Path, config: Path):
+    quiet = ["eds", "nope", "--sotw", "--param", "zone=a", "--timeout", "0.5"]
+    with Daemon(tmp_path, config) as daemon:
+        assert "does not exist for these parameters" in daemon.get(*quiet).stderr
+    with Daemon(tmp_path, config, "--resource-errors", "none") as daemon:
+        assert daemon.get(*quiet).stderr.startswith("eds/nope: no answer within 0.5 s")
+
+
+# NAK-12: once per NACK, with who, what and why
+def test_a_nack_is_logged_as_text(daemon: Daemon):
+    _nack(daemon, "bad\nzone\x1b[2J")
+    line = eventually(lambda: next((line for line in daemon.stderr.splitlines() if "WARNING" in line), ""))
+    text = r"plain refused envoy\.config\.cluster\.v3\.Cluster, nonce 1\.cds: bad\\nzone\\x1b\[2J"
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z WARNING {text}", line)
+    assert daemon.metric('xdsprism_nacks_total{type="cds"}') == 1
+
+
+# NAK-12
+def test_log_format_json_prints_one_object_a_line(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config, "--log-format", "json") as daemon:
+        _nack(daemon, "bad\nzone")
+        eventually(lambda: "WARNING" in daemon.stderr)
+        assert daemon.stop() == 0
+        lines = [json.loads(line) for line in daemon.stderr.splitlines() if not line.startswith("xdsprism: ready")]
+    assert {"time", "level", "logger", "message"} <= set.intersection(*[set(line) for line in lines])
+    nack = next(line for line in lines if line["level"] == "WARNING")
+    expected = {
+        "client": "plain",
+        "nonce": "1.cds",
+        "error": "bad\nzone",
+        "code": 3,
+        "type": CLUSTER.rpartition("/")[2],
+    }
+    assert {key: nack[key] for key in expected} == expected
+    assert [line["message"] for line in lines if "connected" in line["message"]][-1] == "plain disconnected"
+
+
+def _nack(daemon: Daemon, message: str) -> None:
+    with Plain(daemon.listen, CLUSTER, "*") as stream:
+        stream.nack(stream.read(), message)
+        eventually(lambda: daemon.metric('xdsprism_nacks_total{type="cds"}') == 1)
+
+
+def test_log_level_says_how_much_is_printed(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config) as daemon:
+        assert " INFO configuration loaded: 4 resources in 3 files" in daemon.stderr
+    with Daemon(tmp_path, config, "--log-level", "warning") as daemon:
+        assert daemon.get("cds", "-o", "name").exit_code == 0
+        assert daemon.stop() == 0
+        assert daemon.stderr == f"xdsprism: ready listen={daemon.listen} admin={daemon.admin}\n"
+
+
+# OPS-8
+def test_a_good_edit_reaches_clients_without_a_restart(daemon: Daemon, config: Path):
+    write(config, "more", static_cluster("more", "127.0.0.1", 3))
+    becomes(lambda: daemon.get("cds", "-o", "name").stdout, "cds/more\ncds/shop\ncds/shop-next\n")
+
+
+def test_several_paths_are_one_configuration(tmp_path: Path, config: Path):
+    extra = write(tmp_path / "extra", "extra", static_cluster("extra", "127.0.0.1", 3))
+    with Daemon(tmp_path, config / "clusters.yaml", extra) as daemon:
+        assert daemon.get("cds", "-o", "name").stdout == "cds/extra\ncds/shop\ncds/shop-next\n"
+
+
+def test_variants_by_node_metadata_come_from_the_files(daemon: Daemon):
+    assert [_route_of(daemon, env=env) for env in ("prod", "test")] == ["shop", "shop-next"]
+    zones = [ask(daemon.listen, ENDPOINT, "shop", **metadata).resources[0].value for metadata in ({"zone": "a"}, {})]
+    ports = [ClusterLoadAssignment.FromString(zone).endpoints[0].lb_endpoints[0].endpoint for zone in zones]
+    assert [port.address.socket_address.port_value for port in ports] == [1, 2]
+
+
+def test_the_admin_port_closes_with_the_server(daemon: Daemon):
+    assert daemon.stop() == 0
+    with pytest.raises(OSError, match="refused"):
+        web.get(*web.split(daemon.admin), "/healthz")

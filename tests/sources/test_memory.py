@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from envoy.config.cluster.v3 import cluster_pb2
+from google.protobuf.any_pb2 import Any
+
+import xdsprism as xp
+
+
+def cluster(name: str, stat: str = "") -> cluster_pb2.Cluster:
+    return cluster_pb2.Cluster(name=name, alt_stat_name=stat)
+
+
+def stat(store: xp.Store, name: str, **params: str) -> str | None:
+    found = store.table(xp.CLUSTER).select(name, xp.Params(params))
+    return None if found is None else cluster_pb2.Cluster.FromString(found.body).alt_stat_name
+
+
+@pytest.fixture
+def store() -> xp.Store:
+    store = xp.Store()
+    with store.transaction() as tx:
+        tx.put(cluster("a", "prod"), when="env=prod")
+        tx.put(cluster("a", "rest"), when=xp.parse("env!=prod"))
+        tx.put(cluster("b"))
+    return store
+
+
+def test_a_transaction_is_applied_as_one(store: xp.Store) -> None:
+    assert store.revision == 1
+    assert (stat(store, "a", env="prod"), stat(store, "a"), stat(store, "b")) == ("prod", "rest", "")
+
+
+def test_a_put_replaces_the_variant_with_the_same_constraints_and_no_other(store: xp.Store) -> None:
+    with store.transaction() as tx:
+        tx.put(cluster("a", "again"), when="not not env=prod")
+    assert (stat(store, "a", env="prod"), stat(store, "a")) == ("again", "rest")
+
+
+def test_an_exception_in_the_block_changes_nothing(store: xp.Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a")
+        _ = 1 / 0
+    assert stat(store, "a") == "rest"
+
+
+def test_an_overlap_is_refused_with_a_witness_and_nothing_of_the_transaction_is_applied(store: xp.Store) -> None:
+    # DYN-33, DYN-36, DYN-37
+    with pytest.raises(xp.ConfigError, match="both match env=test"), store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "b")
+        tx.put(cluster("a"), when="env=test")
+    assert stat(store, "b") == ""
+
+
+def test_a_swap_that_would_overlap_midway_is_accepted(store: xp.Store) -> None:
+    # DYN-38
+    with store.transaction() as tx:
+        tx.put(cluster("a", "all"), when="env exists or not env exists")
+        tx.delete(xp.CLUSTER, "a", when="env=prod")
+        tx.delete(xp.CLUSTER, "a", when="env!=prod")
+    assert stat(store, "a", env="prod") == "all"
+
+
+def test_what_envoy_would_refuse_is_refused_with_its_path(store: xp.Store) -> None:
+    bad = cluster("c")
+    bad.connect_timeout.seconds = -1
+    with pytest.raises(xp.ConfigError, match=r"connect_timeout: .*Cluster 'c'"), store.transaction() as tx:
+        tx.put(bad)
+
+
+def test_deleting_a_variant_that_is_not_there_says_so(store: xp.Store) -> None:
+    with pytest.raises(xp.UsageError, match="'a' has no variant for env=qa"), store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a", when="env=qa")
+
+
+def test_deleting_a_name_that_is_not_there_is_no_change(store: xp.Store) -> None:
+    with store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "nobody")
+    assert store.revision == tx.revision == 1
+
+
+def test_any_type_works_known_or_not(store: xp.Store) -> None:
+    with store.transaction() as tx:
+        tx.put(Any(type_url="example.com/my.own.Type", value=b"\x01"), name="mine", when="env=prod")
+    found = store.table("example.com/my.own.Type").select("mine", xp.Params({"env": "prod"}))
+    assert found is not None
+    assert found.body == b"\x01"
+
+
+def test_a_known_type_inside_an_any_is_checked_all_the_same(store: xp.Store) -> None:
+    bad = Any()
+    bad.Pack(cluster_pb2.Cluster(name="c", lb_policy=99))  # type: ignore[arg-type]
+    with pytest.raises(xp.ConfigError, match="lb_policy"), store.transaction() as tx:
+        tx.put(bad, name="c")
+
+
+def test_bytes_that_are_not_of_their_type_are_refused(store: xp.Store) -> None:
+    with pytest.raises(xp.ConfigError, match=r"the bytes are no envoy.config.cluster.v3.Cluster"):
+        with store.transaction() as tx:
+            tx.put(Any(type_url=xp.CLUSTER, value=b"\xff"), name="c")
+
+
+def test_a_message_without_a_name_needs_one(store: xp.Store) -> None:
+    with pytest.raises(xp.UsageError, match="has no name"), store.transaction() as tx:
+        tx.put(cluster(""))
+
+
+def test_a_resource_has_one_name_inside_and_outside(store: xp.Store) -> None:
+    with pytest.raises(xp.UsageError, match="'x' outside and 'y' inside"), store.transaction() as tx:
+        tx.put(cluster("y"), name="x")
