@@ -94,11 +94,8 @@ def _variants(count: int) -> VariantSet:
 
 def _choose_among(few: int, many: int) -> str:
     small, large = _variants(few), _variants(many)
-    return paired(
-        lambda: small.select(Params({"env": "e1", "other": "x"})),
-        lambda: large.select(Params({"env": f"e{many - 1}", "other": "x"})),
-        number=2_000,
-    )
+    params = [Params({"env": f"e{count - 1}", "other": "x"}) for count in (few, many)]
+    return paired(lambda: small.select(params[0]), lambda: large.select(params[1]), number=20_000)
 
 
 def _fan_out(streams: int, classes: int = 1, burst: int = 1) -> float:

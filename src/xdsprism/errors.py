@@ -8,8 +8,24 @@ XdsError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+_PLAIN_STEP = re.compile(r"[\w@$-]+")
+
+
+def show_path(path: Iterable[str | int]) -> str:
+    """Write a path as `virtual_hosts[0].routes[1].route`, and a map's key that has dots as `["a.b"]`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN_STEP.fullmatch(step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text
 
 
 class XdsError(Exception):

@@ -110,9 +110,7 @@ def variant_of(
     if aliases:
         extras = pb.Resource(aliases=aliases).SerializeToString() + extras
     warms = _warms(message) if type_url == CLUSTER and inner is not None else None
-    return make_variant(
-        type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms
-    )
+    return make_variant(type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms)
 
 
 def name_of(message: Message) -> str | None:
@@ -227,7 +225,7 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004
+        if byte < 0x80:
             break
         shift += 7
     return value, position
@@ -338,7 +336,7 @@ def _field(number: int, payload: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004
+    while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)

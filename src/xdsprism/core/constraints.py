@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
 
-from xdsprism.errors import UsageError
+from ..errors import UsageError
 
 MAX_DEPTH = 32  # DYN-8
 MAX_NODES = 4096  # DYN-8
@@ -199,7 +199,6 @@ def check_limits(constraint: Constraint) -> None:
             raise UsageError(f"constraint is nested more than {MAX_DEPTH} deep")
         if isinstance(item, (Eq, Exists)) and not item.key:
             raise UsageError("constraint has an empty key")
-        inner = children(item)
-        if seen + len(todo) + len(inner) > MAX_NODES:
+        if seen > MAX_NODES:
             raise UsageError(f"constraint has more than {MAX_NODES:,} parts")
-        todo.extend((child, depth + 1) for child in inner)
+        todo.extend((child, depth + 1) for child in children(item))

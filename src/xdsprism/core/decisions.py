@@ -172,7 +172,7 @@ class Decisions:
                 values.update(mine)
             else:
                 redo.update(dict.fromkeys(mine))
-        self.spend(1 + len(redo))
+        self.spend(1 + len(redo) + len(values) // 8)  # copying is cheap, but neither its time nor its memory is free
         for value in redo:
             child = self.apply(operation, a_values.get(value, a_other), b_values.get(value, b_other))
             if child is other:

@@ -11,17 +11,16 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from .events import WILDCARD, DeltaRequest, Key, Send
+from .batch import Batch
+from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
 from .interest import Interest
 from .settings import Settings
-from .store import Table
-from .subscription import UNJUDGED, Batch, Session, Want, Wild, check_keys
+from .store import Table, alike
+from .subscription import UNJUDGED, Session, Want, Wild, check_keys
 from .types import Params, Variant
-
-REMOVALS = 10_000  # names that go together when removals have to be split
 
 
 class DeltaSession(Session):
@@ -34,7 +33,10 @@ class DeltaSession(Session):
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts)
         self._first = True
-        self._alone: list[Batch] = []  # NAK-29: to be sent again, each by itself
+        # NAK-29: to be sent again, each by itself; by form and name, so that it can't be more than there is.
+        self._alone: dict[tuple[bool, str], Batch] = {}
+        self._gone = Batch()  # removals to be said again
+        self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
 
     # -- in
 
@@ -48,10 +50,11 @@ class DeltaSession(Session):
         initial = request.initial_versions if first else {}  # DLT-16: only on the first message of the type
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.wildcard)
+        wanted = dict.fromkeys(request.subscribe)
         for key in request.unsubscribe:
-            if key not in request.subscribe:  # DLT-18
+            if key not in wanted:  # DLT-18
                 self._unsubscribe(key)
-        for key in dict.fromkeys(request.subscribe):
+        for key in wanted:
             self._subscribe(key, initial)
 
     def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
@@ -63,9 +66,9 @@ class DeltaSession(Session):
         name, tag = key
         if name == WILDCARD:
             wild = self._add_wild(tag)
-            wild.started = False  # DLT-3: asked again, answered again
+            wild.again = wild.started  # DLT-3: asked again, answered again
             wild.initial = initial
-            self._due = not initial  # WLD-10; who comes back with all it needs is told nothing
+            self._due = self._due or not initial  # WLD-10; who comes back with all it needs is told nothing
             return
         want = self._add(key)
         want.answered = False  # DLT-3: asked again, answered again
@@ -91,6 +94,11 @@ class DeltaSession(Session):
             if tag in self._wilds:
                 self._owed[want.key] = None  # WLD-6: the wildcard may still cover it; the client has to know
 
+    def _drop(self, want: Want) -> None:
+        super()._drop(want)
+        if want.name not in self._wants:
+            self._doubtful.pop(want.name, None)
+
     def _meant(self, key: Key) -> list[Want]:
         """DLT-20: a resource can be unsubscribed by its name or by any alias. DLT-8: or it never was subscribed."""
         want = self._find(key)
@@ -106,21 +114,31 @@ class DeltaSession(Session):
 
     def _isolate(self, send: Send) -> None:
         """NAK-29. A response with one resource is its own proof: it is parked until it changes (NAK-3)."""
-        batch = Batch(
-            {variant.name: variant for variant in send.plain},
-            dict.fromkeys(send.located),
-            dict.fromkeys(send.removed),
-            dict.fromkeys(send.withdrawn),
-        )
-        units = list(_units(batch))
-        if len(units) > 1:
-            self._alone += units
+        batch = Batch({variant.name: variant for variant in send.plain}, dict.fromkeys(send.located))
+        batch.removed = dict.fromkeys(send.removed)
+        batch.withdrawn = {absence: None for absence in send.withdrawn if not self._denied(absence)}
+        units, gone = batch.alone()
+        if len(units) + bool(gone) > 1:
+            self._alone.update(units)
+            self._gone.join(gone)
+            return
+        for (_, name), unit in units.items():
+            if unit.withdrawn:
+                self._doubtful.setdefault(name, {}).update(unit.withdrawn)
+
+    def _denied(self, absence: Absence) -> bool:
+        """A negative answer is not repeated as it was: it is given anew, as things are then (DESIGN 6.4)."""
+        given = [want for want in self._wants.get(absence.name, {}).values() if want.absence == absence.constraint]
+        for want in given:
+            want.answered = False
+            self._dirty[want] = None
+        return bool(given)
 
     # -- out
 
     @property
     def pending(self) -> bool:
-        return bool(self._alone and self._room) or super().pending
+        return bool((self._alone or self._gone) and self._room) or super().pending
 
     @property
     def _room(self) -> int:
@@ -134,34 +152,60 @@ class DeltaSession(Session):
         due, self._due = self._due, False
         batch = self.collect()
         if together and self.leaving:
-            _join(batch, self.release())
+            batch.join(self.release())
         sends = self._chunks(batch, now) if batch or due else []
-        return sends + [self._respond(part, now) for part in self._next_alone(batch)]
+        alone = self._next_alone(batch)
+        self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
+        return sends + [self._respond(part, now) for part in alone]
 
     def settle(self, now: float) -> list[Send]:
         """Removals may go."""
-        return self._chunks(self.release(), now)
+        gone = self.release()
+        return self._chunks(gone, now) if gone else []
 
     def _next_alone(self, batch: Batch) -> list[Batch]:
         """Of what waits to be sent alone: what this poll did not say anyway, and what is still the state of things."""
         parts: list[Batch] = []
         room = self._room
         while self._alone and len(parts) < room:
-            part = self._alone.pop(0)
-            part.plain = {n: v for n, v in part.plain.items() if n not in batch.plain and self._holds(v, located=False)}
-            part.located = {v: None for v in part.located if v not in batch.located and self._holds(v, located=True)}
-            part.removed = {n: None for n in part.removed if self.table.select(n, self.params) is None}
-            if part:
+            located, name = next(iter(self._alone))
+            part = self._still(self._alone.pop((located, name)))
+            if part and part.plain.keys().isdisjoint(batch.plain) and part.located.keys().isdisjoint(batch.located):
                 parts.append(part)
+        if not self._alone and len(parts) < room and self._gone:
+            gone, self._gone = self._still(self._gone), Batch()
+            parts += gone.parts(self.settings.response_bytes) if gone else []
         return parts
 
-    def _holds(self, variant: Variant, *, located: bool) -> bool:
+    def _still(self, part: Batch) -> Batch:
+        """What of it is still so."""
+        plain = {name: v for name, v in part.plain.items() if self._has(v, located=False)}
+        located = {variant: None for variant in part.located if self._has(variant, located=True)}
+        still = Batch(plain, located)
+        for name in part.removed:
+            if self._covers(name) and not any(self._held(name, located=False)):
+                still.removed[name] = None
+        for absence in part.withdrawn:
+            if self._is_gone(absence):
+                still.withdrawn[absence] = None
+        return still
+
+    def _has(self, variant: Variant, *, located: bool) -> bool:
         """Whether this is (to our knowledge) what the client should have."""
-        wants = self._wants.get(variant.name, {}).values()
-        if any(want.held is variant and want.located == located for want in wants):
-            return True
-        wilds = [wild for wild in self._wilds.values() if (wild.tag is not None) == located]
-        return any(self.table.select(variant.name, wild.params) is variant for wild in wilds)
+        return any(alike(held, variant) for held in self._held(variant.name, located=located))
+
+    def _covers(self, name: str) -> bool:
+        return None in self._wilds or self._find((name, None)) is not None
+
+    def _is_gone(self, absence: Absence) -> bool:
+        return all(held.constraint != absence.constraint for held in self._held(absence.name, located=True))
+
+    def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
+        """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity)."""
+        super()._deliver(batch, before, after, located=located)
+        if located and after.name in self._doubtful:
+            doubtful = self._doubtful.pop(after.name)
+            batch.withdrawn.update({absence: None for absence in doubtful if self._is_gone(absence)})
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
@@ -179,29 +223,19 @@ class DeltaSession(Session):
         wild.initial = {}
 
     def _chunks(self, batch: Batch, now: float) -> list[Send]:
-        """DLT-21: a response past the size limit is split, and each part is a whole response.
-
-        DYN-15: so is one with the same name in both forms.
-        """
+        """DLT-21, DYN-15: in several responses, where it is too much for one or there are two forms of a name."""
         limit = self.settings.response_bytes
-        names = {variant.name for variant in batch.located}
-        if _size(batch) <= limit and names.isdisjoint(batch.plain):
-            return [self._respond(batch, now)]
-        parts, filled = [Batch()], 0
-        for unit in sorted(_units(batch), key=lambda unit: bool(unit.located)):
-            size = _size(unit)
-            if size > limit:
-                unit, size = self._refuse(unit), 0  # noqa: PLW2901
-            if filled + size > limit or (unit.located and parts[-1].plain):
-                parts.append(Batch())
-                filled = 0
-            _join(parts[-1], unit)
-            filled += size
-        return [self._respond(part, now) for part in parts]
+        if batch.size > limit:
+            self._refuse(batch, limit)
+        return [self._respond(part, now) for part in batch.parts(limit)]
 
-    def _refuse(self, unit: Batch) -> Batch:
-        variants = (*unit.plain.values(), *unit.located)
-        return Batch(errors={self._oversize(variant): None for variant in variants}, withdrawn=unit.withdrawn)
+    def _refuse(self, batch: Batch, limit: int) -> None:
+        """DLT-22: what is too large for any response becomes an error."""
+        for variant in [variant for variant in batch.variants if variant.size > limit]:
+            batch.errors[self._oversize(variant)] = None
+            batch.located.pop(variant, None)
+            if batch.plain.get(variant.name) is variant:
+                del batch.plain[variant.name]
 
     def _respond(self, batch: Batch, now: float) -> Send:
         send = Send(
@@ -216,39 +250,3 @@ class DeltaSession(Session):
             tuple(batch.errors),
         )
         return self._sent(send, now)
-
-
-def _units(batch: Batch) -> Iterator[Batch]:
-    """The smallest responses that this one can be taken apart into.
-
-    A variant and the one that it replaces stay together (DYN-24), and so do plain removals.
-    """
-    for name, variant in batch.plain.items():
-        yield Batch(plain={name: variant})
-    replaced = {variant.name for variant in batch.located} & {absence.name for absence in batch.withdrawn}
-    for variant in batch.located:
-        if variant.name not in replaced:
-            yield Batch(located={variant: None})
-    for name in sorted(replaced):
-        yield Batch(
-            located={variant: None for variant in batch.located if variant.name == name},
-            withdrawn={absence: None for absence in batch.withdrawn if absence.name == name},
-        )
-    for start in range(0, len(batch.removed), REMOVALS):
-        yield Batch(removed=dict.fromkeys(list(batch.removed)[start : start + REMOVALS]))
-    gone = {absence: None for absence in batch.withdrawn if absence.name not in replaced}
-    if gone or batch.errors:
-        yield Batch(withdrawn=gone, errors=batch.errors)
-
-
-def _join(batch: Batch, other: Batch) -> None:
-    batch.plain.update(other.plain)
-    batch.located.update(other.located)
-    batch.removed.update(other.removed)
-    batch.withdrawn.update(other.withdrawn)
-    batch.errors.update(other.errors)
-
-
-def _size(batch: Batch) -> int:
-    bodies = sum(variant.size for variant in (*batch.plain.values(), *batch.located))
-    return bodies + sum(len(name) + 4 for name in batch.removed) + 256 * (len(batch.withdrawn) + len(batch.errors))

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn, assert_never
 
-from xdsprism.errors import UsageError
-
+from ..errors import UsageError
 from .constraints import FALSE, MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 
 KEYWORDS = frozenset({"and", "or", "not", "in", "exists", "true"})

@@ -40,9 +40,6 @@ class Interest:
         if not sessions:
             self._wild.pop(type_url, None)
 
-    def wanted(self, type_url: TypeUrl) -> bool:
-        return type_url in self._names or type_url in self._wild
-
     def subscribers(self, type_url: TypeUrl, name: str) -> int:
         """How many sessions want this name, by itself or under a wildcard."""
         return len(self._named(type_url, (name,))) + len(self._wild.get(type_url, ()))
@@ -50,7 +47,7 @@ class Interest:
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
-        for type_url in {change.type_url for change in changes}:
+        for type_url in dict.fromkeys(change.type_url for change in changes):
             woken.update(self._wild.get(type_url, {}))
         for change in changes:
             for session in self._named(change.type_url, change.names):

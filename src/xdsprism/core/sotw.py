@@ -120,6 +120,7 @@ class SotwSession(Session):
         self._added.clear()
         due, self._due = self._due, False
         batch = self.collect()
+        self.news = batch.variants
         if not self.table.spec.full_state:
             errors = (*batch.errors, *self.release().errors)
             return self._changed(tuple(batch.plain.values()), tuple(batch.located), errors, now, due=due)

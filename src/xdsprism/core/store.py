@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -53,6 +53,7 @@ class Table:
     def __init__(self, spec: TypeSpec) -> None:
         self.spec = spec
         self.revision = 0  # of the last change in this table
+        self.sessions = 0  # that read it
         self._sets: dict[str, VariantSet] = {}
         self._aliases: dict[str, str] = {}
         self._log: list[Change] = []
@@ -117,7 +118,7 @@ class Table:
                 )
                 for change in merged
             )
-            found = tuple(view for view in views if view.before is not view.after)
+            found = tuple(view for view in views if not alike(view.before, view.after))
             _remember(self._differences, key, found)
         return found
 
@@ -136,10 +137,8 @@ class Table:
         self._cursors[cursor] -= 1
         if not self._cursors[cursor]:
             del self._cursors[cursor]
-
-    @property
-    def followed(self) -> bool:
-        return bool(self._cursors)
+        if not self._cursors:
+            self._log.clear()
 
     # -- writing, by the store only
 
@@ -215,7 +214,7 @@ class Store:
     def discard(self, type_url: TypeUrl) -> None:
         """Forget a table that a client made by asking for a type nobody has."""
         table = self._tables.get(type_url)
-        if table is not None and not len(table) and not table.followed:
+        if table is not None and not len(table) and not table.sessions:
             del self._tables[type_url]
 
     def apply(self, changeset: Changeset) -> Applied:
@@ -229,12 +228,12 @@ class Store:
             if before is not None and before.variants[0].name != name:
                 before = None  # found by an alias: another resource
             kept = _keep(before, wanted, moved)
-            if before is not None and set(kept) == set(before.variants):
+            if before is not None and len(kept) == len(before.variants) and set(kept) == set(before.variants):
                 continue
             try:
                 after = VariantSet.build(kept) if kept else None
             except Clash as clash:
-                problems.append(_clash_problem(type_url, name, clash))
+                problems.append(_clash_problem(type_url, name, clash, dict(moved)))
                 continue
             if before is not None or after is not None:
                 changes.append(Change(revision, type_url, name, before, after))
@@ -268,8 +267,10 @@ class Store:
                 if owner is None or (change.type_url, owner) in touched:
                     owner = claimed.setdefault((change.type_url, alias), change.name)
                 if owner != change.name:
-                    message = f"alias {alias!r} of {change.name!r} is also an alias of {owner!r}: an alias names one resource"
-                    problems.append(_problem(message, change.after.variants[0] if change.after else None))
+                    message = (
+                        f"alias {alias!r} of {change.name!r} is also an alias of {owner!r}: an alias names one resource"
+                    )
+                    problems.append(_problem(message, change.after.variants[0].origin if change.after else None))
         return problems
 
 
@@ -278,19 +279,35 @@ def digest_of(variants: Iterable[Variant]) -> int:
     return sum(variant.digest for variant in variants) & 0xFFFF_FFFF_FFFF_FFFF
 
 
+def alike(one: Variant | None, other: Variant | None) -> bool:
+    """Whether a client that has the one need not be sent the other.
+
+    Mostly they are the same object or none. What was deleted and put back is another object with the same version; if
+    its constraints are written in another way they have to be sent, for they are what it will be withdrawn by (DYN-25).
+    """
+    if one is other:
+        return True
+    if one is None or other is None:
+        return False
+    return one.version == other.version and one.constraint == other.constraint
+
+
 def _revision(change: Change) -> int:
     return change.revision
 
 
 def _merge(changes: Iterable[Change]) -> list[Change]:
-    """Several changes of one name are one: from the first 'before' to the last 'after'."""
+    """Several changes of one name are one: from the first 'before' to the last 'after'.
+
+    What came and went again is none, or names that are used once would pile up before a reader that lags.
+    """
     merged: dict[str, Change] = {}
     for change in changes:
         first = merged.get(change.name)
         if first is not None:
             change = Change(change.revision, change.type_url, change.name, first.before, change.after)  # noqa: PLW2901
         merged[change.name] = change
-    return list(merged.values())
+    return [change for change in merged.values() if change.before is not change.after]
 
 
 def _keep(
@@ -306,23 +323,22 @@ def _keep(
     known = {variant.version: variant for variant in before.variants}
     kept = []
     for variant in wanted:
-        same = known.get(variant.version)
+        same = known.pop(variant.version, None)
         if same is not None:
             moved.append((same, variant.origin))
         kept.append(same or variant)
     return tuple(kept)
 
 
-def _problem(message: str, variant: Variant | None) -> Problem:
-    origin = variant.origin if variant is not None else None
+def _problem(message: str, origin: Origin | None) -> Problem:
     return Problem(message, origin.file, origin.line) if origin is not None else Problem(message)
 
 
-def _clash_problem(type_url: TypeUrl, name: str, clash: Clash) -> Problem:
-    """DYN-37: the refusal names both variants, where they are written, and a witness."""
-    label = type_url.rpartition("/")[2]
-    other = f" (the other is at {clash.second.origin})" if clash.second is not None and clash.second.origin else ""
-    return _problem(f"{label} {name!r}: {clash.message}{other}", clash.first)
+def _clash_problem(type_url: TypeUrl, name: str, clash: Clash, moved: Mapping[Variant, Origin | None]) -> Problem:
+    """DYN-37: the refusal names both variants, where they are written now, and a witness."""
+    first, second = (moved.get(variant, variant.origin) for variant in (clash.first, clash.second))
+    message = f"{type_url.rpartition('/')[2]} {name!r}: {clash.message}"
+    return _problem(f"{message} (the other is at {second})" if second is not None else message, first)
 
 
 def _remember(cache: dict[_K, _V], key: _K, value: _V) -> None:

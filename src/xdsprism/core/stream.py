@@ -10,6 +10,7 @@ If one of them was NACKed, its client still uses what it had, so the removal wai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import PeerError
@@ -20,7 +21,7 @@ from .interest import Interest
 from .settings import Settings
 from .sotw import SotwSession
 from .store import Store
-from .types import CLUSTER, ENDPOINT, NO_PARAMS, TypeUrl
+from .types import CLUSTER, ENDPOINT, NO_PARAMS, TypeUrl, Variant
 
 AnySession = SotwSession | DeltaSession
 
@@ -65,24 +66,26 @@ class Stream:
         type_url = self._type_of(request)
         self._facts.append(Requested(self.number, type_url))
         session = self._session(type_url)
-        self._check_size(request.body)
         legacy = self._settings.means_wildcard(self.node or Node())
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
             session.receive(request.body, now, legacy_wildcard=legacy)
         elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
             session.receive(request.body, now, legacy_wildcard=legacy)
+        self._check_size()
 
     def poll(self, now: float) -> list[Send]:
         sends: list[Send] = []
+        alone = sum(session.pending for session in self.sessions.values()) == 1
         for type_url, session in self.sessions.items():
             if not session.pending:
                 continue
-            news = session.poll(now, together=not self._referrers(session))
+            sends += session.poll(now, together=alone and not self._referrers(session))
             if type_url == CLUSTER:
-                self._warm(news)
-            sends += news
+                self._warm(session.news)
         for type_url, session in reversed(self.sessions.items()):
-            if session.leaving and self._may_remove(type_url, session, now):
+            if not session.leaving:
+                self._holds.pop(type_url, None)  # it came back, or the client does not want it any more
+            elif self._may_remove(type_url, session, now):
                 sends += session.settle(now)
         return sends
 
@@ -92,8 +95,7 @@ class Stream:
     def close(self) -> None:
         for type_url, session in self.sessions.items():
             session.close()
-            if not self._interest.wanted(type_url):
-                self._store.discard(type_url)
+            self._store.discard(type_url)
         self.sessions = {}
         self._holds = {}
 
@@ -131,12 +133,12 @@ class Stream:
             self.sessions = dict(ordered)
         return session
 
-    def _check_size(self, body: SotwRequest | DeltaRequest) -> None:
+    def _check_size(self) -> None:
+        """DYN-46. Counted when the request was taken in: what it repeats is no more than there was."""
         limits = self._settings.limits
-        asked = body.wanted if isinstance(body, SotwRequest) else body.subscribe
-        held = 0 if isinstance(body, SotwRequest) else sum(session.count for session in self.sessions.values())
-        locators = sum(1 for _, params in asked if params is not None)
-        if held + len(asked) > limits.subscriptions or locators > limits.locators:
+        names = sum(session.count for session in self.sessions.values())
+        locators = sum(session.locators for session in self.sessions.values())
+        if names > limits.subscriptions or locators > limits.locators:
             message = f"more than {limits.subscriptions} names ({limits.locators} locators) on one stream"
             raise PeerError("INVALID_ARGUMENT", message)
 
@@ -168,11 +170,10 @@ class Stream:
             return False  # ORD-4
         return progress.acked >= last or hold.until is None
 
-    def _warm(self, sends: list[Send]) -> None:
+    def _warm(self, clusters: Iterable[Variant]) -> None:
         """ORD-11: a changed cluster warms until its endpoints come again, and delta Envoy does not ask (S11)."""
         endpoints = self.sessions.get(ENDPOINT)
         if endpoints is not None:
-            for send in sends:
-                for cluster in (*send.plain, *send.located):
-                    if cluster.warms is not None:
-                        endpoints.resend(cluster.warms)
+            for cluster in clusters:
+                if cluster.warms is not None:
+                    endpoints.resend(cluster.warms)

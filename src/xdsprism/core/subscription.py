@@ -13,16 +13,17 @@ SotW and delta differ in how a request is read and how a batch is put on the wir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import PeerError
+from .batch import Batch
 from .constraints import TRUE, Constraint
 from .events import WILDCARD, Absence, Key, Rejection, ResourceError, Send
 from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
 from .interest import Interest
 from .settings import Settings
-from .store import Table
+from .store import Table, Transition, alike
 from .types import Change, Params, Variant
 
 NOT_FOUND = 5
@@ -54,28 +55,15 @@ class Want:
 class Wild:
     """One subscription to everything that its params see."""
 
-    __slots__ = ("cursor", "initial", "params", "started", "tag")
+    __slots__ = ("again", "cursor", "initial", "params", "started", "tag")
 
     def __init__(self, tag: Params | None, params: Params, cursor: int) -> None:
         self.tag = tag  # as in a key: None for a plain `*`
         self.params = params
         self.cursor = cursor
         self.started = False
+        self.again = False  # delta: it was asked for once more, so that all members are due (DLT-3)
         self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one look at the store found to say. Dictionaries keep the order and drop what is there twice (SRV-19)."""
-
-    plain: dict[str, Variant] = field(default_factory=dict)
-    located: dict[Variant, None] = field(default_factory=dict)
-    removed: dict[str, None] = field(default_factory=dict)
-    withdrawn: dict[Absence, None] = field(default_factory=dict)
-    errors: dict[ResourceError, None] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.plain or self.located or self.removed or self.withdrawn or self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +109,18 @@ class Session:
         self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
     ) -> None:
         self.table = table
+        table.sessions += 1
         self.settings = settings
         self.params = params  # of plain subscriptions
         self.progress = Progress()
         self.leaving: dict[Key, Variant] = {}
+        self.news: tuple[Variant, ...] = ()  # what the last poll found to be new or changed (ORD-11)
         self.stream = stream
         self._facts = facts
         self._interest = interest
         self._wants: dict[str, dict[Key, Want]] = {}  # by name
-        self._count = 0
+        self.count = 0  # of subscriptions
+        self.locators = 0  # of these
         self._wilds: dict[Params | None, Wild] = {}
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
@@ -151,6 +142,7 @@ class Session:
         return bool(self._dirty or self._owed or self._due or self._behind)
 
     def close(self) -> None:
+        self.table.sessions -= 1
         for wants in list(self._wants.values()):
             for want in list(wants.values()):
                 self._drop(want)
@@ -163,8 +155,8 @@ class Session:
             if want.held is not None:
                 want.answered = False
                 self._dirty[want] = None
-        for tag in self._wilds:
-            if (name, tag) not in self._wants.get(name, {}) and self.table.get(name) is not None:
+        for tag, wild in self._wilds.items():
+            if self._find((name, tag)) is None and self.table.select(name, wild.params) is not None:
                 self._owed[name, tag] = None
 
     # -- subscriptions
@@ -175,12 +167,13 @@ class Session:
         return keys + [key for wants in self._wants.values() for key in wants]
 
     @property
-    def count(self) -> int:
-        return self._count
-
-    @property
     def _behind(self) -> bool:
-        return any(wild.cursor != self.table.revision or not wild.started for wild in self._wilds.values())
+        wilds = self._wilds.values()
+        return any(wild.cursor != self.table.revision or not wild.started or wild.again for wild in wilds)
+
+    def _counted(self, key: Key, step: int) -> None:
+        self.count += step
+        self.locators += step if key[1] is not None else 0
 
     def _find(self, key: Key) -> Want | None:
         return self._wants.get(key[0], {}).get(key)
@@ -191,7 +184,7 @@ class Session:
             name, params = key
             want = Want(key, self.params if params is None else params)
             self._wants.setdefault(name, {})[key] = want
-            self._count += 1
+            self._counted(key, 1)
             if len(self._wants[name]) == 1:
                 self._interest.add(self, self.table.spec.url, name)
             self._inherit(want)
@@ -212,12 +205,14 @@ class Session:
     def _drop(self, want: Want) -> None:
         name = want.name
         del self._wants[name][want.key]
-        self._count -= 1
+        self._counted(want.key, -1)
         if not self._wants[name]:
             del self._wants[name]
             self._interest.remove(self, self.table.spec.url, name)
         self._dirty.pop(want, None)
-        self.leaving.pop(want.key, None)
+        self.progress.rejected.pop(name, None)
+        if want.key[1] not in self._wilds:
+            self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self._digest -= want.held.digest if want.held is not None else 0
 
     def _add_wild(self, tag: Params | None) -> Wild:
@@ -225,10 +220,12 @@ class Session:
         if wild is None:
             wild = self._wilds[tag] = Wild(tag, self.params if tag is None else tag, self.table.follow())
             self._interest.add_wild(self, self.table.spec.url)
+            self._counted((WILDCARD, tag), 1)
         return wild
 
     def _drop_wild(self, wild: Wild) -> None:
         del self._wilds[wild.tag]
+        self._counted((WILDCARD, wild.tag), -1)
         self.table.unfollow(wild.cursor)
         if not self._wilds:
             self._interest.remove_wild(self, self.table.spec.url)
@@ -249,19 +246,20 @@ class Session:
             self._collect_wild(wild, batch)
         for name, tag in owed:
             self._collect_owed(name, tag, batch)
+        batch.reconcile()
         return batch
 
     def _collect_want(self, want: Want, batch: Batch) -> None:
         after = self.table.select(want.name, want.params)
         if after is None:
             self._miss(want, batch)
-        elif want.answered and after is want.held:
-            self.leaving.pop(want.key, None)  # it went and came back before anybody was told
-        else:
-            self.leaving.pop(want.key, None)
-            self._deliver(batch, want.held, after, located=want.located)
-            self._digest += after.digest - (want.held.digest if want.held is not None else 0)
-            want.held, want.answered, want.absence = after, True, None
+            return
+        self.leaving.pop(want.key, None)  # it may have gone and come back before anybody was told
+        before, want.held = want.held, after
+        self._digest += after.digest - (before.digest if before is not None else 0)
+        if not want.answered or not alike(before, after):
+            want.answered, want.absence = True, None
+            self._deliver(batch, before, after, located=want.located)
 
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
@@ -269,12 +267,10 @@ class Session:
         elif not want.located:
             if not want.answered:
                 self._absent(batch, want)
-        elif not want.answered or want.absence is not None:
+        elif not want.answered or want.absence not in (None, self._negative(want.name, want.params)):
             # DESIGN 6.4: a negative answer can be cached, so it is corrected when the keys it pins change.
-            negative = self._negative(want.name, want.params)
-            if negative != want.absence:
-                want.absence = negative
-                self._absent(batch, want)
+            want.absence = self._negative(want.name, want.params)
+            self._absent(batch, want)
         want.answered = True
 
     def _absent(self, batch: Batch, want: Want) -> None:
@@ -299,25 +295,29 @@ class Session:
         """One number says what the client holds; the difference since then is shared by all that are as far."""
         if not wild.started:
             self._start(wild, batch)
-        if wild.cursor == self.table.revision:
-            return
-        for change in self.table.difference(wild.cursor, wild.params):
-            key = change.name, wild.tag
-            if key in self._wants.get(change.name, {}):
-                continue  # WLD-7: the explicit subscription speaks for this name
-            before = self.leaving.pop(key, change.before)
-            if change.after is None:
-                if before is not None:
-                    self.leaving[key] = before
-            elif change.after is not before:
-                self._deliver(batch, before, change.after, located=wild.tag is not None)
-        wild.cursor = self.table.advance(wild.cursor)
+        if wild.cursor != self.table.revision:
+            for change in self.table.difference(wild.cursor, wild.params):
+                if self._find((change.name, wild.tag)) is None:
+                    self._collect_member(wild, change, batch)
+            wild.cursor = self.table.advance(wild.cursor)
+        if wild.again:
+            self._start(wild, batch)
+
+    def _collect_member(self, wild: Wild, change: Transition, batch: Batch) -> None:
+        """WLD-7: a member that has an explicit subscription is not for here, since that one speaks for it."""
+        key = change.name, wild.tag
+        before = self.leaving.pop(key, change.before)
+        if change.after is None:
+            if before is not None:
+                self.leaving[key] = before
+        elif not alike(before, change.after):
+            self._deliver(batch, before, change.after, located=wild.tag is not None)
 
     def _start(self, wild: Wild, batch: Batch) -> None:
-        wild.started = True
+        wild.started, wild.again = True, False
         wild.cursor = self.table.advance(wild.cursor)
         for variant in self.table.snapshot(wild.params).variants:
-            if (variant.name, wild.tag) not in self._wants.get(variant.name, {}):
+            if self._find((variant.name, wild.tag)) is None:
                 self._start_member(wild, variant, batch)
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
@@ -346,13 +346,34 @@ class Session:
         return known.negative(params) if known is not None else TRUE
 
     def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
-        if not located:
+        if located:
+            batch.located[after] = None
+        else:
             batch.plain[after.name] = after
-            return
-        batch.located[after] = None
-        if before is not None and before is not after and before.identity != after.identity:
-            # DYN-24: old variant out, new one in, same response. DYN-25: with exactly the constraints sent before.
-            batch.withdrawn[Absence(before.name, before.constraint)] = None
+        replaced = before is not None and (before.identity != after.identity if located else before.name != after.name)
+        if before is not None and replaced:
+            # DYN-24: old variant out, new one in, same response. Of a plain name only where an alias moved (DYN-27).
+            self._let_go(batch, before, located=located)
+
+    def _let_go(self, batch: Batch, held: Variant, *, located: bool) -> None:
+        """One subscription lets go of this; the client too, unless it has it by another (two aliases, say)."""
+        others = self._held(held.name, located=located)
+        if not located and next(others, None) is None:
+            batch.removed[held.name] = None
+        elif located and all(other.identity != held.identity for other in others):
+            batch.withdrawn[Absence(held.name, held.constraint)] = None  # DYN-25: exactly as it was sent
+
+    def _held(self, name: str, *, located: bool) -> Iterator[Variant]:
+        """What the client has, or is about to be given, of this name in this form, by whichever subscription."""
+        known = self.table.get(name)
+        for string in (name, *(known.aliases if known is not None else ())):
+            for want in self._wants.get(string, {}).values():
+                if want.located == located and want.held is not None and want.held.name == name:
+                    yield want.held
+        for wild in self._wilds.values():
+            found = self.table.select(name, wild.params) if (wild.tag is not None) == located else None
+            if found is not None and found.name == name:
+                yield found
 
     def release(self) -> Batch:
         """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
@@ -365,10 +386,8 @@ class Session:
                 self._digest -= held.digest
                 if not self.delta:
                     self._explain(want, batch)
-            if key[1] is None:
-                batch.removed[held.name] = None
-            else:
-                batch.withdrawn[Absence(held.name, held.constraint)] = None
+        for (_, tag), held in leaving.items():
+            self._let_go(batch, held, located=tag is not None)
         return batch
 
     # -- responses and their judgement
@@ -405,7 +424,8 @@ class Session:
         if found is None:
             return None
         progress = self.progress
-        names = found.send.names if found.send is not None else ()
+        send = found.send
+        names = {*send.names, *send.removed, *(gone.name for gone in send.withdrawn)} if send is not None else set()
         if error is None:
             progress.acked = max(progress.acked, found.number)
             progress.acked_version = found.version
@@ -419,7 +439,7 @@ class Session:
             progress.nacked = max(progress.nacked, found.number)
             progress.nack = (now, found.version, nonce, error)
             if len(names) == 1:
-                progress.rejected[names[0]] = error
+                progress.rejected[names.pop()] = error
             self._facts.append(Nacked(self.stream, self.table.spec.url, nonce, found.version, error))
         return found
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from xdsprism.errors import UsageError
-
+from ..errors import UsageError, show_path
 from .constraints import TRUE, AnyOf, Constraint, Exists, Not, atoms, check_limits, keys
 from .decisions import Branch, Decisions, Node, TooComplex, conjunction, expression, joining, support, terminals
 from .expr import parse
@@ -53,12 +52,6 @@ class _Content:
     """A terminal. Equal contents are one object, see `_Compiler.intern`; None stands for absent."""
 
     value: Any
-
-
-def show_path(path: Path) -> str:
-    """As people write it: `virtual_hosts[0].routes[2].$when`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".")
 
 
 def compile_template(document: Any, *, limit: int = MAX_VARIANTS) -> list[Compiled]:

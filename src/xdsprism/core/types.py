@@ -30,6 +30,10 @@ class Params(Mapping[str, str]):
     def __getitem__(self, key: str) -> str:
         return self._items[key]
 
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        """The Mapping's own goes through an exception where a key is absent, which is the usual case here."""
+        return self._items.get(key, default)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
 
@@ -113,7 +117,7 @@ def make_variant(
     The same on every replica, after every restart and through every relay.
     """
     digest = sha256()
-    for part in (type_url.encode(), name.encode(), body, extras, repr(canonical(constraint)).encode()):
+    for part in (type_url.encode(), name.encode(), body, extras, ascii(canonical(constraint)).encode()):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     head = digest.digest()[:8]

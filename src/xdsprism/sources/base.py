@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from xdsprism.core.types import Changeset
+from ..core.types import Changeset
 
 # Takes the complete new variants of each name, all or none; raises ConfigError where the store refuses them.
 Publish = Callable[[Changeset], object]

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from xdsprism.core.types import Changeset, Origin, TypeUrl, Variant
-from xdsprism.errors import Problem
-
+from ..core.types import Changeset, Origin, TypeUrl, Variant
+from ..errors import Problem
 from .parse import chunks, parse_chunk
 from .strict_yaml import Chunk
 
@@ -114,9 +113,8 @@ class Catalog:
 
     def _part(self, chunk: Chunk, file: str, known: dict[bytes, Part]) -> Part:
         digest = blake2b(chunk.text.encode(), digest_size=16).digest()
-        part = known.pop(digest, None)  # taken once: the same text twice is two documents, and a clash
-        if part is not None:
-            return part.at(chunk.line)
+        if digest in known:
+            return known[digest].at(chunk.line)  # the same text twice is two documents, as `at` copies, and a clash
         self.parsed += 1
         parsed = parse_chunk(chunk, file)
         return Part(digest, chunk.line, parsed.variants, parsed.problems)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 Path = tuple[str | int, ...]
@@ -70,19 +69,3 @@ def spelling(node: Mapping[str, object], field: str) -> str:
 def camel(field: str) -> str:
     head, *rest = field.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-_PLAIN_STEP = re.compile(r"[\w@$-]+")
-
-
-def show_path(path: Iterable[str | int]) -> str:
-    """Write a path as `virtual_hosts[0].routes[1].route`, and a map's key that has dots as `["a.b"]`."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif _PLAIN_STEP.fullmatch(step):
-            text += f".{step}" if text else step
-        else:
-            text += f'["{step}"]'
-    return text

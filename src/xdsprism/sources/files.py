@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from xdsprism.core.types import Changeset
-from xdsprism.errors import ConfigError, Problem
-
+from ..core.types import Changeset
+from ..errors import ConfigError, Problem
 from .base import Publish
 from .catalog import Catalog
 from .scan import Inode, Scan, Stamp, scan

@@ -15,9 +15,8 @@ from ..core.constraints import TRUE, Constraint, canonical
 from ..core.expr import parse
 from ..core.expression import Expression
 from ..core.types import TypeUrl, Variant
-from ..errors import ConfigError, Problem, UsageError
+from ..errors import ConfigError, Problem, UsageError, show_path
 from .convert import Faults
-from .document import show_path
 from .protos import find_message, type_name
 from .rules import check
 

@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
-from xdsprism.core.codec import constraint_from_proto, name_of, variant_of
-from xdsprism.core.constraints import TRUE, Constraint
-from xdsprism.core.template import WHEN, TemplateError, compile_template
-from xdsprism.core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
-from xdsprism.errors import Problem, UsageError
-
+from ..core.codec import constraint_from_proto, name_of, variant_of
+from ..core.constraints import TRUE, Constraint
+from ..core.template import WHEN, TemplateError, compile_template
+from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
+from ..errors import Problem, UsageError, show_path
 from . import rules, strict_json, strict_yaml
 from .convert import Faults, from_any, kind_of, to_message, unknown_type
-from .document import Document, MalformedError, Path, show_path
+from .document import Document, MalformedError, Path
 from .protos import find_message, type_name, type_url
 from .strict_yaml import Chunk
 from .trace import trace

@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from xdsprism.core.types import PREFIX
+from ..core.types import PREFIX
 
 ROOTS = ("envoy", "xds", "udpa", "google")
 
@@ -46,10 +46,9 @@ def find_message(full_name: str) -> type[Message] | None:
 
 def close_matches(full_name: str) -> list[str]:
     """Suggest existing types for a name that does not exist: first the package, then the message in it."""
-    package = full_name.rpartition(".")[0]
-    near = [package] if package in _packages() else get_close_matches(package, _packages(), n=3, cutoff=0.8)
-    candidates = [found for each in near for found in _messages_of(each)]
-    return get_close_matches(full_name, candidates, n=3, cutoff=0.8)
+    package, _, name = full_name.rpartition(".")
+    near = [package] if package in _packages() else get_close_matches(package, _packages(), n=2, cutoff=0.8)
+    return [f"{each}.{close}" for each in near for close in get_close_matches(name, _messages_of(each), n=1)]
 
 
 def _registered(full_name: str) -> Descriptor | None:
@@ -82,7 +81,7 @@ def _messages_of(package: str) -> list[str]:
     for module in _packages()[package]:
         with suppress(ImportError, TypeError):
             described = importlib.import_module(module).DESCRIPTOR
-            names += [message.full_name for message in described.message_types_by_name.values()]
+            names += described.message_types_by_name
     return names
 
 

@@ -69,13 +69,19 @@ def load(chunk: Chunk) -> list[Document]:
     try:
         return list(_documents(yaml.CSafeLoader(chunk.text).get_event, chunk.line))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise MalformedError(f"not valid YAML: {reason}", chunk.line + (mark.line if mark else 0)) from None
+        raise MalformedError(f"not valid YAML: {reason}", _line(chunk, error)) from None
     except yaml.reader.ReaderError as error:
         before = chunk.text.encode()[: error.position]
         reason = f"the character #x{ord(error.character) if isinstance(error.character, str) else error.character:x}"
         raise MalformedError(f"not valid YAML: {reason} is not allowed", chunk.line + before.count(b"\n")) from None
+
+
+def _line(chunk: Chunk, error: yaml.MarkedYAMLError) -> int:
+    """Say where a fault is: where it showed; or, in a text that ends too early, where that began which has no end."""
+    lines = [mark.line for mark in (error.problem_mark, error.context_mark) if mark is not None]
+    last = chunk.text.rstrip().count("\n")
+    return chunk.line + next((line for line in lines if line <= last), last)
 
 
 def _documents(following: Callable[[], Any], first_line: int) -> Iterator[Document]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xdsprism.core.template import MATCH, WHEN
-
+from ..core.template import MATCH, WHEN
 from .document import Path, spelling
 
 

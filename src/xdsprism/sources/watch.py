@@ -32,6 +32,11 @@ class Plan:
     flat: frozenset[Directory]
     names: frozenset[str]  # what matters in the flat ones
 
+    def concerns(self, path: str) -> bool:
+        """Tell whether a change in a flat directory is one of ours; others may write there too."""
+        name = Path(path).name
+        return name in self.names or name.startswith("..")  # `..data`: a mounted ConfigMap was replaced
+
 
 def make_plan(roots: Iterable[str], targets: Iterable[Path]) -> Plan:
     """Decide what to watch for these roots, and for the places that their symlinks lead to."""
@@ -90,14 +95,10 @@ class Watch:
         try:
             async for changes in awatch(*paths, recursive=recursive, step=STEP, debounce=DEBOUNCE, watch_filter=None):
                 touched = {path for _, path in changes}
-                if recursive or any(self._matters(path) for path in touched):
+                if recursive or any(map(self.plan.concerns, touched)):
                     self._wake(touched)
         except (OSError, RuntimeError) as error:
             _log.warning("can't watch %s (%s): looking every %g s", ", ".join(map(str, paths)), error, POLL)
             while True:
                 await asyncio.sleep(POLL)
                 self._wake(set())
-
-    def _matters(self, path: str) -> bool:
-        name = Path(path).name
-        return name in self.plan.names or name.startswith("..")  # `..data`: a mounted ConfigMap was replaced

@@ -1,0 +1,417 @@
+"""Streams driven at random, against a correct client and a naive store in plain dictionaries (model.py).
+
+At every quiet point the client holds what the store has for it, and on the way nothing was said without need. Two
+machines differ in when a client sees what it was sent: at once, or some time later, with its requests crossing the
+server's responses on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.core.model import (
+    FULL_STATE,
+    LEGACY_WILDCARD,
+    REFERRERS,
+    Accounts,
+    ModelClient,
+    ModelStore,
+    bad,
+    everything,
+)
+from tests.core.support import Bench, Peer, changeset, entries, key_of
+from xdsprism.core import store as store_module
+from xdsprism.core.constraints import matches
+from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
+from xdsprism.core.settings import Settings
+from xdsprism.core.types import Params, TypeUrl, Variant, make_variant, resolve_type
+
+NAMES = ("a", "b", "c")
+ALIAS = "x"
+PARAMS = tuple(map(Params, ({}, {"env": "prod"}, {"env": "test"}, {"env": "prod", "v": "1"}, {"env": "qa", "v": "1"})))
+FAMILIES = (
+    ("",),
+    ("env=prod",),
+    ("env=prod", "env!=prod"),
+    ("env=test", "env=prod"),
+    ("env in (prod, test)",),
+    ("env exists", "not env exists"),
+    ("env=prod and v=1", "env=prod and v!=1"),
+    ("env=prod and (v exists or not v exists)", "env!=prod and v=1"),
+)
+
+tags = st.sampled_from(("", "", "", "{}", "{env=prod}", "{env=test}", "{env=prod,v=1}", "{env=qa,v=1}"))
+names = st.sampled_from((*NAMES, ALIAS, "*", "*", "missing"))
+signs = st.sampled_from(("+", "+", "-"))
+bodies = st.sampled_from(("1", "2", "3", "bad"))
+words = st.sampled_from(("cds", "eds", "lds", "rds"))
+picks = st.integers(0, 10)
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> str:
+    """As in a transcript: `+a -b{env=prod}`. A SotW client takes what has a `+` for its whole list."""
+    keys = draw(st.lists(st.tuples(names, tags), max_size=4, unique=True))
+    return " ".join(draw(signs) + name + tag for name, tag in keys)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> str:
+    """A transaction, as in a transcript: some names get a family of variants, or none."""
+    touched = draw(st.lists(st.tuples(words, st.sampled_from(NAMES)), min_size=1, max_size=4, unique=True))
+    return "; ".join(f"{word} {draw(families(name))}" for word, name in touched)
+
+
+@st.composite
+def families(draw: st.DrawFn, name: str) -> str:
+    if draw(picks) < 3:
+        return f"-{name}"
+    alias = f"({ALIAS})" if name == "a" and draw(st.booleans()) else ""
+    return " ".join(f"{name}{alias}[{when}]={draw(bodies)}" for when in draw(st.sampled_from(FAMILIES)))
+
+
+@dataclass
+class Connection:
+    """A client and the stream that it has now."""
+
+    client: ModelClient
+    peer: Peer
+    accounts: Accounts = field(default_factory=Accounts)
+    inbox: list[tuple[Send, bool | None]] = field(default_factory=list)  # with the verdict, once it was looked at
+
+
+class Sessions(RuleBasedStateMachine):
+    """Responses are seen at once; only their ACKs and NACKs take time."""
+
+    crossing = False
+
+    @initialize(
+        limit=st.sampled_from((3_500_000, 400)), errors=st.sampled_from(("locators", "all", "none")), slack=picks
+    )
+    def begin(self, limit: int, errors: str, slack: int) -> None:
+        self.patched = patch.object(store_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
+        self.patched.start()
+        self.bench = Bench(Settings(response_bytes=limit, resource_errors=errors))  # type: ignore[arg-type]
+        self.model = ModelStore()
+        self.connections: list[Connection] = []
+
+    # -- rules
+
+    @rule(node=st.sampled_from(PARAMS), delta=st.booleans(), picky=st.booleans())
+    @precondition(lambda self: len(self.connections) < 3)
+    def connect(self, node: Params, delta: bool, picky: bool) -> None:
+        self.connections.append(self._open(ModelClient(node, delta=delta, picky=picky)))
+
+    @rule(change=changes())
+    def transact(self, change: str) -> None:
+        self._apply(changeset(change))
+
+    @rule(pick=picks, word=words, wish=wishes())
+    @precondition(lambda self: self.connections)
+    def ask(self, pick: int, word: str, wish: str) -> None:
+        connection = self._one(pick)
+        type_url = resolve_type(word)
+        more = [key_of(entry) for entry in entries(wish) if entry["sign"] == "+"]
+        less = [key_of(entry) for entry in entries(wish) if entry["sign"] == "-"]
+        if connection.client.delta:
+            self._change(connection, type_url, more, less)
+        else:
+            self._list(connection, type_url, more)
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.connections)
+    def poll(self, pick: int) -> None:
+        self._poll(self._one(pick))
+
+    @rule(pick=picks, count=st.integers(1, 3))
+    @precondition(lambda self: self.connections)
+    def answer(self, pick: int, count: int) -> None:
+        connection = self._one(pick)
+        for _ in range(min(count, len(connection.inbox))):
+            self._answer(connection)
+
+    @rule(pick=picks, word=words)
+    @precondition(lambda self: self.connections)
+    def repeat(self, pick: int, word: str) -> None:
+        """NAK-28, DLT-10: a request that says nothing new, with a nonce that was answered before or is unknown."""
+        connection = self._one(pick)
+        type_url = resolve_type(word)
+        state = connection.client.of(type_url)
+        if not state.seen:
+            return
+        if connection.client.delta:
+            connection.peer.receive(type_url, DeltaRequest(nonce="unknown"))
+        else:
+            nonce = state.newest.nonce if state.newest is not None else ""
+            connection.peer.receive(type_url, SotwRequest(self._wire(connection, type_url), state.version, nonce))
+
+    @rule(seconds=st.sampled_from((1.0, 6.0)))
+    def wait(self, seconds: float) -> None:
+        self.bench.now += seconds
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.connections)
+    def reconnect(self, pick: int) -> None:
+        old = self._one(pick)
+        old.peer.close()
+        old.client.reconnect()
+        new = self._open(old.client)
+        self.connections[self.connections.index(old)] = new
+        for type_url, state in old.client.types.items():
+            self._resume(new, type_url, dict(state.wanted))
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.connections)
+    def disconnect(self, pick: int) -> None:
+        connection = self._one(pick)
+        connection.peer.close()
+        self.connections.remove(connection)
+
+    @rule()
+    def be_quiet(self) -> None:
+        for connection in self.connections:
+            self._drain(connection)
+            self._compare(connection)
+
+    @rule()
+    def heal(self) -> None:
+        """Every bad resource is mended: what NACKs held back must come now (NAK-4, ORD-4)."""
+        mended = {
+            key: tuple(_mended(variant) for variant in variants)
+            for key, variants in self.model.contents.items()
+            if any(bad(variant) for variant in variants)
+        }
+        self._apply(mended)
+        for connection in self.connections:
+            self._drain(connection)
+            self._compare(connection)
+
+    def _apply(self, change: dict[tuple[TypeUrl, str], tuple[Variant, ...]]) -> None:
+        self.bench.store.apply(change)
+        self.model.apply(change)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "bench"):
+            return
+        try:
+            self.heal()
+            for connection in self.connections:
+                connection.peer.close()
+            self._nothing_is_left()
+        finally:
+            self.patched.stop()
+
+    # -- how
+
+    def _one(self, pick: int) -> Connection:
+        return self.connections[pick % len(self.connections)]
+
+    def _open(self, client: ModelClient) -> Connection:
+        node = Node("client", metadata=client.node)
+        return Connection(client, self.bench.connect(node, delta=client.delta))
+
+    def _change(self, connection: Connection, type_url: TypeUrl, more: list[Key], less: list[Key]) -> None:
+        """A delta request."""
+        state = connection.client.of(type_url)
+        accounts = connection.accounts
+        first, state.seen = not state.seen, True
+        asked = list(more)
+        if first and not more and not less and type_url in LEGACY_WILDCARD:
+            asked = [(WILDCARD, None)]
+        gone = [key for key in less if key not in more and key in state.wanted]
+        for key in gone:
+            del state.wanted[key]
+            if (WILDCARD, key[1]) in state.wanted:  # WLD-6
+                names = {key[0], self.model.resolve(type_url, key[0])}
+                accounts.excuse(type_url, [(name, key[1]) for name in names])
+        state.wanted.update(dict.fromkeys(asked))
+        state.drop_uncovered()
+        accounts.forget(type_url, state)
+        for name, tag in asked:
+            accounts.excuse(type_url, [(name, tag), (self.model.resolve(type_url, name), tag)])
+            if name == WILDCARD:
+                accounts.due.add(type_url)
+        # What is not subscribed is not unsubscribed by a correct client, except by mistake (DLT-8).
+        connection.peer.receive(type_url, DeltaRequest(tuple(more), tuple(less)))
+
+    def _list(self, connection: Connection, type_url: TypeUrl, wanted: list[Key]) -> None:
+        """A SotW request; what it adds is answered."""
+        state = connection.client.of(type_url)
+        accounts = connection.accounts
+        first, state.seen = not state.seen, True
+        asked = list(wanted)
+        if first and not wanted and type_url in LEGACY_WILDCARD:
+            asked = [(WILDCARD, None)]
+        elif not wanted and not first and self._legacy(connection, type_url):
+            asked = [(WILDCARD, None)]
+        connection.peer.wanted[type_url] = tuple(wanted)
+        added = [key for key in asked if key not in state.wanted]
+        if any(name == WILDCARD for name, _ in added):
+            state.version = ""  # its contents are not all there any more (SOT-12)
+        state.wanted = dict.fromkeys(asked)
+        state.drop_uncovered()
+        accounts.forget(type_url, state)
+        for name, tag in added:
+            accounts.excuse(type_url, [(name, tag), (self.model.resolve(type_url, name), tag)])
+        if added or first:
+            accounts.due.add(type_url)
+        nonce = state.newest.nonce if state.newest is not None else ""
+        connection.peer.receive(type_url, SotwRequest(tuple(wanted), state.version, nonce))
+
+    def _legacy(self, connection: Connection, type_url: TypeUrl) -> bool:
+        """WLD-1: an empty list goes on meaning everything for as long as nothing was named."""
+        return connection.peer.wanted.get(type_url) == () and (WILDCARD, None) in connection.client.of(type_url).wanted
+
+    def _wire(self, connection: Connection, type_url: TypeUrl) -> tuple[Key, ...]:
+        return connection.peer.wanted.get(type_url, ())
+
+    def _resume(self, connection: Connection, type_url: TypeUrl, wanted: Iterable[Key]) -> None:
+        """The first message of a type on a new stream."""
+        client, accounts = connection.client, connection.accounts
+        state = client.of(type_url)
+        state.seen = True
+        wanted = tuple(wanted)
+        accounts.due.add(type_url)
+        if client.delta:
+            initial = client.initial_versions(type_url)
+            if not wanted and type_url in LEGACY_WILDCARD:
+                wanted = ((WILDCARD, None),)
+                state.wanted = dict.fromkeys(wanted)
+            accounts.told[type_url] = {
+                key: held for key, held in state.view.items() if initial.get(key[0]) == held.version
+            }
+            accounts.excuse(type_url, wanted)
+            connection.peer.receive(type_url, DeltaRequest(wanted, (), initial, "from another stream"))
+            return
+        if not wanted and type_url in LEGACY_WILDCARD:
+            state.wanted = {(WILDCARD, None): None}
+        connection.peer.wanted[type_url] = wanted
+        connection.peer.receive(type_url, SotwRequest(wanted, state.version, "from another stream"))
+
+    def _poll(self, connection: Connection) -> list[Send]:
+        sends = connection.peer.poll()
+        for send in sends:
+            whole = not send.delta and send.type_url in FULL_STATE
+            state = connection.client.of(send.type_url)
+            if not self.crossing:
+                connection.accounts.check(send, state, whole=whole)
+            connection.inbox.append((send, None if self.crossing else connection.client.apply(send)))
+        if not self.crossing:
+            self._excuses_end(connection)
+        return sends
+
+    def _excuses_end(self, connection: Connection) -> None:
+        """What was asked has been answered, unless a stale nonce put it off (SRV-14)."""
+        for type_url, session in connection.peer.stream.sessions.items():
+            waits = getattr(session, "_stale", False) or session.leaving or getattr(session, "_alone", False)
+            if not waits:
+                connection.accounts.excused[type_url] = set()
+                connection.accounts.due.discard(type_url)
+
+    def _answer(self, connection: Connection) -> None:
+        send, accepted = connection.inbox.pop(0)
+        client = connection.client
+        state = client.of(send.type_url)
+        if accepted is None:
+            accepted = client.apply(send)
+        if not accepted:
+            for variant, located in everything(send):
+                if send.count + bool(send.removed) + len(send.withdrawn) > 1 and send.delta:
+                    connection.accounts.excuse(send.type_url, state.keys(variant, located=located))
+            connection.accounts.excuse(send.type_url, [(name, None) for name in send.removed])
+            gone = {absence.name for absence in send.withdrawn}
+            connection.accounts.excuse(send.type_url, [key for key in state.wanted if key[0] in gone])
+        error = None if accepted else Rejection(13, "bad")
+        if client.delta:
+            connection.peer.receive(send.type_url, DeltaRequest(nonce=send.nonce, error=error))
+            return
+        wanted = self._wire(connection, send.type_url)
+        connection.peer.receive(send.type_url, SotwRequest(wanted, state.version, send.nonce, error))
+
+    def _drain(self, connection: Connection) -> None:
+        """Let everything be said and answered, and every timeout pass."""
+        for _ in range(200):
+            said = self._poll(connection)
+            while connection.inbox:
+                self._answer(connection)
+            if not said:
+                deadline = connection.peer.stream.deadline()
+                if deadline is None:
+                    break
+                self.bench.now = max(self.bench.now, deadline)
+        else:
+            raise AssertionError("it never ends")
+        assert self._poll(connection) == []
+
+    def _compare(self, connection: Connection) -> None:
+        client = connection.client
+        for type_url, state in client.types.items():
+            wanted = self.model.view(type_url, state.wanted, client.node)
+            missing = {key: v for key, v in wanted.items() if not bad(v) and not _same(state.view.get(key), v)}
+            if not client.delta and self._rejected(connection, type_url):
+                missing = {} if client.picky else missing
+            assert not missing, f"{type_url}: {missing} is not there; it holds {state.view}"
+            extra = {key: v for key, v in state.view.items() if key not in wanted}
+            if not client.delta and type_url not in FULL_STATE:
+                extra = {}  # SOT-7: there is no way to say so
+            if any(self._rejected(connection, other) for other in (type_url, *REFERRERS[type_url])):
+                extra = {}  # ORD-4: a removal may be held
+            assert not extra, f"{type_url}: {extra} should be gone"
+            if client.delta and not self.crossing:
+                self._unambiguous(connection, type_url, wanted)
+
+    def _rejected(self, connection: Connection, type_url: TypeUrl) -> bool:
+        session = connection.peer.stream.sessions.get(type_url)
+        return session is not None and session.progress.nack is not None
+
+    def _unambiguous(self, connection: Connection, type_url: TypeUrl, wanted: dict[Key, Variant]) -> None:
+        """TP2, Matching Ambiguity: of what a relay keeps by name and constraints, each params match at most one."""
+        state = connection.client.of(type_url)
+        for name, tag in state.wanted:
+            if tag is None or name == WILDCARD or self._rejected(connection, type_url):
+                continue
+            held = [identity for identity in state.cache if identity[0] == name and matches(identity[1], tag)]
+            assert len(held) == len([key for key in wanted if key == (name, tag) and not bad(wanted[key])]), held
+
+    def _nothing_is_left(self) -> None:
+        """OPS-7: what streams left behind."""
+        assert not self.bench.interest._names
+        assert not self.bench.interest._wild
+        for table in self.bench.store.tables():
+            assert not table._cursors
+            assert not table._log
+
+
+def _same(held: Variant | None, wanted: Variant) -> bool:
+    return held is not None and held.version == wanted.version
+
+
+def _mended(variant: Variant) -> Variant:
+    body = b"mended" if bad(variant) else variant.body
+    return make_variant(
+        variant.type_url,
+        variant.name,
+        body,
+        variant.constraint,
+        aliases=variant.aliases,
+        extras=variant.extras,
+        warms=variant.warms,
+    )
+
+
+class CrossingSessions(Sessions):
+    """Responses are under way for a while, so that requests are made without knowing them."""
+
+    crossing = True
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=200, stateful_step_count=30)
+TestCrossingSessions = CrossingSessions.TestCase
+TestCrossingSessions.settings = settings(max_examples=200, stateful_step_count=30)
