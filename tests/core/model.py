@@ -45,6 +45,12 @@ class ModelStore:
                 return name
         return string
 
+    def strings(self, type_url: TypeUrl, string: str) -> set[str]:
+        """Everything that stands for the same resource."""
+        name = self.resolve(type_url, string)
+        known = self.contents.get((type_url, name), ())
+        return {name} | {alias for variant in known for alias in variant.aliases} if known else set()
+
     def select(self, type_url: TypeUrl, name: str, params: Params) -> Variant | None:
         found = [v for v in self.contents.get((type_url, name), ()) if matches(v.constraint, params)]
         assert len(found) <= 1
@@ -70,8 +76,9 @@ class ModelType:
         self.view: dict[Key, Variant] = {}
         self.cache: set[Identity] = set()  # of locators: by identity, as a relay keeps them (TP2)
         self.carried: set[Key] = set()  # held since an earlier stream
-        self.newest: Send | None = None  # SotW: the response that was processed last
+        self.nonce = ""  # SotW: of the response that was answered last
         self.version = ""
+        self.moved = False  # the list changed on this stream
         self.seen = False
 
     def covers(self, key: Key, aliases: Iterable[str] = ()) -> bool:
@@ -88,6 +95,7 @@ class ModelType:
     def drop_uncovered(self) -> None:
         """WLD-9, SOT-10: what nothing asks for any more is the client's to drop."""
         self.view = {key: held for key, held in self.view.items() if self.covers(key, held.aliases)}
+        self.carried &= self.view.keys()
         tags = [key for key in self.wanted if key[1] is not None]
         self.cache = {
             (name, constraint)
@@ -101,31 +109,49 @@ class ModelType:
             rejected = {key for variant in send.plain if bad(variant) for key in [(variant.name, None)]}
             rejected |= {key for v in send.located if bad(v) for key in self.keys(v, located=True)}
             self.view = {key: held for key, held in self.view.items() if key in rejected}
+            self.carried &= self.view.keys()
         for name in send.removed:
             self.view.pop((name, None), None)
+            self.carried.discard((name, None))
         for absence in send.withdrawn:
             self._withdraw(absence)
         for variant, located in everything(send):
             if good_only and bad(variant):
                 continue
             for key in self.keys(variant, located=located):
+                if key in self.carried:  # what replaced it was said to nobody, or to the stream before
+                    self.carried.discard(key)
+                    self.cache.discard(self.view[key].identity)
                 self.view[key] = variant
-                self.carried.discard(key)
             if located:
                 self.cache.add(variant.identity)
+                self._reconsider(variant)
+
+    def _reconsider(self, variant: Variant) -> None:
+        """A new version of a variant may have lost the alias by which it was wanted."""
+        now = set(self.keys(variant, located=True))
+        for key, held in list(self.view.items()):
+            if key[1] is not None and held.identity == variant.identity and key not in now:
+                del self.view[key]
 
     def _withdraw(self, absence: Absence) -> None:
-        identity = absence.name, canonical(absence.constraint)
+        identity = identity_of(absence)
         self.cache.discard(identity)
         for key, held in list(self.view.items()):
             if key[1] is None or key[0] != absence.name:
                 continue
             if held.identity == identity or (key in self.carried and matches(absence.constraint, key[1])):
                 del self.view[key]
+                self.carried.discard(key)
+                self.cache.discard(held.identity)
 
 
 class ModelClient:
-    """One client, over any number of streams. `picky`: it applies nothing of a response that it rejects (S12)."""
+    """One client, over any number of streams.
+
+    `picky`: it applies nothing of a response that it rejects (REAL-CLIENTS S12); others use what is good in it (A46). In
+    SotW only full states are safe with that: of the rest the server sends what changed, and can't know what was lost.
+    """
 
     def __init__(self, node: Params, *, delta: bool, picky: bool) -> None:
         self.node = node
@@ -141,18 +167,21 @@ class ModelClient:
         state = self.of(send.type_url)
         whole = not self.delta and send.type_url in FULL_STATE
         accepted = not any(bad(variant) for variant, _ in everything(send))
-        if accepted or not self.picky:
+        if accepted or not self.picky or not (self.delta or whole):
             state.apply(send, whole=whole, good_only=not accepted)
-        state.newest = send
         if accepted:
             state.version = send.version
         return accepted
 
     def reconnect(self) -> None:
-        for state in self.types.values():
-            state.newest = None
+        """What a delta client can't name to the new stream it had better forget, for nobody will remove it."""
+        for type_url, state in self.types.items():
+            if self.delta:
+                named = self.initial_versions(type_url)
+                state.view = {key: held for key, held in state.view.items() if key[0] in named and state.covers(key)}
+            state.nonce = ""
             state.seen = False
-            state.cache = set()
+            state.cache = {held.identity for (_, tag), held in state.view.items() if tag is not None}
             state.carried = set(state.view)
 
     def initial_versions(self, type_url: TypeUrl) -> dict[str, str]:
@@ -173,6 +202,10 @@ def everything(send: Send) -> Iterator[tuple[Variant, bool]]:
     yield from ((variant, True) for variant in send.located)
 
 
+def identity_of(absence: Absence) -> Identity:
+    return absence.name, canonical(absence.constraint)
+
+
 class Accounts:
     """What one stream was told, to find out what it is told without need.
 
@@ -186,6 +219,7 @@ class Accounts:
         self.excused: dict[TypeUrl, set[Key]] = {}
         self.whole: dict[TypeUrl, frozenset[tuple[str, bool]]] = {}
         self.due: set[TypeUrl] = set()
+        self.doubtful: set[tuple[TypeUrl, str, Constraint]] = set()  # withdrawn by a response that was rejected
 
     def excuse(self, type_url: TypeUrl, keys: Iterable[Key]) -> None:
         self.excused.setdefault(type_url, set()).update(keys)
@@ -199,6 +233,10 @@ class Accounts:
     def check(self, send: Send, state: ModelType, *, whole: bool) -> None:
         if whole:
             self._check_whole(send)
+        for name in send.removed:
+            self._check_removed(send.type_url, (name, None), state)
+        for absence in send.withdrawn:
+            self._check_withdrawn(send.type_url, absence, state)
         told = self.told.setdefault(send.type_url, {})
         for variant, located in everything(send):
             keys = list(state.keys(variant, located=located))
@@ -211,10 +249,6 @@ class Accounts:
                 told[key] = variant
                 self.absent.setdefault(send.type_url, {}).pop(key, None)
                 self.excused.get(send.type_url, set()).discard(key)
-        for name in send.removed:
-            self._check_removed(send.type_url, (name, None), state)
-        for absence in send.withdrawn:
-            self._check_withdrawn(send.type_url, absence, state)
         if not (send.count or send.removed or send.withdrawn or send.errors):
             assert send.type_url in self.due or whole, "an empty response without need"
         self.due.discard(send.type_url)
@@ -235,6 +269,9 @@ class Accounts:
         same = now == self.whole.get(send.type_url)
         assert not same or send.errors or send.type_url in self.due, "the full state was sent again without need"
         self.whole[send.type_url] = now
+        told = self.told.setdefault(send.type_url, {})
+        versions = {version for version, _ in now}
+        self.told[send.type_url] = {key: held for key, held in told.items() if held.version in versions}
 
     def _check_removed(self, type_url: TypeUrl, key: Key, state: ModelType) -> None:
         excused = self.excused.setdefault(type_url, set())
@@ -244,20 +281,24 @@ class Accounts:
         excused.discard(key)
 
     def _check_withdrawn(self, type_url: TypeUrl, absence: Absence, state: ModelType) -> None:
+        if absence.never:
+            self._check_negative(type_url, absence, state)
+            return
         told = self.told.setdefault(type_url, {})
-        negatives = self.absent.setdefault(type_url, {})
-        excused = self.excused.setdefault(type_url, set())
-        identity = absence.name, canonical(absence.constraint)
+        identity = identity_of(absence)
         gone = [key for key, held in told.items() if key[1] is not None and held.identity == identity]
+        again = (type_url, *identity) in self.doubtful
+        assert gone or again, f"{identity} was withdrawn without need"
         for key in gone:
             del told[key]
-        answered = [
-            (name, tag)
-            for name, tag in {(absence.name, tag) for _, tag in state.wanted if tag is not None}
-            if state.covers((name, tag)) and matches(absence.constraint, tag or {})
-        ]
-        news = [key for key in answered if key in excused or negatives.get(key) != identity[1]]
-        assert gone or news, f"{identity} was withdrawn without need"
+
+    def _check_negative(self, type_url: TypeUrl, absence: Absence, state: ModelType) -> None:
+        negatives = self.absent.setdefault(type_url, {})
+        excused = self.excused.setdefault(type_url, set())
+        keys = {(absence.name, tag) for _, tag in state.wanted if tag is not None}
+        answered = [key for key in keys if state.covers(key) and matches(absence.constraint, key[1] or {})]
+        news = [key for key in answered if key in excused or negatives.get(key) != absence.constraint]
+        assert news, f"{absence} was said without need"
         for key in answered:
             excused.discard(key)
-            negatives[key] = identity[1]
+            negatives[key] = absence.constraint

@@ -84,7 +84,7 @@ def _variant(type_url: TypeUrl, entry: Mapping[str, str]) -> Variant:
 def changeset(text: str) -> dict[tuple[TypeUrl, str], tuple[Variant, ...]]:
     """`cds a=1 -b; eds a=1` as the store takes it."""
     found: dict[tuple[TypeUrl, str], tuple[Variant, ...]] = {}
-    for part in text.split(";"):
+    for part in filter(None, text.split(";")):
         word, _, rest = part.strip().partition(" ")
         type_url = resolve_type(word)
         for entry in entries(rest):

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.core.model import (
     FULL_STATE,
@@ -22,8 +22,10 @@ from tests.core.model import (
     Accounts,
     ModelClient,
     ModelStore,
+    ModelType,
     bad,
     everything,
+    identity_of,
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
 from xdsprism.core import store as store_module
@@ -32,9 +34,11 @@ from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, S
 from xdsprism.core.settings import Settings
 from xdsprism.core.types import Params, TypeUrl, Variant, make_variant, resolve_type
 
+Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky
+
 NAMES = ("a", "b", "c")
 ALIAS = "x"
-PARAMS = tuple(map(Params, ({}, {"env": "prod"}, {"env": "test"}, {"env": "prod", "v": "1"}, {"env": "qa", "v": "1"})))
+NODES = ({}, {"env": "prod"}, {"env": "test"}, {"env": "prod", "v": "1"}, {"env": "qa", "v": "1"})
 FAMILIES = (
     ("",),
     ("env=prod",),
@@ -52,19 +56,20 @@ signs = st.sampled_from(("+", "+", "-"))
 bodies = st.sampled_from(("1", "2", "3", "bad"))
 words = st.sampled_from(("cds", "eds", "lds", "rds"))
 picks = st.integers(0, 10)
+clients = st.tuples(st.sampled_from(NODES), st.booleans(), st.booleans())
 
 
 @st.composite
 def wishes(draw: st.DrawFn) -> str:
     """As in a transcript: `+a -b{env=prod}`. A SotW client takes what has a `+` for its whole list."""
-    keys = draw(st.lists(st.tuples(names, tags), max_size=4, unique=True))
+    keys = draw(st.lists(st.tuples(names, tags), max_size=4, unique=True)) if draw(picks) else []
     return " ".join(draw(signs) + name + tag for name, tag in keys)
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> str:
+def changes(draw: st.DrawFn, most: int) -> str:
     """A transaction, as in a transcript: some names get a family of variants, or none."""
-    touched = draw(st.lists(st.tuples(words, st.sampled_from(NAMES)), min_size=1, max_size=4, unique=True))
+    touched = draw(st.lists(st.tuples(words, st.sampled_from(NAMES)), min_size=1, max_size=most, unique=True))
     return "; ".join(f"{word} {draw(families(name))}" for word, name in touched)
 
 
@@ -92,52 +97,50 @@ class Sessions(RuleBasedStateMachine):
     crossing = False
 
     @initialize(
-        limit=st.sampled_from((3_500_000, 400)), errors=st.sampled_from(("locators", "all", "none")), slack=picks
+        limit=st.sampled_from((3_500_000, 400)),
+        errors=st.sampled_from(("locators", "all", "none")),
+        slack=picks,
+        change=changes(12),
+        clients=st.lists(clients, min_size=1, max_size=2),
     )
-    def begin(self, limit: int, errors: str, slack: int) -> None:
+    def begin(self, limit: int, errors: str, slack: int, change: str, clients: list[Client]) -> None:
         self.patched = patch.object(store_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
         self.patched.start()
         self.bench = Bench(Settings(response_bytes=limit, resource_errors=errors))  # type: ignore[arg-type]
         self.model = ModelStore()
         self.connections: list[Connection] = []
+        self._apply(changeset(change))
+        for client in clients:
+            self._connect(client)
 
     # -- rules
 
-    @rule(node=st.sampled_from(PARAMS), delta=st.booleans(), picky=st.booleans())
-    @precondition(lambda self: len(self.connections) < 3)
-    def connect(self, node: Params, delta: bool, picky: bool) -> None:
-        self.connections.append(self._open(ModelClient(node, delta=delta, picky=picky)))
+    @rule(pick=picks, word=words, wish=wishes(), change=st.one_of(st.just(""), changes(3)), order=st.integers(0, 3))
+    def turn(self, pick: int, word: str, wish: str, change: str, order: int) -> None:
+        """A request and a transaction, one before the other, with a poll between them or after them or not at all."""
+        connection = self._one(pick)
+        steps = [lambda: self._ask(connection, word, wish), lambda: self._apply(changeset(change))]
+        for step in steps if order % 2 else reversed(steps):
+            step()
+            if order > 1:
+                self._poll(connection)
 
-    @rule(change=changes())
+    @rule(pick=picks, word=words, wish=wishes())
+    def ask(self, pick: int, word: str, wish: str) -> None:
+        self._ask(self._one(pick), word, wish)
+
+    @rule(change=changes(3))
     def transact(self, change: str) -> None:
         self._apply(changeset(change))
 
-    @rule(pick=picks, word=words, wish=wishes())
-    @precondition(lambda self: self.connections)
-    def ask(self, pick: int, word: str, wish: str) -> None:
+    @rule(pick=picks, answers=st.integers(0, 5))
+    def poll(self, pick: int, answers: int) -> None:
         connection = self._one(pick)
-        type_url = resolve_type(word)
-        more = [key_of(entry) for entry in entries(wish) if entry["sign"] == "+"]
-        less = [key_of(entry) for entry in entries(wish) if entry["sign"] == "-"]
-        if connection.client.delta:
-            self._change(connection, type_url, more, less)
-        else:
-            self._list(connection, type_url, more)
-
-    @rule(pick=picks)
-    @precondition(lambda self: self.connections)
-    def poll(self, pick: int) -> None:
-        self._poll(self._one(pick))
-
-    @rule(pick=picks, count=st.integers(1, 3))
-    @precondition(lambda self: self.connections)
-    def answer(self, pick: int, count: int) -> None:
-        connection = self._one(pick)
-        for _ in range(min(count, len(connection.inbox))):
+        self._poll(connection)
+        for _ in range(min(answers, len(connection.inbox))):
             self._answer(connection)
 
     @rule(pick=picks, word=words)
-    @precondition(lambda self: self.connections)
     def repeat(self, pick: int, word: str) -> None:
         """NAK-28, DLT-10: a request that says nothing new, with a nonce that was answered before or is unknown."""
         connection = self._one(pick)
@@ -148,16 +151,15 @@ class Sessions(RuleBasedStateMachine):
         if connection.client.delta:
             connection.peer.receive(type_url, DeltaRequest(nonce="unknown"))
         else:
-            nonce = state.newest.nonce if state.newest is not None else ""
-            connection.peer.receive(type_url, SotwRequest(self._wire(connection, type_url), state.version, nonce))
+            connection.peer.receive(type_url, SotwRequest(self._wire(connection, type_url), state.version, state.nonce))
 
     @rule(seconds=st.sampled_from((1.0, 6.0)))
     def wait(self, seconds: float) -> None:
         self.bench.now += seconds
 
     @rule(pick=picks)
-    @precondition(lambda self: self.connections)
     def reconnect(self, pick: int) -> None:
+        """The same client on a new stream, with what it has."""
         old = self._one(pick)
         old.peer.close()
         old.client.reconnect()
@@ -166,12 +168,12 @@ class Sessions(RuleBasedStateMachine):
         for type_url, state in old.client.types.items():
             self._resume(new, type_url, dict(state.wanted))
 
-    @rule(pick=picks)
-    @precondition(lambda self: self.connections)
-    def disconnect(self, pick: int) -> None:
+    @rule(pick=picks, client=clients)
+    def come_and_go(self, pick: int, client: Client) -> None:
         connection = self._one(pick)
         connection.peer.close()
         self.connections.remove(connection)
+        self._connect(client)
 
     @rule()
     def be_quiet(self) -> None:
@@ -209,6 +211,19 @@ class Sessions(RuleBasedStateMachine):
 
     # -- how
 
+    def _connect(self, client: Client) -> None:
+        node, delta, picky = client
+        self.connections.append(self._open(ModelClient(Params(node), delta=delta, picky=picky)))
+
+    def _ask(self, connection: Connection, word: str, wish: str) -> None:
+        type_url = resolve_type(word)
+        more = [key_of(entry) for entry in entries(wish) if entry["sign"] == "+"]
+        less = [key_of(entry) for entry in entries(wish) if entry["sign"] == "-"]
+        if connection.client.delta:
+            self._change(connection, type_url, more, less)
+        else:
+            self._list(connection, type_url, more)
+
     def _one(self, pick: int) -> Connection:
         return self.connections[pick % len(self.connections)]
 
@@ -217,16 +232,22 @@ class Sessions(RuleBasedStateMachine):
         return Connection(client, self.bench.connect(node, delta=client.delta))
 
     def _change(self, connection: Connection, type_url: TypeUrl, more: list[Key], less: list[Key]) -> None:
-        """A delta request."""
+        """A delta request.
+
+        A wildcard is given up by a client that has read what it was sent. What it reads later it could not tell from
+        the answer to another wildcard, and nobody would remove it.
+        """
+        while any(name == WILDCARD for name, _ in less) and connection.inbox:
+            self._answer(connection)
         state = connection.client.of(type_url)
         accounts = connection.accounts
         first, state.seen = not state.seen, True
         asked = list(more)
         if first and not more and not less and type_url in LEGACY_WILDCARD:
             asked = [(WILDCARD, None)]
-        gone = [key for key in less if key not in more and key in state.wanted]
+        gone = [key for asked in less if asked not in more for key in self._meant(state, type_url, asked)]
         for key in gone:
-            del state.wanted[key]
+            state.wanted.pop(key, None)
             if (WILDCARD, key[1]) in state.wanted:  # WLD-6
                 names = {key[0], self.model.resolve(type_url, key[0])}
                 accounts.excuse(type_url, [(name, key[1]) for name in names])
@@ -240,6 +261,14 @@ class Sessions(RuleBasedStateMachine):
         # What is not subscribed is not unsubscribed by a correct client, except by mistake (DLT-8).
         connection.peer.receive(type_url, DeltaRequest(tuple(more), tuple(less)))
 
+    def _meant(self, state: ModelType, type_url: TypeUrl, key: Key) -> list[Key]:
+        """DLT-20: what is subscribed by one string can be unsubscribed by any other of that resource."""
+        name, tag = key
+        if key in state.wanted or name == WILDCARD:
+            return [key] if key in state.wanted else []
+        strings = self.model.strings(type_url, name)
+        return [(string, tag) for string in strings if (string, tag) in state.wanted]
+
     def _list(self, connection: Connection, type_url: TypeUrl, wanted: list[Key]) -> None:
         """A SotW request; what it adds is answered."""
         state = connection.client.of(type_url)
@@ -252,8 +281,8 @@ class Sessions(RuleBasedStateMachine):
             asked = [(WILDCARD, None)]
         connection.peer.wanted[type_url] = tuple(wanted)
         added = [key for key in asked if key not in state.wanted]
-        if any(name == WILDCARD for name, _ in added):
-            state.version = ""  # its contents are not all there any more (SOT-12)
+        if asked != list(state.wanted) and not first:
+            state.moved = True
         state.wanted = dict.fromkeys(asked)
         state.drop_uncovered()
         accounts.forget(type_url, state)
@@ -261,8 +290,7 @@ class Sessions(RuleBasedStateMachine):
             accounts.excuse(type_url, [(name, tag), (self.model.resolve(type_url, name), tag)])
         if added or first:
             accounts.due.add(type_url)
-        nonce = state.newest.nonce if state.newest is not None else ""
-        connection.peer.receive(type_url, SotwRequest(tuple(wanted), state.version, nonce))
+        connection.peer.receive(type_url, SotwRequest(tuple(wanted), state.version, state.nonce))
 
     def _legacy(self, connection: Connection, type_url: TypeUrl) -> bool:
         """WLD-1: an empty list goes on meaning everything for as long as nothing was named."""
@@ -292,6 +320,8 @@ class Sessions(RuleBasedStateMachine):
         if not wanted and type_url in LEGACY_WILDCARD:
             state.wanted = {(WILDCARD, None): None}
         connection.peer.wanted[type_url] = wanted
+        # SOT-12: a version stands for what was held under one list; who changed the list can't use it as a proof.
+        state.version, state.moved = "" if state.moved else state.version, False
         connection.peer.receive(type_url, SotwRequest(wanted, state.version, "from another stream"))
 
     def _poll(self, connection: Connection) -> list[Send]:
@@ -325,19 +355,23 @@ class Sessions(RuleBasedStateMachine):
                 if send.count + bool(send.removed) + len(send.withdrawn) > 1 and send.delta:
                     connection.accounts.excuse(send.type_url, state.keys(variant, located=located))
             connection.accounts.excuse(send.type_url, [(name, None) for name in send.removed])
-            gone = {absence.name for absence in send.withdrawn}
-            connection.accounts.excuse(send.type_url, [key for key in state.wanted if key[0] in gone])
+            gone = [absence for absence in send.withdrawn if not absence.never]
+            connection.accounts.doubtful |= {(send.type_url, *identity_of(absence)) for absence in gone}
+            denied = {absence.name for absence in send.withdrawn if absence.never}
+            connection.accounts.excuse(send.type_url, [(n, tag) for n in denied for _, tag in state.wanted])
         error = None if accepted else Rejection(13, "bad")
         if client.delta:
             connection.peer.receive(send.type_url, DeltaRequest(nonce=send.nonce, error=error))
             return
+        state.nonce = send.nonce
         wanted = self._wire(connection, send.type_url)
         connection.peer.receive(send.type_url, SotwRequest(wanted, state.version, send.nonce, error))
 
     def _drain(self, connection: Connection) -> None:
         """Let everything be said and answered, and every timeout pass."""
         for _ in range(200):
-            said = self._poll(connection)
+            self._poll(connection)
+            said = bool(connection.inbox)
             while connection.inbox:
                 self._answer(connection)
             if not said:
@@ -361,7 +395,7 @@ class Sessions(RuleBasedStateMachine):
             if not client.delta and type_url not in FULL_STATE:
                 extra = {}  # SOT-7: there is no way to say so
             if any(self._rejected(connection, other) for other in (type_url, *REFERRERS[type_url])):
-                extra = {}  # ORD-4: a removal may be held
+                continue  # ORD-4: a removal may be held
             assert not extra, f"{type_url}: {extra} should be gone"
             if client.delta and not self.crossing:
                 self._unambiguous(connection, type_url, wanted)
@@ -374,7 +408,7 @@ class Sessions(RuleBasedStateMachine):
         """TP2, Matching Ambiguity: of what a relay keeps by name and constraints, each params match at most one."""
         state = connection.client.of(type_url)
         for name, tag in state.wanted:
-            if tag is None or name == WILDCARD or self._rejected(connection, type_url):
+            if tag is None or name == WILDCARD:
                 continue
             held = [identity for identity in state.cache if identity[0] == name and matches(identity[1], tag)]
             assert len(held) == len([key for key in wanted if key == (name, tag) and not bad(wanted[key])]), held

@@ -173,7 +173,10 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
         "nack": _nack(progress, now, wall),
-        "rejected": {name: {"code": error.code, "message": error.message} for name, error in progress.rejected.items()},
+        "rejected": {
+            name: {"code": parked.error.code, "message": parked.error.message}
+            for name, parked in progress.rejected.items()
+        },
     }
 
 

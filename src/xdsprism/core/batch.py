@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from .constraints import TRUE, Constraint, canonical
 from .events import Absence, ResourceError
 from .types import Variant
+
+# Where a resource is, whatever its contents: whether in locator form, its name, its constraints.
+Slot = tuple[bool, str, Constraint]
 
 ABOUT = 256  # bytes that a name with constraints, or an error, takes; roughly
 
@@ -49,12 +53,32 @@ class Batch:
         self.withdrawn.update(other.withdrawn)
         self.errors.update(other.errors)
 
+    def takes(self, held: Variant, *, located: bool) -> bool:
+        """Whether it removes this from a client that holds it in this form."""
+        return Absence(held.name, held.constraint) in self.withdrawn if located else held.name in self.removed
+
     def reconcile(self) -> None:
         """DLT-19: what one subscription let go and another has just got (an alias moved) is not removed."""
         for name in self.plain if self.removed else ():
             self.removed.pop(name, None)
         for variant in self.located if self.withdrawn else ():
             self.withdrawn.pop(Absence(variant.name, variant.constraint), None)
+
+    def alone(self) -> tuple[dict[Slot, Batch], Batch]:
+        """NAK-29: each resource by itself, and what only goes away.
+
+        What variants of a name replaced goes with each of them, since any of them may be the one that is rejected.
+        """
+        units: dict[Slot, Batch] = {
+            (False, name, TRUE): Batch(plain={name: variant}) for name, variant in self.plain.items()
+        }
+        for variant in self.located:
+            replaced = {absence: None for absence in self.withdrawn if absence.name == variant.name}
+            slot = True, variant.name, canonical(variant.constraint)
+            units[slot] = Batch(located={variant: None}, withdrawn=replaced)
+        names = {variant.name for variant in self.located}
+        gone = {absence: None for absence in self.withdrawn if absence.name not in names}
+        return units, Batch(removed=self.removed, withdrawn=gone)
 
     def parts(self, limit: int) -> list[Batch]:
         """Responses that say the same together. DLT-21: none is larger than `limit`, and each is valid alone.
@@ -65,36 +89,31 @@ class Batch:
             return [self]
         plain = Batch(self.plain, removed=self.removed)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
-        forms = ((unit for form in (plain, located) for unit in form._units(limit)), _errors(self.errors))
+        forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
         return [part for units in forms for part in _filled(units, limit, split_forms=self.mixed)]
 
-    def _units(self, limit: int) -> Iterator[Batch]:
-        """The smallest responses that this one can be taken apart into."""
-        alone, gone = self.alone()
-        for unit in alone.values():
-            yield from unit._singles() if unit.size > limit else [unit]
-        yield from (Batch(removed={name: None}) for name in gone.removed)
-        yield from (Batch(withdrawn={absence: None}) for absence in gone.withdrawn)
+    def units(self, limit: int) -> Iterator[Batch]:
+        """The smallest responses that this one can be taken apart into.
 
-    def alone(self) -> tuple[dict[tuple[bool, str], Batch], Batch]:
-        """Each resource by itself, by form and name, and what only goes away.
-
-        DYN-24: a variant and the one that it replaces stay together, which goes by their name.
+        DYN-24: variants and what they replace stay together, which goes by their name.
         """
-        units = {(False, name): Batch(plain={name: variant}) for name, variant in self.plain.items()}
+        yield from (Batch(plain={name: variant}) for name, variant in self.plain.items())
+        yield from (Batch(removed={name: None}) for name in self.removed)
+        groups: dict[str, Batch] = {}
         for variant in self.located:
-            units.setdefault((True, variant.name), Batch()).located[variant] = None
-        gone = Batch(removed=self.removed)
+            groups.setdefault(variant.name, Batch()).located[variant] = None
         for absence in self.withdrawn:
-            units.get((True, absence.name), gone).withdrawn[absence] = None
-        return units, gone
+            groups.setdefault(absence.name, Batch()).withdrawn[absence] = None
+        for unit in groups.values():
+            yield from unit.singles() if unit.size > limit else [unit]
 
-    def _singles(self) -> Iterator[Batch]:
-        """Several variants of one name that are too large together: what they replace goes with the first."""
+    def singles(self) -> Iterator[Batch]:
+        """Of one name, what is too large together: what goes away goes first, with the first that comes."""
         withdrawn = self.withdrawn
         for variant in self.located:
             yield Batch(located={variant: None}, withdrawn=withdrawn)
             withdrawn = {}
+        yield from (Batch(withdrawn={absence: None}) for absence in withdrawn)
 
 
 def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:

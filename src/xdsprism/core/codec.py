@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
-from .constraints import TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
+from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from .types import CLUSTER, PREFIX, Origin, Params, Variant, make_variant
 
@@ -55,21 +55,23 @@ def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraint
 
 def constraint_from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
     """Raises UsageError for what can't be a constraint (DYN-8, DYN-9)."""
-    constraint = _from_proto(proto)
+    constraint = _from_proto(proto, MAX_DEPTH)
     check_limits(constraint)
     return constraint
 
 
-def _from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
+def _from_proto(proto: pb.DynamicParameterConstraints, depth: int) -> Constraint:
+    if not depth:
+        raise UsageError(f"constraints are nested more than {MAX_DEPTH} deep")
     kind = proto.WhichOneof("type")
     if kind == "constraint":
         return _single_from_proto(proto.constraint)
     if kind == "not_constraints":
-        return Not(_from_proto(proto.not_constraints))
+        return Not(_from_proto(proto.not_constraints, depth - 1))
     if kind == "and_constraints":
-        return All(tuple(_from_proto(item) for item in proto.and_constraints.constraints))
+        return All(tuple(_from_proto(item, depth - 1) for item in proto.and_constraints.constraints))
     if kind == "or_constraints":
-        return AnyOf(tuple(_from_proto(item) for item in proto.or_constraints.constraints))
+        return AnyOf(tuple(_from_proto(item, depth - 1) for item in proto.or_constraints.constraints))
     return TRUE
 
 
@@ -220,9 +222,9 @@ def _name_in(node: bytes) -> bytes:
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Ten bytes at most: a number that has no end is for the parser to refuse, not for here to follow."""
     value = shift = 0
-    while position < len(message):
-        byte = message[position]
+    for byte in message[position : position + 10]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -11,9 +11,10 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from .batch import Batch
+from .batch import Batch, Slot
+from .constraints import matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
 from .interest import Interest
@@ -33,8 +34,8 @@ class DeltaSession(Session):
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts)
         self._first = True
-        # NAK-29: to be sent again, each by itself; by form and name, so that it can't be more than there is.
-        self._alone: dict[tuple[bool, str], Batch] = {}
+        # NAK-29: to be sent again, each by itself; by slot, so that there can't be more of it than of resources.
+        self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
 
@@ -116,23 +117,32 @@ class DeltaSession(Session):
         """NAK-29. A response with one resource is its own proof: it is parked until it changes (NAK-3)."""
         batch = Batch({variant.name: variant for variant in send.plain}, dict.fromkeys(send.located))
         batch.removed = dict.fromkeys(send.removed)
-        batch.withdrawn = {absence: None for absence in send.withdrawn if not self._denied(absence)}
+        batch.withdrawn = {absence: None for absence in send.withdrawn if not absence.never}
+        self._deny_again(absence for absence in send.withdrawn if absence.never)
         units, gone = batch.alone()
         if len(units) + bool(gone) > 1:
-            self._alone.update(units)
+            for slot, unit in units.items():
+                unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
+                self._alone[slot] = unit
             self._gone.join(gone)
             return
-        for (_, name), unit in units.items():
-            if unit.withdrawn:
-                self._doubtful.setdefault(name, {}).update(unit.withdrawn)
+        for variant in batch.located:
+            if self._has(variant, located=True):
+                self._doubtful.setdefault(variant.name, {}).update(batch.withdrawn)
+            else:
+                self._gone.withdrawn.update(batch.withdrawn)  # it was overtaken: what it replaced must still go
 
-    def _denied(self, absence: Absence) -> bool:
-        """A negative answer is not repeated as it was: it is given anew, as things are then (DESIGN 6.4)."""
-        given = [want for want in self._wants.get(absence.name, {}).values() if want.absence == absence.constraint]
-        for want in given:
-            want.answered = False
-            self._dirty[want] = None
-        return bool(given)
+    def _deny_again(self, absences: Iterable[Absence]) -> None:
+        """A negative answer is not repeated as it was: it is given anew, as things are by then (DESIGN 6.4)."""
+        for absence in absences:
+            for want in self._wants.get(absence.name, {}).values():
+                if want.absence == absence.constraint:
+                    want.answered = False
+                    self._dirty[want] = None
+            for wild in self._wilds.values():
+                gone = wild.tag is not None and self.table.select(absence.name, wild.params) is None
+                if gone and matches(absence.constraint, wild.params):
+                    self._owed[absence.name, wild.tag] = None
 
     # -- out
 
@@ -158,9 +168,9 @@ class DeltaSession(Session):
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
         return sends + [self._respond(part, now) for part in alone]
 
-    def settle(self, now: float) -> list[Send]:
-        """Removals may go."""
-        gone = self.release()
+    def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
+        """These removals may go."""
+        gone = self.release(keys)
         return self._chunks(gone, now) if gone else []
 
     def _next_alone(self, batch: Batch) -> list[Batch]:
@@ -168,8 +178,7 @@ class DeltaSession(Session):
         parts: list[Batch] = []
         room = self._room
         while self._alone and len(parts) < room:
-            located, name = next(iter(self._alone))
-            part = self._still(self._alone.pop((located, name)))
+            part = self._still(self._alone.pop(next(iter(self._alone))))
             if part and part.plain.keys().isdisjoint(batch.plain) and part.located.keys().isdisjoint(batch.located):
                 parts.append(part)
         if not self._alone and len(parts) < room and self._gone:
@@ -203,9 +212,18 @@ class DeltaSession(Session):
     def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
         """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity)."""
         super()._deliver(batch, before, after, located=located)
-        if located and after.name in self._doubtful:
-            doubtful = self._doubtful.pop(after.name)
-            batch.withdrawn.update({absence: None for absence in doubtful if self._is_gone(absence)})
+        if located:
+            self._withdraw_doubtful(batch, after.name)
+
+    def release(self, keys: Iterable[Key] | None = None) -> Batch:
+        batch = super().release(keys)
+        for name in {absence.name for absence in batch.withdrawn}.intersection(self._doubtful):
+            self._withdraw_doubtful(batch, name)
+        return batch
+
+    def _withdraw_doubtful(self, batch: Batch, name: str) -> None:
+        doubtful = self._doubtful.pop(name, ())
+        batch.withdrawn.update((absence, None) for absence in doubtful if self._is_gone(absence))
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
@@ -218,7 +236,7 @@ class DeltaSession(Session):
         """DLT-14: what the client still has from an earlier stream, and what is not there for it any more."""
         super()._start(wild, batch)
         for name in wild.initial:
-            if self.table.select(name, wild.params) is None:
+            if self._find((name, wild.tag)) is None and self.table.select(name, wild.params) is None:
                 self._depart(name, wild, batch)
         wild.initial = {}
 

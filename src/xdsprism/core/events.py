@@ -71,6 +71,7 @@ class Absence:
 
     name: str
     constraint: Constraint
+    never: bool = field(default=False, compare=False)  # the latter: a negative answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ Listeners and clusters are sent as full state (SOT-4), all others one by one as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+from .batch import Batch
 from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from .facts import Fact
 from .interest import Interest
@@ -37,6 +39,8 @@ class SotwSession(Session):
         self._newest = ""  # the nonce of the newest response
         self._list: tuple[Key, ...] = ()
         self._added: dict[Want, None] = {}  # subscribed and not yet answered
+        self._copies: Counter[Variant] = Counter()  # by how many subscriptions the client has each
+        self._digest = 0  # of all that it has
         self._stale = False  # the last request answered an old response, so additions wait
 
     # -- in
@@ -47,10 +51,19 @@ class SotwSession(Session):
             self._first = False
             self._begin(request, legacy_wildcard=legacy_wildcard)
             return
-        if request.nonce and self._judge(request.nonce, request.error, now) is not None:
+        judged = self._judge(request.nonce, request.error, now) if request.nonce else None
+        if judged is not None:
             self._forget_superseded()
         self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
+        if request.nonce == self._newest and judged is None and request.error is None and request.wanted == self._list:
+            self._repeat()
         self._want_exactly(request.wanted)
+
+    def _repeat(self) -> None:
+        """ORD-5: no news, and no ACK either, since that was before: Envoy asks so for a warming cluster's endpoints."""
+        if self.table.spec.always_resend and self.progress.nack is None:
+            for name in self._wants:
+                self.resend(name)
 
     def _begin(self, request: SotwRequest, *, legacy_wildcard: bool) -> None:
         """SRV-10: a nonce in a first request is from another stream and means nothing here."""
@@ -92,6 +105,18 @@ class SotwSession(Session):
         self._added.pop(want, None)
         super()._drop(want)
 
+    def _hold(self, want: Want, variant: Variant | None) -> None:
+        """SRV-12: the version is about what the client has, not about how many ways it asked for it."""
+        if want.held is not None:
+            self._copies[want.held] -= 1
+            if not self._copies[want.held]:
+                del self._copies[want.held]
+                self._digest -= want.held.digest
+        if variant is not None:
+            self._digest += variant.digest if variant not in self._copies else 0
+            self._copies[variant] += 1
+        super()._hold(want, variant)
+
     def _forget_superseded(self) -> None:
         """Envoy never answers a response that a newer one overtook (S10)."""
         latest = max(self.progress.acked, self.progress.nacked)
@@ -116,40 +141,43 @@ class SotwSession(Session):
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending:
             return []
+        due, batch = self._gather()
+        if not self._full_state:
+            batch.join(self.release())
+            return self._changed(batch, now, due=due)
+        if together and self.leaving:
+            batch.join(self.release())
+            due = True
+        said = due or batch.plain or batch.located or batch.errors
+        return [self._whole(batch, now)] if said else []
+
+    def _gather(self) -> tuple[bool, Batch]:
+        """Whether an answer is due whatever there is to say, and what there is."""
         self._dirty.update(self._added)
         self._added.clear()
         due, self._due = self._due, False
         batch = self.collect()
         self.news = batch.variants
-        if not self.table.spec.full_state:
-            errors = (*batch.errors, *self.release().errors)
-            return self._changed(tuple(batch.plain.values()), tuple(batch.located), errors, now, due=due)
-        if together and self.leaving:
-            return self.settle(now, tuple(batch.errors))
-        said = due or batch.plain or batch.located or batch.errors
-        return [self._whole(tuple(batch.errors), now)] if said else []
+        return due, batch
 
-    def settle(self, now: float, errors: tuple[ResourceError, ...] = ()) -> list[Send]:
-        """Removals may go: in full state by leaving them out (SOT-6)."""
-        return [self._whole((*errors, *self.release().errors), now)]
+    def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
+        """These removals may go: in full state by leaving them out (SOT-6). SRV-14: with all else there is to say."""
+        _, batch = self._gather()
+        batch.join(self.release(keys))
+        return [self._whole(batch, now)]
 
-    def _changed(
-        self,
-        plain: tuple[Variant, ...],
-        located: tuple[Variant, ...],
-        errors: tuple[ResourceError, ...],
-        now: float,
-        *,
-        due: bool,
-    ) -> list[Send]:
+    def _changed(self, batch: Batch, now: float, *, due: bool) -> list[Send]:
         """Only what changed (SOT-5). DYN-15: a name in both forms goes out in two responses."""
-        version = _version(self._digest + sum(self.table.snapshot(w.params).digest for w in self._wilds.values()))
-        both = {variant.name for variant in plain}.intersection(variant.name for variant in located)
+        digest = digest_of({variant for _, variant in self._holdings()}) if self._wilds else self._digest
+        plain, located, errors = tuple(batch.plain.values()), tuple(batch.located), tuple(batch.errors)
+        other = {variant.name for variant in located}.union(error.about.name for error in errors)
+        both = not other.isdisjoint(variant.name for variant in plain)
         parts = [(plain, (), ()), ((), located, errors)] if both else [(plain, located, errors)]
-        return [self._respond(version, *part, now) for part in parts if due or any(part)]
+        return [self._respond(_version(digest), *part, now) for part in parts if due or any(part)]
 
-    def _whole(self, errors: tuple[ResourceError, ...], now: float) -> Send:
+    def _whole(self, batch: Batch, now: float) -> Send:
         """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
+        errors = tuple(batch.errors)
         if not self._wants and not self.leaving and list(self._wilds) == [None]:
             snapshot = self.table.snapshot(self._wilds[None].params)
             return self._respond(_version(snapshot.digest), snapshot.variants, (), errors, now)
@@ -161,7 +189,7 @@ class SotwSession(Session):
             else:
                 located[variant] = None
         plain_sorted = tuple(plain[name] for name in sorted(plain))
-        version = _version(digest_of(plain_sorted) + digest_of(located))
+        version = _version(digest_of({*plain_sorted, *located}))
         return self._respond(version, plain_sorted, tuple(located), errors, now)
 
     def _holdings(self) -> Iterable[tuple[Params | None, Variant]]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..errors import ConfigError, Problem
+from .constraints import canonical
 from .types import NO_PARAMS, TYPES, Change, Changeset, Origin, Params, TypeSpec, TypeUrl, Variant
 from .variants import Clash, VariantSet
 
@@ -71,6 +72,10 @@ class Table:
 
     def __iter__(self) -> Iterator[tuple[str, VariantSet]]:
         return iter(self._sets.items())
+
+    def named(self, name: str) -> VariantSet | None:
+        """By name only."""
+        return self._sets.get(name)
 
     def get(self, name: str) -> VariantSet | None:
         """By name, or by alias (DLT-20). A name wins over another resource's alias."""
@@ -224,9 +229,7 @@ class Store:
         changes: list[Change] = []
         moved: list[tuple[Variant, Origin | None]] = []
         for (type_url, name), wanted in changeset.items():
-            before = self.table(type_url).get(name) if wanted or type_url in self._tables else None
-            if before is not None and before.variants[0].name != name:
-                before = None  # found by an alias: another resource
+            before = self.named(type_url, name)
             kept = _keep(before, wanted, moved)
             if before is not None and len(kept) == len(before.variants) and set(kept) == set(before.variants):
                 continue
@@ -243,6 +246,11 @@ class Store:
         for variant, origin in moved:
             variant.origin = origin
         return self._commit(revision, changes)
+
+    def named(self, type_url: TypeUrl, name: str) -> VariantSet | None:
+        """Without making a table: what is only asked about, or refused in the end, leaves nothing behind."""
+        table = self._tables.get(type_url)
+        return table.named(name) if table is not None else None
 
     def _commit(self, revision: int, changes: list[Change]) -> Applied:
         applied = Applied(revision if changes else self.revision, tuple(changes))
@@ -263,7 +271,8 @@ class Store:
         problems = []
         for change in changes:
             for alias in change.after.aliases if change.after is not None else ():
-                owner = self.table(change.type_url).owner(alias)
+                table = self._tables.get(change.type_url)
+                owner = table.owner(alias) if table is not None else None
                 if owner is None or (change.type_url, owner) in touched:
                     owner = claimed.setdefault((change.type_url, alias), change.name)
                 if owner != change.name:
@@ -313,19 +322,23 @@ def _merge(changes: Iterable[Change]) -> list[Change]:
 def _keep(
     before: VariantSet | None, wanted: tuple[Variant, ...], moved: list[tuple[Variant, Origin | None]]
 ) -> tuple[Variant, ...]:
-    """Where contents and constraints are what they were, keep the object that was sent (DYN-30).
+    """Where contents and constraints are what they were, keep the object that was sent.
 
-    Constraints that differ only in form hash the same, so the form that clients were given stays. Only the origin,
-    which says where to look in the files, moves along, once the transaction is known to be good.
+    DYN-30: constraints that differ only in form hash the same, and the form that clients were given stays, also with
+    new contents. Only the origin, which says where to look in the files, moves along, once the transaction is good.
     """
     if before is None:
         return wanted
     known = {variant.version: variant for variant in before.variants}
+    forms = {canonical(variant.constraint): variant.constraint for variant in before.variants}
     kept = []
     for variant in wanted:
         same = known.pop(variant.version, None)
+        form = forms.get(canonical(variant.constraint), variant.constraint)
         if same is not None:
             moved.append((same, variant.origin))
+        elif form != variant.constraint:
+            same = replace(variant, constraint=form)
         kept.append(same or variant)
     return tuple(kept)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import PeerError
 from .delta import DeltaSession
-from .events import DeltaRequest, Node, Request, Send, SotwRequest
+from .events import DeltaRequest, Key, Node, Request, Send, SotwRequest
 from .facts import Fact, Joined, OtherNode, Requested
 from .interest import Interest
 from .settings import Settings
@@ -28,10 +28,11 @@ AnySession = SotwSession | DeltaSession
 
 @dataclass(slots=True)
 class Hold:
-    """Removals of one type that wait: until when, and for which responses (first, last) of which sessions."""
+    """Removals of one type that came up together and wait: until when, and for which responses of which sessions."""
 
+    keys: list[Key]
     until: float | None  # None: it is past
-    awaited: dict[AnySession, tuple[int, int]]
+    awaited: dict[AnySession, tuple[int, int]]  # the first and the last of them
 
 
 class Stream:
@@ -58,7 +59,7 @@ class Stream:
         self._interest = interest
         self._settings = settings
         self._facts = facts
-        self._holds: dict[TypeUrl, Hold] = {}
+        self._holds: dict[TypeUrl, list[Hold]] = {}
 
     def receive(self, request: Request, now: float) -> None:
         """Take one request in. Raises PeerError where the stream can't go on."""
@@ -83,14 +84,14 @@ class Stream:
             if type_url == CLUSTER:
                 self._warm(session.news)
         for type_url, session in reversed(self.sessions.items()):
-            if not session.leaving:
-                self._holds.pop(type_url, None)  # it came back, or the client does not want it any more
-            elif self._may_remove(type_url, session, now):
-                sends += session.settle(now)
+            keys = self._removable(type_url, session, now)
+            if keys:
+                sends += session.settle(now, keys)
         return sends
 
     def deadline(self) -> float | None:
-        return min((hold.until for hold in self._holds.values() if hold.until is not None), default=None)
+        holds = (hold for holds in self._holds.values() for hold in holds)
+        return min((hold.until for hold in holds if hold.until is not None), default=None)
 
     def close(self) -> None:
         for type_url, session in self.sessions.items():
@@ -148,27 +149,41 @@ class Stream:
         found = (self.sessions.get(type_url) for type_url in session.table.spec.referrers)
         return [referrer for referrer in found if referrer is not None]
 
-    def _may_remove(self, type_url: TypeUrl, session: AnySession, now: float) -> bool:
-        hold = self._holds.get(type_url)
-        if hold is None:
-            hold = self._holds[type_url] = Hold(now + self._settings.ack_timeout, {})
+    def _removable(self, type_url: TypeUrl, session: AnySession, now: float) -> list[Key]:
+        """Of what is leaving: what need not wait any more."""
+        if not session.leaving:
+            self._holds.pop(type_url, None)
+            return []
+        holds = self._holds.pop(type_url, [])
+        known = {key for hold in holds for key in hold.keys}
+        fresh = [key for key in session.leaving if key not in known]
+        free: list[Key] = []
+        for hold in [*holds, self._hold(session, fresh, now)] if fresh else holds:
+            hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or went unwanted
+            if hold.until is not None and now >= hold.until:
+                hold.until = None
+            if all(self._moved_on(referrer, hold) for referrer in hold.awaited):
+                free += hold.keys
+            elif hold.keys:
+                self._holds.setdefault(type_url, []).append(hold)
+        return free
+
+    def _hold(self, session: AnySession, keys: list[Key], now: float) -> Hold:
+        awaited = {}
         for referrer in self._referrers(session):
-            if referrer.progress.sent > referrer.progress.acked:
-                first, _ = hold.awaited.get(referrer, (referrer.progress.acked + 1, 0))
-                hold.awaited[referrer] = first, referrer.progress.sent
-        if hold.until is not None and now >= hold.until:
-            hold.until = None
-        if not all(self._moved_on(referrer, hold) for referrer in hold.awaited):
-            return False
-        del self._holds[type_url]
-        return True
+            progress = referrer.progress
+            if progress.sent > progress.acked:
+                awaited[referrer] = progress.acked + 1, progress.sent
+        return Hold(keys, now + self._settings.ack_timeout, awaited)
 
     def _moved_on(self, referrer: AnySession, hold: Hold) -> bool:
         first, last = hold.awaited[referrer]
         progress = referrer.progress
         if progress.nack is not None and progress.nacked >= first:
             return False  # ORD-4
-        return progress.acked >= last or hold.until is None
+        if any(parked.number >= first for parked in progress.rejected.values()):
+            return False
+        return max(progress.acked, progress.nacked) >= last or hold.until is None  # a NACK that no longer matters
 
     def _warm(self, clusters: Iterable[Variant]) -> None:
         """ORD-11: a changed cluster warms until its endpoints come again, and delta Envoy does not ask (S11)."""

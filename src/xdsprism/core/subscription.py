@@ -20,6 +20,7 @@ from ..errors import PeerError
 from .batch import Batch
 from .constraints import TRUE, Constraint
 from .events import WILDCARD, Absence, Key, Rejection, ResourceError, Send
+from .expr import show
 from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
 from .interest import Interest
 from .settings import Settings
@@ -73,7 +74,15 @@ class Unjudged:
     number: int
     sent_at: float
     version: str
-    send: Send | None  # delta keeps what was in it, to send the good ones again (NAK-29)
+    send: Send | None  # what was in it; of full state, where it may be large and says nothing, not kept
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Something that the client rejected; it is not sent again until it changes (NAK-3)."""
+
+    number: int  # of the response
+    error: Rejection
 
 
 @dataclass(slots=True)
@@ -88,13 +97,14 @@ class Progress:
     sent_at: float | None = None
     acked_at: float | None = None
     nack: tuple[float, str, str, Rejection] | None = None  # NAK-12: time, version, nonce, error
-    rejected: dict[str, Rejection] = field(default_factory=dict)  # delta: parked until they change (NAK-3)
+    rejected: dict[str, Parked] = field(default_factory=dict)
+    spared: bool = False  # the client came with something that it did not need to be sent
 
     @property
     def state(self) -> str:
         """As `istioctl proxy-status` says it."""
         if not self.sent:
-            return "NOT SENT"
+            return "SYNCED" if self.spared else "NOT SENT"
         if self.nack is not None:
             return "NACKED"
         return "SYNCED" if self.acked == self.sent else "STALE"
@@ -127,7 +137,6 @@ class Session:
         self._due = False  # the request must be answered even if there is nothing to say
         self._unjudged: dict[str, Unjudged] = {}
         self._nonces = (0, 0)  # revision, number of responses at that revision
-        self._digest = 0  # of everything held by wants; see `version`
 
     # -- the verbs that both kinds share
 
@@ -158,6 +167,11 @@ class Session:
         for tag, wild in self._wilds.items():
             if self._find((name, tag)) is None and self.table.select(name, wild.params) is not None:
                 self._owed[name, tag] = None
+
+    @property
+    def _full_state(self) -> bool:
+        """SOT-4: whether each response holds everything."""
+        return self.table.spec.full_state and not self.delta
 
     # -- subscriptions
 
@@ -191,16 +205,19 @@ class Session:
         return want
 
     def _inherit(self, want: Want) -> None:
-        """A name that its wildcard already delivered: the client holds what the wildcard gave it."""
+        """A name that its wildcard already delivered: the client holds what the wildcard gave it.
+
+        By an alias it gets the same, but of that the wildcard goes on speaking, under the name.
+        """
         wild = self._wilds.get(want.key[1])
-        if wild is None or not wild.started:
+        if wild is None or not wild.started or self.table.owner(want.name) is not None:
             return
-        want.held = self.leaving.get(want.key)
-        if want.held is None:
+        held = self.leaving.get(want.key)
+        if held is None:
             changes = self.table.difference(wild.cursor, wild.params)
             before = [change.before for change in changes if change.name == want.name]
-            want.held = before[0] if before else self.table.select(want.name, want.params)
-        self._digest += want.held.digest if want.held is not None else 0
+            held = before[0] if before else self.table.select(want.name, want.params)
+        self._hold(want, held)
 
     def _drop(self, want: Want) -> None:
         name = want.name
@@ -210,10 +227,19 @@ class Session:
             del self._wants[name]
             self._interest.remove(self, self.table.spec.url, name)
         self._dirty.pop(want, None)
-        self.progress.rejected.pop(name, None)
+        self._unpark(_label(name, want.held.constraint if want.located and want.held else None))
         if want.key[1] not in self._wilds:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
-        self._digest -= want.held.digest if want.held is not None else 0
+        self._hold(want, None)
+
+    def _hold(self, want: Want, variant: Variant | None) -> None:
+        """The client has this now by this subscription."""
+        want.held = variant
+
+    def _unpark(self, label: str) -> None:
+        """ORD-4: what nobody wants any more holds nothing up."""
+        if self.progress.rejected.pop(label, None) is not None and not self.progress.rejected:
+            self.progress.nack = None
 
     def _add_wild(self, tag: Params | None) -> Wild:
         wild = self._wilds.get(tag)
@@ -247,6 +273,10 @@ class Session:
         for name, tag in owed:
             self._collect_owed(name, tag, batch)
         batch.reconcile()
+        if self.leaving and (batch.removed or batch.withdrawn):
+            # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
+            said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
+            batch.join(self.release(said))
         return batch
 
     def _collect_want(self, want: Want, batch: Batch) -> None:
@@ -255,8 +285,8 @@ class Session:
             self._miss(want, batch)
             return
         self.leaving.pop(want.key, None)  # it may have gone and come back before anybody was told
-        before, want.held = want.held, after
-        self._digest += after.digest - (before.digest if before is not None else 0)
+        before = want.held
+        self._hold(want, after)
         if not want.answered or not alike(before, after):
             want.answered, want.absence = True, None
             self._deliver(batch, before, after, located=want.located)
@@ -275,7 +305,7 @@ class Session:
 
     def _absent(self, batch: Batch, want: Want) -> None:
         """DLT-4, DYN-11: say at once that there is nothing; the subscription stays."""
-        about = Absence(want.name, want.absence if want.absence is not None else TRUE)
+        about = Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)
         if self.delta and want.located:
             batch.withdrawn[about] = None
         elif self.delta:
@@ -338,7 +368,7 @@ class Session:
         if wild.tag is None:
             batch.removed[name] = None
         else:
-            batch.withdrawn[Absence(name, self._negative(name, wild.params))] = None
+            batch.withdrawn[Absence(name, self._negative(name, wild.params), never=True)] = None
 
     def _negative(self, name: str, params: Params) -> Constraint:
         """DESIGN 6.4: constraints that say for whom there is nothing; with no variants at all, for anybody."""
@@ -375,15 +405,15 @@ class Session:
             if found is not None and found.name == name:
                 yield found
 
-    def release(self) -> Batch:
+    def release(self, keys: Iterable[Key] | None = None) -> Batch:
         """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
         batch = Batch()
-        leaving, self.leaving = self.leaving, {}
-        for key, held in leaving.items():
+        leaving = {key: self.leaving.pop(key) for key in (list(self.leaving) if keys is None else keys)}
+        for key in leaving:
             want = self._find(key)
             if want is not None:
-                want.held, want.answered = None, True
-                self._digest -= held.digest
+                self._hold(want, None)
+                want.answered = True
                 if not self.delta:
                     self._explain(want, batch)
         for (_, tag), held in leaving.items():
@@ -408,7 +438,7 @@ class Session:
         progress.sent += 1
         progress.sent_version = send.version
         progress.sent_at = now
-        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, send if self.delta else None)
+        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, None if self._full_state else send)
         if len(self._unjudged) > UNJUDGED:
             del self._unjudged[next(iter(self._unjudged))]
         gone = len(send.removed) + len(send.withdrawn)
@@ -424,26 +454,36 @@ class Session:
         if found is None:
             return None
         progress = self.progress
-        send = found.send
-        names = {*send.names, *send.removed, *(gone.name for gone in send.withdrawn)} if send is not None else set()
+        labels = _labels(found.send) if found.send is not None and (error or progress.rejected) else set()
         if error is None:
             progress.acked = max(progress.acked, found.number)
             progress.acked_version = found.version
             progress.acked_at = now
-            for name in names:
-                progress.rejected.pop(name, None)
-            if progress.nacked < found.number and not progress.rejected:
+            for label in labels:
+                progress.rejected.pop(label, None)
+            if progress.nacked < found.number and not (self.delta and progress.rejected):
                 progress.nack = None  # NAK-13
             self._facts.append(Acked(self.stream, self.table.spec.url, nonce, now - found.sent_at))
         else:
-            progress.nacked = max(progress.nacked, found.number)
-            progress.nack = (now, found.version, nonce, error)
-            if len(names) == 1:
-                progress.rejected[names.pop()] = error
+            if not self._overtaken(found):
+                progress.nacked = max(progress.nacked, found.number)
+                progress.nack = (now, found.version, nonce, error)
+                # Which one was bad is known if there was one. A SotW client may go on with any of them as it was.
+                if len(labels) == 1 or not self.delta:
+                    progress.rejected |= dict.fromkeys(labels, Parked(found.number, error))
             self._facts.append(Nacked(self.stream, self.table.spec.url, nonce, found.version, error))
         return found
 
+    def _overtaken(self, response: Unjudged) -> bool:
+        """NAK-11: whether the client has since accepted something else in place of all that was in it."""
+        send = response.send
+        if send is None or response.number > self.progress.acked:
+            return False
+        parts = [(variant, False) for variant in send.plain] + [(variant, True) for variant in send.located]
+        return not any(alike(held, part) for part, form in parts for held in self._held(part.name, located=form))
+
     def _suppressed(self, resources: int) -> None:
+        self.progress.spared = True
         if resources:
             self._facts.append(Suppressed(self.stream, self.table.spec.url, resources))
 
@@ -453,6 +493,19 @@ class Session:
         limit = self.settings.response_bytes
         message = f"{variant.name!r} takes {variant.size} bytes, more than the {limit} that a response may have"
         return ResourceError(Absence(variant.name, variant.constraint), RESOURCE_EXHAUSTED, message)
+
+
+def _labels(send: Send) -> set[str]:
+    """What a response is about, in words."""
+    plain = {*send.removed, *(variant.name for variant in send.plain)}
+    located = {_label(variant.name, variant.constraint) for variant in send.located}
+    # What is withdrawn beside a variant of that name was replaced by it.
+    names = {variant.name for variant in send.located}
+    return plain | located | {_label(gone.name, gone.constraint) for gone in send.withdrawn if gone.name not in names}
+
+
+def _label(name: str, constraint: Constraint | None) -> str:
+    return name if constraint is None else f"{name} [{show(constraint)}]"
 
 
 def check_keys(keys: Iterable[Key], settings: Settings) -> None:

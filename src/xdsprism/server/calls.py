@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ..errors import PeerError
+
 
 class Call:
     """One RPC in progress. The transport sets `wake`, which may be called at any time to ask for a poll."""
@@ -32,7 +34,7 @@ class Call:
         return None
 
     def half_close(self) -> None:
-        """The client will send no more."""
+        """The client will send no more. May raise as `receive` does."""
 
     def end(self) -> None:
         """The server drains: finish when convenient."""
@@ -60,6 +62,10 @@ class UnaryCall(Call):
         if self._reply is not None:
             yield self._reply
             self._reply = None
+
+    def half_close(self) -> None:
+        if not self.finished:
+            raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
 
 
 @dataclass(frozen=True, slots=True)

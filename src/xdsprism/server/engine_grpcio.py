@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -25,6 +26,8 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
+DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
+
 
 class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     """Serves methods of bytes with grpc.aio."""
@@ -32,6 +35,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     def __init__(self, methods: Iterable[Method], *, receive_bytes: int) -> None:
         self._methods = {method.path: method for method in methods}
         self._calls: set[Call] = set()
+        self._draining = False
         options = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((self,))
@@ -47,6 +51,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
     async def stop(self, grace: float) -> None:
         """Let every stream end cleanly; after `grace` seconds end those that did not."""
+        self._draining = True
         for call in list(self._calls):
             call.end()
         await self._server.stop(grace)
@@ -57,71 +62,107 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             return None
 
         async def serve(_: object, context: Any) -> None:
-            await self._serve(method, context)
+            await self._serve(method.open(context.peer()), context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
-    async def _serve(self, method: Method, context: Any) -> None:
-        call = method.open(context.peer())
-        awake = asyncio.Event()
-        call.wake = awake.set
+    async def _serve(self, call: Call, context: Any) -> None:
         self._calls.add(call)
-        reason = ""
-        reader = asyncio.current_task()
-        pump = asyncio.create_task(self._pump(call, context, awake))
-        pump.add_done_callback(lambda done: _stop_reader(done, reader))
+        if self._draining:  # it was under way when the server began to stop
+            call.end()
         try:
-            await self._read(call, context, awake)
-            await pump
-        except PeerError as error:
-            reason = str(error)
-            await context.abort(grpc.StatusCode[error.status], error.message)
-        except asyncio.CancelledError:
-            if not pump.done() or pump.cancelled():
-                raise  # the client left
-            reason = await _failed(pump, context)
+            await Conversation(call, context).run()
         finally:
-            pump.cancel()
             self._calls.discard(call)
-            call.close(reason)
 
-    async def _read(self, call: Call, context: Any, awake: asyncio.Event) -> None:
-        while (message := await context.read()) is not grpc.aio.EOF:
-            call.receive(message)
-            awake.set()
-        call.half_close()
-        awake.set()
 
-    async def _pump(self, call: Call, context: Any, awake: asyncio.Event) -> None:
+class Conversation:
+    """One RPC. It is read and written at once: a client that does not read may still speak.
+
+    grpc.aio takes no status while a write is under way, so a write is never abandoned: whatever ends the call waits
+    for it, unless grpc cancels the whole because the client is gone.
+    """
+
+    def __init__(self, call: Call, context: Any) -> None:
+        self._call = call
+        self._context = context
+        self._awake = asyncio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        call.wake = self._awake.set
+
+    async def run(self) -> None:
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._write()
+        except grpc.aio.BaseError:
+            self._end()
+            await _cancelled()
+        except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
+            self._end(error)
+        finally:
+            reader.cancel()
+            self._end()
+        await self._tell()
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._context.read()) is not grpc.aio.EOF:
+                self._call.receive(message)
+                self._awake.set()
+            self._call.half_close()
+        except grpc.aio.BaseError:
+            return  # the server stopped under it; grpc cancels the rest
+        except Exception as error:  # noqa: BLE001 # OPS-10
+            self._end(error)  # at once: it may be long until a client that does not read can be told
+        self._awake.set()
+
+    async def _write(self) -> None:
         """Write what there is, as fast as the peer reads it; sleep until there is more."""
-        loop = asyncio.get_running_loop()
-        while True:
-            awake.clear()
-            try:
-                for message in call.poll():
-                    await context.write(message)
-            except grpc.aio.InternalError:
-                return  # the peer went away while it was written to
-            if call.finished:
+        while not self._ended:
+            self._awake.clear()
+            for message in self._call.poll():
+                await self._context.write(message)
+                if self._ended:
+                    return
+            if self._call.finished:
                 return
-            deadline = call.deadline()
-            timer = loop.call_at(deadline, awake.set) if deadline is not None else None
-            await awake.wait()
+            await self._sleep()
+
+    async def _sleep(self) -> None:
+        deadline = self._call.deadline()
+        timer = asyncio.get_running_loop().call_at(deadline, self._awake.set) if deadline is not None else None
+        try:
+            await self._awake.wait()
+        finally:
             if timer is not None:
                 timer.cancel()
 
+    def _end(self, error: Exception | None = None) -> None:
+        """Let go of all that the call holds. The first reason counts."""
+        if self._ended:
+            return
+        self._ended = True
+        self._error = error
+        try:
+            self._call.close("" if error is None else (str(error) or repr(error))[:DETAILS])
+        except Exception:
+            log.exception("a stream could not be closed")
 
-def _stop_reader(pump: asyncio.Task[None], reader: asyncio.Task[Any] | None) -> None:
-    """The pump is done before the client is: the server drains, or the pump failed. Either ends the call."""
-    if reader is not None and not pump.cancelled():
-        reader.cancel()
+    async def _tell(self) -> None:
+        """Say what was wrong; where nothing was, grpc ends the call with OK."""
+        error = self._error
+        if error is None:
+            return
+        if isinstance(error, PeerError):
+            status, details = grpc.StatusCode[error.status], error.message
+        else:
+            log.error("a stream failed", exc_info=error)
+            status, details = grpc.StatusCode.INTERNAL, f"internal error: {error!r}"
+        with suppress(grpc.aio.InternalError):  # the client left before it could be told
+            await self._context.abort(status, details[:DETAILS])
 
 
-async def _failed(pump: asyncio.Task[None], context: Any) -> str:
-    """OPS-10: an exception while serving one stream closes only that stream."""
-    error = pump.exception()
-    if error is None:
-        return ""
-    log.error("a stream failed", exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {error!r}")
-    return repr(error)
+async def _cancelled() -> None:
+    """The peer went away while it was written to. grpc will say so too, and until then takes no other word for it."""
+    await asyncio.get_running_loop().create_future()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import importlib
+import pkgutil
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from google.protobuf.descriptor_pool import Default
@@ -16,6 +19,8 @@ from .calls import Call, Method, UnaryCall
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
 
+UNANSWERED = 100_000  # bytes of questions that may wait for a client to read the answers
+
 
 class Health:
     """Whether this server serves, for whoever asks or watches."""
@@ -23,7 +28,7 @@ class Health:
     def __init__(self, services: Iterable[str]) -> None:
         self._services = frozenset(services) | {""}
         self._serving = False
-        self._watches: list[HealthWatch] = []
+        self._watches: dict[HealthWatch, None] = {}
 
     def set(self, *, serving: bool) -> None:
         self._serving = serving
@@ -32,6 +37,7 @@ class Health:
 
     def methods(self) -> Iterator[Method]:
         yield Method(f"/{HEALTH}/Check", lambda _: UnaryCall(self._check))
+        yield Method(f"/{HEALTH}/List", lambda _: UnaryCall(self._list))
         yield Method(f"/{HEALTH}/Watch", lambda _: HealthWatch(self, self._watches))
 
     def status(self, service: str) -> int | None:
@@ -47,17 +53,24 @@ class Health:
             raise PeerError("NOT_FOUND", f"no service {service!r} here")
         return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
 
+    def _list(self, message: bytes) -> bytes:
+        _parse(health_pb2.HealthListRequest, message)
+        answer = health_pb2.HealthListResponse()
+        for service in sorted(self._services):
+            answer.statuses[service].status = self.status(service)
+        return bytes(answer.SerializeToString())
+
 
 class HealthWatch(Call):
     """Says the status at once, and again whenever it changes."""
 
-    def __init__(self, health: Health, watches: list[HealthWatch]) -> None:
+    def __init__(self, health: Health, watches: dict[HealthWatch, None]) -> None:
         super().__init__()
         self._health = health
         self._watches = watches
         self._service: str | None = None
         self._said: int | None = None
-        watches.append(self)
+        watches[self] = None
 
     def receive(self, message: bytes) -> None:
         self._service = _parse(health_pb2.HealthCheckRequest, message).service
@@ -72,9 +85,13 @@ class HealthWatch(Call):
             self._said = status
             yield health_pb2.HealthCheckResponse(status=status).SerializeToString()
 
+    def half_close(self) -> None:
+        if self._service is None:
+            raise PeerError("INVALID_ARGUMENT", "nothing to watch: no request came")
+
     def close(self, reason: str = "") -> None:
         del reason
-        self._watches.remove(self)
+        self._watches.pop(self, None)
 
 
 class Reflection(Call):
@@ -83,26 +100,42 @@ class Reflection(Call):
     def __init__(self, services: Iterable[str]) -> None:
         super().__init__()
         self._servicer = reflection.ReflectionServicer(services, Default())
-        self._replies: list[bytes] = []
+        self._questions: deque[Any] = deque()
+        self._waiting = 0  # bytes of these
 
     def receive(self, message: bytes) -> None:
-        request = _parse(reflection_pb2.ServerReflectionRequest, message)
-        for reply in self._servicer.ServerReflectionInfo(iter([request]), None):
-            self._replies.append(reply.SerializeToString())
+        question = _parse(reflection_pb2.ServerReflectionRequest, message)
+        self._waiting += question.ByteSize()
+        if self._waiting > UNANSWERED:  # OPS-6
+            raise PeerError("RESOURCE_EXHAUSTED", "too many questions at once: read the answers, then ask on")
+        self._questions.append(question)
 
     def poll(self) -> Iterator[bytes]:
-        replies, self._replies = self._replies, []
-        return iter(replies)
+        """One by one, as they can be written: an answer may be a thousand times as long as its question."""
+        while self._questions:
+            question = self._questions.popleft()
+            self._waiting -= question.ByteSize()
+            for reply in self._servicer.ServerReflectionInfo(iter([question]), None):
+                yield reply.SerializeToString()
 
     def half_close(self) -> None:
         self.finished = True
 
 
-def reflection_methods(services: Iterable[str]) -> Iterator[Method]:
+def reflection_methods(discovery: Collection[str]) -> Iterator[Method]:
     """The v1 messages are those of v1alpha under another name, so one answer serves both."""
-    names = sorted({*services, *REFLECTION})
+    for package in {service.rpartition(".")[0] for service in discovery}:
+        _describe(package)
+    names = {*discovery, HEALTH, REFLECTION[0]}  # the library can't describe v1, and what is listed is to be described
     for service in REFLECTION:
         yield Method(f"/{service}/ServerReflectionInfo", lambda _: Reflection(names))
+
+
+def _describe(package: str) -> None:
+    """A proto is in the pool of descriptors once its module is imported."""
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if found.name.endswith("_pb2"):
+            importlib.import_module(f"{package}.{found.name}")
 
 
 def _parse(kind: type[Message], message: bytes) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..core.codec import Decoder, Encoder
-from ..core.events import Send
+from ..core.events import Request, Send
 from ..core.facts import Closed, Fact, Opened, Published
 from ..core.interest import Interest
 from ..core.settings import Settings
@@ -53,7 +53,9 @@ class Hub:
         store.listeners.append(self._applied)
 
     def close(self) -> None:
-        self.store.listeners.remove(self._applied)
+        """Hear of no more changes. May be said twice."""
+        if self._applied in self.store.listeners:
+            self.store.listeners.remove(self._applied)
 
     def connected(self) -> Iterable[Connected]:
         return [call.connected for call in self._calls.values()]
@@ -111,7 +113,10 @@ class XdsCall(Call):
         self._decoder = Decoder(delta=connected.stream.delta)
 
     def receive(self, message: bytes) -> None:
-        self._stream.receive(self._decoder.decode(message), self._hub.clock())
+        self.take(self._decoder.decode(message))
+
+    def take(self, request: Request) -> None:
+        self._stream.receive(request, self._hub.clock())
         self._hub.turn()
 
     def poll(self) -> Iterator[bytes]:
@@ -130,5 +135,7 @@ class XdsCall(Call):
         self.finished = True
 
     def close(self, reason: str = "") -> None:
-        self._stream.close()
-        self._hub.closed(self._stream.number, reason)
+        try:
+            self._stream.close()
+        finally:
+            self._hub.closed(self._stream.number, reason)

@@ -8,10 +8,11 @@ from typing import Self
 
 from ..core.settings import Settings
 from ..core.store import Store
+from ..errors import UsageError
 from .engine_grpcio import GrpcioEngine
-from .health import HEALTH, Health, reflection_methods
+from .health import Health, reflection_methods
 from .hub import Hub
-from .methods import AGGREGATED, SERVICES, VIRTUAL_HOSTS, discovery_methods
+from .methods import DISCOVERY, discovery_methods
 
 RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: a large reconnect names everything the client has
 GRACE = 5.0  # seconds that streams have to end when the server stops
@@ -41,9 +42,7 @@ class Server:
         self._receive_bytes = receive_bytes
         self._hub: Hub | None = None
         self._engine: GrpcioEngine | None = None
-        services = [AGGREGATED, VIRTUAL_HOSTS, *(service for service, _, _ in SERVICES)]
-        self._services = [*services, HEALTH]
-        self._health = Health(services)
+        self._health = Health(DISCOVERY)
 
     @property
     def hub(self) -> Hub:
@@ -54,13 +53,20 @@ class Server:
         return self._hub
 
     async def start(self) -> None:
-        methods = [*discovery_methods(self.hub), *self._health.methods(), *reflection_methods(self._services)]
+        """Once only: a server that was stopped has let go of its store."""
+        if self._engine is not None:
+            raise UsageError("a server starts once: make another")
+        methods = [*discovery_methods(self.hub), *self._health.methods(), *reflection_methods(DISCOVERY)]
         self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
-        self.address = await self._engine.start(self._listen)
+        try:
+            self.address = await self._engine.start(self._listen)
+        except UsageError:
+            self.hub.close()
+            raise
         self._health.set(serving=True)
 
     async def stop(self, grace: float = GRACE) -> None:
-        """End every stream cleanly, then the server."""
+        """End every stream cleanly, then the server. May be said twice, or before the start."""
         self._health.set(serving=False)
         if self._engine is not None:
             await self._engine.stop(grace)

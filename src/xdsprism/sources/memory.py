@@ -63,8 +63,8 @@ class Transaction:
     def _variants(self, type_url: TypeUrl, name: str) -> dict[Constraint, Variant]:
         key = type_url, name
         if key not in self._touched:
-            known = self._store.table(type_url).get(name)
-            current = known.variants if known is not None and known.variants[0].name == name else ()
+            known = self._store.named(type_url, name)
+            current = known.variants if known is not None else ()
             self._touched[key] = {canonical(variant.constraint): variant for variant in current}
         return self._touched[key]
 

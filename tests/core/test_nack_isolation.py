@@ -1,0 +1,222 @@
+"""Delta: after a NACK the good ones go out apart from the bad ones (C5)."""
+
+from __future__ import annotations
+
+from tests.core.modes import BAD, answer, judged
+from tests.core.support import Bench, play
+from xdsprism.core.facts import Nacked
+from xdsprism.core.types import resolve_type
+
+
+def test_the_resources_of_a_nacked_response_are_sent_once_more_each_alone():
+    # NAK-29, NAK-3, S12
+    bench = play(
+        """
+        store cds a=1 b=bad c=1
+        > cds +*
+        < cds a=1 b=bad c=1
+
+        > cds nack
+        < cds a=1
+        < cds b=bad
+        < cds c=1
+
+        > cds ack@2
+        > cds nack@3
+        > cds ack@4
+
+        wait 60
+
+        store cds a=2
+        < cds a=2
+
+        > cds ack
+
+        store cds b=2
+        < cds b=2
+
+        > cds ack
+        """
+    )
+    assert [name for name, _ in judged(bench)] == ["Nacked", "Acked", "Nacked", "Acked", "Acked", "Acked"]
+
+
+def test_resources_that_are_nacked_alone_too_are_parked_all_of_them():
+    # NAK-29, NAK-3, NAK-4
+    play(
+        """
+        store cds a=bad b=bad
+        > cds +a +b
+        < cds a=bad b=bad
+
+        > cds nack
+        < cds a=bad
+        < cds b=bad
+
+        > cds nack@2
+        > cds nack@3
+
+        wait 60
+
+        store cds a=1
+        < cds a=1
+        """
+    )
+
+
+def test_a_response_of_one_resource_that_was_nacked_is_not_repeated():
+    # NAK-29, NAK-3
+    play(
+        """
+        store cds a=bad b=1
+        > cds +a
+        < cds a=bad
+
+        > cds nack
+
+        store cds b=2
+        """
+    )
+
+
+def test_a_removal_in_a_nacked_response_is_said_again():
+    # NAK-29, S12: Envoy applies nothing of it, removals neither
+    play(
+        """
+        store cds a=1 b=1 c=1
+        > cds +*
+        < cds a=1 b=1 c=1
+
+        > cds ack
+        store cds -a -b c=bad
+        < cds c=bad -a -b
+
+        > cds nack
+        < cds c=bad
+        < cds -a -b
+
+        > cds nack@2
+        > cds ack@3
+        """
+    )
+
+
+def test_what_changed_before_the_nack_came_is_sent_as_it_is_now():
+    # NAK-29, NAK-4
+    play(
+        """
+        store cds a=1 b=bad c=1
+        > cds +*
+        < cds a=1 b=bad c=1
+
+        store cds b=2 -c
+        > cds nack
+        < cds b=2 -c
+        < cds a=1
+        """
+    )
+
+
+def test_what_is_not_subscribed_any_more_is_not_sent_again():
+    # NAK-29, DLT-7
+    play(
+        """
+        store cds a=1 b=bad c=1
+        > cds +a +b +c
+        < cds a=1 b=bad c=1
+
+        > cds nack -b
+        < cds a=1
+        < cds c=1
+        """
+    )
+
+
+def test_what_the_same_message_subscribes_to_again_comes_once():
+    # NAK-29, NAK-8
+    play(
+        """
+        store cds a=1 b=bad
+        > cds +a +b
+        < cds a=1 b=bad
+
+        > cds nack +a
+        < cds a=1
+        < cds b=bad
+        """
+    )
+
+
+def test_variants_of_a_nacked_response_are_sent_alone_with_what_they_replace():
+    # NAK-29, DYN-24, DYN-32
+    play(
+        """
+        store cds a[env=prod]=1 b=1
+        > cds +a{env=prod} +b{}
+        < cds a[env=prod]=1 b[]=1
+
+        > cds ack
+        store cds a[env in (prod, test)]=bad b=2
+        < cds a[env in (prod, test)]=bad -a[env=prod] b[]=2
+
+        > cds nack
+        < cds a[env in (prod, test)]=bad -a[env=prod]
+        < cds b[]=2
+
+        > cds nack@3
+        > cds ack@4
+        """
+    )
+
+
+def test_a_nack_of_thousands_asks_a_few_at_a_time_and_ends():
+    # NAK-29, OPS-6
+    bench = Bench()
+    names = [f"n{number}" for number in range(500)]
+    bench.put("cds " + " ".join(f"{name}={'bad' if name == 'n77' else 1}" for name in names))
+    peer = bench.delta()
+    peer.ask("cds +*")
+    (send,) = peer.poll()
+    answer(peer, send, BAD)
+    arrived: list[str] = []
+    for _ in names:
+        sends = peer.poll()
+        assert len(sends) < 100
+        for alone in sends:
+            assert alone.count == 1
+            (name,) = alone.names
+            arrived.append(name)
+            answer(peer, alone, BAD if name == "n77" else None)
+    assert sorted(arrived) == sorted(names)
+    assert list(peer.session("cds").progress.rejected) == ["n77"]
+
+
+def test_sotw_a_nacked_response_is_not_taken_apart():
+    # NAK-29 is for delta: in SotW a response of one cluster would delete all the others
+    play(
+        """
+        store cds a=1 b=bad; rds a=1 b=bad
+        > cds
+        > rds a b
+        < cds a=1 b=bad
+        < rds a=1 b=bad
+
+        > cds nack
+        > rds nack
+        """,
+        mode="sotw",
+    )
+
+
+def test_a_nack_of_nothing_is_quiet():
+    # NAK-3, WLD-10
+    bench = play(
+        """
+        > cds
+        < cds nothing
+
+        > cds nack
+        """
+    )
+    (fact,) = bench.said(Nacked)
+    assert fact.type_url == resolve_type("cds")

@@ -1,0 +1,190 @@
+"""What is remembered of a NACK, and of the nonce that it names (C5, the server's part)."""
+
+from __future__ import annotations
+
+from tests.core.modes import BAD, answer, both, connect, judged
+from tests.core.support import Bench, play
+from xdsprism.core.events import Rejection
+from xdsprism.core.facts import Acked, Nacked
+from xdsprism.core.types import CLUSTER
+
+# -- what is remembered
+
+
+@both
+def test_a_stale_nack_is_about_the_response_that_it_names(mode: str):
+    # NAK-11, SRV-13
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = connect(bench, mode)
+    peer.ask("cds +a")
+    (old,) = peer.poll()
+    bench.put("cds a=2")
+    (new,) = peer.poll()
+    answer(peer, old, BAD)
+    assert peer.hears() == []
+    progress = peer.session("cds").progress
+    assert progress.nack is not None
+    assert progress.nack[1:3] == (old.version, old.nonce)
+    assert progress.acked == 0
+    answer(peer, new)
+    assert peer.hears() == []
+    assert judged(bench) == [("Nacked", old.nonce), ("Acked", new.nonce)]
+    assert progress.state == "SYNCED"
+
+
+@both
+def test_a_nack_that_comes_after_the_newest_was_acked_does_not_undo_that(mode: str):
+    # NAK-11
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = connect(bench, mode)
+    peer.ask("cds +a")
+    (old,) = peer.poll()
+    bench.put("cds a=2")
+    (new,) = peer.poll()
+    answer(peer, new)
+    answer(peer, old, BAD)
+    assert peer.hears() == []
+    assert peer.session("cds").progress.state == "SYNCED"
+
+
+@both
+def test_the_last_nack_is_remembered_with_all_that_is_known_of_it(mode: str):
+    # NAK-12
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = connect(bench, mode)
+    peer.ask("cds +a")
+    for number, error in enumerate((BAD, Rejection(13, "worse"))):
+        bench.put(f"cds a=bad{number}")
+        bench.now += 10
+        (send,) = peer.poll()
+        bench.now += 1
+        answer(peer, send, error)
+        assert peer.session("cds").progress.nack == (bench.now, send.version, send.nonce, error)
+        assert bench.facts[-1] == Nacked(1, CLUSTER, send.nonce, send.version, error)
+    assert len(bench.said(Nacked)) == 2
+
+
+@both
+def test_an_ack_after_a_nack_clears_it(mode: str):
+    # NAK-13
+    bench = Bench()
+    bench.put("cds a=bad")
+    peer = connect(bench, mode)
+    peer.ask("cds +a")
+    (send,) = peer.poll()
+    progress = peer.session("cds").progress
+    assert progress.state == "STALE"
+    answer(peer, send, BAD)
+    assert progress.state == "NACKED"
+    bench.put("cds a=2")
+    (send,) = peer.poll()
+    assert progress.state == "NACKED"
+    bench.now += 2
+    answer(peer, send)
+    assert progress.state == "SYNCED"
+    assert progress.nack is None
+    assert progress.acked_version == send.version
+    assert bench.facts[-1] == Acked(1, CLUSTER, send.nonce, 2)
+
+
+def test_delta_an_ack_of_another_resource_does_not_clear_a_nack():
+    # NAK-12, NAK-13: in delta each resource stands for itself
+    bench = Bench()
+    bench.put("cds a=bad b=1")
+    peer = bench.delta()
+    peer.ask("cds +a")
+    peer.poll()
+    peer.ask("cds nack +b")
+    peer.poll()
+    peer.ask("cds ack")
+    progress = peer.session("cds").progress
+    assert (progress.state, list(progress.rejected)) == ("NACKED", ["a"])
+    peer.ask("cds -a")
+    bench.put("cds b=2")
+    peer.poll()
+    peer.ask("cds ack")
+    assert progress.state == "SYNCED"
+
+
+# -- each nonce is judged once
+
+
+@both
+def test_after_a_nack_a_request_with_the_same_nonce_and_no_error_is_no_ack(mode: str):
+    # NAK-28, S2: gRPC C-core changes its subscriptions so
+    bench = play(
+        """
+        store cds a=bad b=1
+        > cds +a
+        < cds a=bad
+
+        > cds nack@1
+
+        > cds ack@1 +a +b
+        < cds a=bad b=1
+        """,
+        mode=mode,
+    )
+    assert [name for name, _ in judged(bench)] == ["Nacked"]
+
+
+def test_after_an_ack_a_request_with_the_same_nonce_and_an_error_is_no_nack():
+    # NAK-28, S2: grpc-js repeats its last error with every request until the next response
+    bench = play(
+        """
+        store rds a=bad b=1 c=1
+        > rds a
+        < rds a=bad
+
+        > rds nack@1
+
+        > rds nack@1 a b
+        < rds b=1
+
+        > rds ack@2
+
+        > rds nack@2 a b c
+        < rds c=1
+        """,
+        mode="sotw",
+    )
+    assert [name for name, _ in judged(bench)] == ["Nacked", "Acked"]
+
+
+def test_delta_an_error_with_a_nonce_that_was_acked_isolates_nothing():
+    # NAK-28, NAK-29
+    bench = play(
+        """
+        store cds a=1 b=1
+        > cds +a +b
+        < cds a=1 b=1
+
+        > cds ack@1
+
+        > cds nack@1
+        """
+    )
+    assert [name for name, _ in judged(bench)] == ["Acked"]
+
+
+def test_sotw_a_response_that_was_overtaken_needs_no_answer():
+    # SRV-13, S10: Envoy answers only the newest
+    bench = play(
+        """
+        store cds a=1
+        > cds
+        < cds a=1
+
+        store cds a=2
+        < cds a=2
+
+        > cds ack@2
+
+        > cds nack@1
+        """,
+        mode="sotw",
+    )
+    assert [name for name, _ in judged(bench)] == ["Acked"]

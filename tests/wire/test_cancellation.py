@@ -1,0 +1,173 @@
+"""Clients that leave at bad moments. Nothing may be left of them: no task, no stream, no complaint in a log."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from tests.wire.rig import DELTA, SOTW, Stream, cluster, footprint, heap, put, sessions, until
+from xdsprism import CLUSTER, Server, Store
+
+PATHS = pytest.mark.parametrize("path", [DELTA, SOTW], ids=["delta", "sotw"])
+ROUNDS = 25  # these are races: each is run so often
+
+
+@pytest.fixture
+def store(store: Store) -> Store:
+    put(store, cluster("small", "0"), *heap())
+    return store
+
+
+@pytest.fixture
+async def quiet(server: Server, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """At the end all is as it was, and nobody complained."""
+    caplog.set_level(logging.DEBUG)
+    async with Stream(server.address) as anchor:  # whatever grpc starts once for all is there
+        await anchor.ask(CLUSTER, ["small"])
+    await until(lambda: not server.hub.connected())
+    await until(lambda: len(running()) <= 4)
+    tasks = len(running())
+    base = footprint(server, [CLUSTER])
+
+    async def check() -> None:
+        await until(lambda: footprint(server, [CLUSTER]) == base)
+        await until(lambda: len(running()) <= tasks)
+        assert server._engine is not None
+        assert not server._engine._calls
+        gc.collect()  # a task that failed and that nobody asked complains when it is collected
+
+    yield check
+    await check()
+    complaints(caplog)
+
+
+def running() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if not task.done()]
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> None:
+    records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in records] == []
+
+
+@PATHS
+async def test_before_the_first_request(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            stream.cancel()
+
+
+@PATHS
+async def test_once_the_stream_is_open(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await until(lambda: len(server.hub.connected()) > 0)
+            stream.cancel()
+            await until(lambda: not server.hub.connected())
+
+
+@PATHS
+async def test_right_after_a_request(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.send(type_url=CLUSTER)
+            stream.cancel()
+
+
+@PATHS
+async def test_while_the_server_writes(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.send(type_url=CLUSTER)
+            await until(lambda: any(session.progress.sent for session in sessions(server)))
+            stream.cancel()
+            await until(lambda: not server.hub.connected())
+
+
+@PATHS
+async def test_while_the_store_changes(server: Server, quiet: object, path: str) -> None:
+    for number in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.ask(CLUSTER, ["small"])
+            put(server.store, cluster("small", str(number + 1)))
+            stream.cancel()
+            put(server.store, cluster("small", "0"))
+
+
+@PATHS
+async def test_right_after_the_client_said_all_it_had_to_say(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.send(type_url=CLUSTER)
+            await stream.half_close()
+            stream.cancel()
+
+
+@PATHS
+async def test_right_after_a_half_close_that_is_answered(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.ask(CLUSTER, ["small"])
+            await stream.half_close()
+            stream.cancel()
+
+
+@PATHS
+async def test_together_with_bytes_that_end_the_stream(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.send(type_url=CLUSTER)
+            await stream.send_bytes(b"\xff")
+            stream.cancel()
+
+
+async def test_a_unary_call_before_its_answer(server: Server, quiet: object) -> None:
+    path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters"
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path, delta=False) as stream:
+            await stream.send()
+            stream.cancel()
+
+
+@PATHS
+async def test_a_connection_that_breaks(server: Server, quiet: object, path: str) -> None:
+    for _ in range(ROUNDS):
+        async with Stream(server.address, path) as stream:
+            await stream.ask(CLUSTER, ["small"])
+            await stream.send(type_url=CLUSTER)
+            await stream._channel.close()
+
+
+@PATHS
+@pytest.mark.parametrize("moment", ["before", "at once", "after"])
+async def test_while_the_server_stops(store: Store, path: str, moment: str, caplog: pytest.LogCaptureFixture) -> None:
+    tasks = len(running())
+    for _ in range(5):
+        server = Server(store, "127.0.0.1:0")
+        await server.start()
+        streams = [Stream(server.address, path) for _ in range(4)]
+        for number, stream in enumerate(streams):
+            await stream.__aenter__()
+            if number:
+                await stream.send(type_url=CLUSTER)  # the answer to which is more than it will take
+        await until(lambda: len([1 for session in sessions(server) if session.progress.sent]) == 3)  # noqa: B023
+        if moment == "before":
+            for stream in streams:
+                stream.cancel()
+        stopping = asyncio.create_task(server.stop(grace=0.2))
+        if moment == "at once":
+            await asyncio.sleep(0)
+            for stream in streams:
+                stream.cancel()
+        await asyncio.wait_for(stopping, 20)
+        assert server.hub.connected() == []
+        for stream in streams:
+            await stream.__aexit__()
+    await until(lambda: len(running()) <= tasks)
+    gc.collect()
+    complaints(caplog)
+    assert store.listeners == []
