@@ -62,7 +62,7 @@ class ModelStore:
         for string, tag in wanted:
             names = self.names(type_url) if string == WILDCARD else [self.resolve(type_url, string)]
             for name in names:
-                found = self.select(type_url, name, node if tag is None else tag)
+                found = self.select(type_url, name, tag or node)  # DYN-13
                 if found is not None:
                     view[name, tag] = found
         return view
@@ -71,7 +71,8 @@ class ModelStore:
 class ModelType:
     """What a client wants and holds of one type."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: Params) -> None:
+        self.node = node
         self.wanted: dict[Key, None] = {}
         self.view: dict[Key, Variant] = {}
         self.cache: set[Identity] = set()  # of locators: by identity, as a relay keeps them (TP2)
@@ -81,6 +82,10 @@ class ModelType:
         self.moved = False  # the list changed on this stream
         self.seen = False
 
+    def fits(self, constraint: Constraint, tag: Params | None) -> bool:
+        """DYN-13: a locator without params is matched like a plain name."""
+        return matches(constraint, tag or self.node)
+
     def covers(self, key: Key, aliases: Iterable[str] = ()) -> bool:
         name, tag = key
         return any((string, tag) in self.wanted for string in (WILDCARD, name, *aliases))
@@ -88,9 +93,9 @@ class ModelType:
     def keys(self, variant: Variant, *, located: bool) -> Iterator[Key]:
         """The subscriptions, by the params they use, that a resource answers."""
         for tag in {tag for _, tag in self.wanted}:
-            if self.covers((variant.name, tag), variant.aliases) and (tag is not None) == located:
-                if tag is None or matches(variant.constraint, tag):
-                    yield variant.name, tag
+            covered = self.covers((variant.name, tag), variant.aliases) and (tag is not None) == located
+            if covered and (tag is None or self.fits(variant.constraint, tag)):
+                yield variant.name, tag
 
     def drop_uncovered(self) -> None:
         """WLD-9, SOT-10: what nothing asks for any more is the client's to drop."""
@@ -100,7 +105,7 @@ class ModelType:
         self.cache = {
             (name, constraint)
             for name, constraint in self.cache
-            if any(string in (name, WILDCARD) and matches(constraint, tag or {}) for string, tag in tags)
+            if any(string in (name, WILDCARD) and self.fits(constraint, tag) for string, tag in tags)
         }
 
     def apply(self, send: Send, *, whole: bool, good_only: bool) -> None:
@@ -140,7 +145,7 @@ class ModelType:
         for key, held in list(self.view.items()):
             if key[1] is None or key[0] != absence.name:
                 continue
-            if held.identity == identity or (key in self.carried and matches(absence.constraint, key[1])):
+            if held.identity == identity or (key in self.carried and self.fits(absence.constraint, key[1])):
                 del self.view[key]
                 self.carried.discard(key)
                 self.cache.discard(held.identity)
@@ -149,8 +154,7 @@ class ModelType:
 class ModelClient:
     """One client, over any number of streams.
 
-    `picky`: it applies nothing of a response that it rejects (REAL-CLIENTS S12); others use what is good in it (A46). In
-    SotW only full states are safe with that: of the rest the server sends what changed, and can't know what was lost.
+    `picky`: it applies nothing of a response that it rejects (S12, S13); others use what is good in it (A46).
     """
 
     def __init__(self, node: Params, *, delta: bool, picky: bool) -> None:
@@ -160,14 +164,14 @@ class ModelClient:
         self.types: dict[TypeUrl, ModelType] = {}
 
     def of(self, type_url: TypeUrl) -> ModelType:
-        return self.types.setdefault(type_url, ModelType())
+        return self.types.setdefault(type_url, ModelType(self.node))
 
     def apply(self, send: Send) -> bool:
         """Take a response in; returns whether it is accepted."""
         state = self.of(send.type_url)
         whole = not self.delta and send.type_url in FULL_STATE
         accepted = not any(bad(variant) for variant, _ in everything(send))
-        if accepted or not self.picky or not (self.delta or whole):
+        if accepted or not self.picky:
             state.apply(send, whole=whole, good_only=not accepted)
         if accepted:
             state.version = send.version
@@ -296,7 +300,7 @@ class Accounts:
         negatives = self.absent.setdefault(type_url, {})
         excused = self.excused.setdefault(type_url, set())
         keys = {(absence.name, tag) for _, tag in state.wanted if tag is not None}
-        answered = [key for key in keys if state.covers(key) and matches(absence.constraint, key[1] or {})]
+        answered = [key for key in keys if state.covers(key) and state.fits(absence.constraint, key[1])]
         news = [key for key in answered if key in excused or negatives.get(key) != absence.constraint]
         assert news, f"{absence} was said without need"
         for key in answered:

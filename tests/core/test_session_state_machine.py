@@ -29,10 +29,9 @@ from tests.core.model import (
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
 from xdsprism.core import store as store_module
-from xdsprism.core.constraints import matches
 from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.settings import Settings
-from xdsprism.core.types import Params, TypeUrl, Variant, make_variant, resolve_type
+from xdsprism.core.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
 
 Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky
 
@@ -151,6 +150,8 @@ class Sessions(RuleBasedStateMachine):
         if connection.client.delta:
             connection.peer.receive(type_url, DeltaRequest(nonce="unknown"))
         else:
+            if type_url == ENDPOINT:
+                connection.accounts.excuse(type_url, state.view)  # ORD-5
             connection.peer.receive(type_url, SotwRequest(self._wire(connection, type_url), state.version, state.nonce))
 
     @rule(seconds=st.sampled_from((1.0, 6.0)))
@@ -339,8 +340,8 @@ class Sessions(RuleBasedStateMachine):
     def _excuses_end(self, connection: Connection) -> None:
         """What was asked has been answered, unless a stale nonce put it off (SRV-14)."""
         for type_url, session in connection.peer.stream.sessions.items():
-            waits = getattr(session, "_stale", False) or session.leaving or getattr(session, "_alone", False)
-            if not waits:
+            waits = [getattr(session, name, None) for name in ("_stale", "_alone", "_doubtful")]
+            if not any(waits) and not session.leaving:
                 connection.accounts.excused[type_url] = set()
                 connection.accounts.due.discard(type_url)
 
@@ -352,7 +353,7 @@ class Sessions(RuleBasedStateMachine):
             accepted = client.apply(send)
         if not accepted:
             for variant, located in everything(send):
-                if send.count + bool(send.removed) + len(send.withdrawn) > 1 and send.delta:
+                if send.count + bool(send.removed) + len(send.withdrawn) > 1:
                     connection.accounts.excuse(send.type_url, state.keys(variant, located=located))
             connection.accounts.excuse(send.type_url, [(name, None) for name in send.removed])
             gone = [absence for absence in send.withdrawn if not absence.never]
@@ -410,7 +411,7 @@ class Sessions(RuleBasedStateMachine):
         for name, tag in state.wanted:
             if tag is None or name == WILDCARD:
                 continue
-            held = [identity for identity in state.cache if identity[0] == name and matches(identity[1], tag)]
+            held = [identity for identity in state.cache if identity[0] == name and state.fits(identity[1], tag)]
             assert len(held) == len([key for key in wanted if key == (name, tag) and not bad(wanted[key])]), held
 
     def _nothing_is_left(self) -> None:

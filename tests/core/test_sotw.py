@@ -1,385 +1,676 @@
-"""State of the world: what each list of names brings, and how things go away (C2)."""
+"""State of the world: lists of names, answers, nonces and versions (C1, C2)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.facts import Suppressed
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, ENDPOINT
-
-FULL_STATE = ["cds", "lds", "srds"]
-ONE_BY_ONE = ["eds", "rds", "sds"]
+from xdsprism.core.events import Node, Request, SotwRequest
+from xdsprism.core.facts import OtherNode, Suppressed
+from xdsprism.core.types import CLUSTER, ROUTE, Params, TypeSpec
+from xdsprism.errors import PeerError
 
 
-def transcript(script: str, word: str) -> None:
-    """The same story for another type: `TYPE` stands for it."""
-    play(script.replace("TYPE", word), mode="sotw")
+def sotw(script: str, **more: object) -> Bench:
+    return play(script, mode="sotw", **more)  # type: ignore[arg-type]
 
 
-# -- first requests
+# -- what is answered
 
 
-def test_a_first_request_brings_all_that_it_names_and_that_exists_in_one_response():
+def test_a_named_request_is_answered_with_all_that_exists_in_one_response():
     # SOT-1
-    play(
+    sotw(
         """
-        store cds a=1 b=1 c=1; lds l=1 m=1 n=1
-        > cds b a missing
-        > lds m l
+        store cds a=1 b=1 c=1; rds r=1
+        > cds a b missing
+        > rds r missing
         < cds a=1 b=1
-        < lds l=1 m=1
-        """,
-        mode="sotw",
-    )
-
-
-@pytest.mark.parametrize("word", ONE_BY_ONE)
-def test_a_first_request_for_what_is_sent_one_by_one_brings_all_that_exists_too(word):
-    # SOT-1
-    transcript(
+        < rds r=1
         """
-        store TYPE a=1 b=1 c=1
-        > TYPE a missing b
-        < TYPE a=1 b=1
-        """,
-        word,
     )
 
 
-@pytest.mark.parametrize("word", FULL_STATE)
-def test_a_first_request_for_what_is_missing_is_answered_at_once_for_full_state_types(word):
-    # SOT-9
-    transcript(
-        """
-        store TYPE a=1
-        > TYPE x y
-        < TYPE nothing
-
-        > TYPE ack
-
-        store TYPE a=2
-        """,
-        word,
-    )
-
-
-@pytest.mark.parametrize("word", ONE_BY_ONE)
-def test_a_first_request_for_what_is_missing_is_quiet_for_the_others(word):
-    # SOT-9: in Envoy an empty update may end the warming of a cluster with no hosts
-    transcript(
-        """
-        store TYPE a=1
-        > TYPE x y
-
-        store TYPE a=2
-        """,
-        word,
-    )
-
-
-def test_who_reads_errors_is_told_at_once_what_is_missing():
-    # SOT-9, SOT-7
-    play(
-        """
-        store eds a=1; cds a=1
-        > eds a x
-        > cds y
-        < cds !y[]=NOT_FOUND
-        < eds a=1 !x[]=NOT_FOUND
-
-        > ack
-        store eds -a
-        < eds !a[]=NOT_FOUND
-
-        > ack
-        store eds a=2 x=2
-        < eds a=2 x=2
-        """,
-        mode="sotw",
-        settings=Settings(resource_errors="all"),
-    )
-
-
-# -- names that are added
-
-
-@pytest.mark.parametrize("word", ONE_BY_ONE)
-def test_a_name_that_is_added_is_sent_although_nothing_changed(word):
+def test_an_added_name_is_sent_at_an_unchanged_version():
     # SOT-2
-    transcript(
+    sotw(
         """
-        store TYPE a=1 b=1
-        > TYPE a
-        < TYPE a=1
+        store cds a=1 b=1; rds r=1 s=1
+        > cds a
+        > rds r
+        < cds a=1
+        < rds r=1
 
-        > TYPE a b ack
-        < TYPE b=1
-
-        > TYPE a b ack
-        """,
-        word,
+        > cds ack a b
+        > rds ack r s
+        < cds a=1 b=1
+        < rds s=1
+        """
     )
 
 
-@pytest.mark.parametrize("word", FULL_STATE)
-def test_a_name_that_is_added_brings_the_full_state(word):
-    # SOT-2, SOT-4
-    transcript(
-        """
-        store TYPE a=1 b=1 c=1
-        > TYPE a
-        < TYPE a=1
-
-        > TYPE a b ack
-        < TYPE a=1 b=1
-        """,
-        word,
-    )
-
-
-def test_a_name_that_a_wildcard_brought_before_is_sent_when_it_is_named():
+def test_an_added_name_is_sent_even_if_a_wildcard_had_sent_it_unasked():
     # SOT-2
-    play(
+    sotw(
         """
-        store rds a=1 b=1; cds a=1 b=1
-        > rds *
+        store cds a=1; eds a=1
         > cds *
+        > eds *
+        < cds a=1
+        < eds a=1
+
+        > cds ack * a
+        > eds ack * a
+        < cds a=1
+        < eds a=1
+        """
+    )
+
+
+@pytest.mark.parametrize("word", ["cds", "rds"])
+def test_a_name_that_was_dropped_and_is_wanted_again_is_sent_again(word: str):
+    # SOT-3
+    sotw(
+        f"""
+        store {word} a=1
+        > {word} a
+        < {word} a=1
+
+        > {word} ack none
+
+        > {word} a
+        < {word} a=1
+        """
+    )
+
+
+def test_clusters_and_listeners_are_always_sent_as_the_full_state():
+    # SOT-4
+    sotw(
+        """
+        store cds a=1 b=1; lds a=1 b=1
+        > cds a b
+        > lds
+        < cds a=1 b=1
+        < lds a=1 b=1
+
+        > ack
+        store cds a=2; lds b=2
+        < cds a=2 b=1
+        < lds a=1 b=2
+        """
+    )
+
+
+def test_other_types_send_only_what_changed():
+    # SOT-5
+    sotw(
+        """
+        store rds a=1 b=1; eds a=1 b=1; sds a=1 b=1
+        > rds a b
+        > eds a b
+        > sds a b
+        < eds a=1 b=1
+        < sds a=1 b=1
+        < rds a=1 b=1
+
+        > ack
+        store rds a=2; eds b=2; sds a=2
+        < eds b=2
+        < sds a=2
+        < rds a=2
+        """
+    )
+
+
+def test_a_removed_cluster_is_left_out_and_the_last_one_leaves_an_empty_response():
+    # SOT-6
+    sotw(
+        """
+        store cds a=1 b=1
+        > cds
+        < cds a=1 b=1
+
+        > cds ack
+        store cds -a
+        < cds b=1
+
+        > cds ack
+        store cds -b
+        < cds nothing
+
+        > cds ack a b
+
+        store cds a=2
+        < cds a=2
+        """
+    )
+
+
+def test_there_is_no_deletion_signal_for_other_types():
+    # SOT-7
+    sotw(
+        """
+        store rds a=1 b=1; eds a=1
+        > rds a b
+        > eds a
+        < eds a=1
+        < rds a=1 b=1
+
+        > ack
+        store rds -a; eds -a
+
+        store rds b=2
+        < rds b=2
+        """
+    )
+
+
+def test_a_missing_name_is_remembered_and_sent_when_it_is_there():
+    # SOT-8, SOT-9
+    sotw(
+        """
+        > cds a
+        > rds a
+        < cds nothing
+
+        > ack
+        store cds a=1; rds a=1
+        < cds a=1
+        < rds a=1
+        """
+    )
+
+
+def test_dropping_names_needs_no_response_and_stops_their_updates():
+    # SOT-10, SOT-11
+    sotw(
+        """
+        store cds a=1 b=1; rds a=1 b=1
+        > cds a b
+        > rds a b
         < cds a=1 b=1
         < rds a=1 b=1
 
-        > rds * b ack
-        > cds * b ack
-        < cds a=1 b=1
-        < rds b=1
-        """,
-        mode="sotw",
-    )
+        > cds ack b
+        > rds ack b
 
+        store cds a=2; rds a=2
 
-@pytest.mark.parametrize("word", ONE_BY_ONE + FULL_STATE)
-def test_a_name_that_was_dropped_and_is_wanted_again_is_sent_again(word):
-    # SOT-3
-    transcript(
+        > cds none
+        > rds none
+
+        store cds a=3 b=3; rds a=3 b=3
+
+        > cds b
+        < cds b=3
         """
-        store TYPE a=1
-        > TYPE a
-        < TYPE a=1
-
-        > TYPE none ack
-
-        > TYPE a
-        < TYPE a=1
-        """,
-        word,
     )
 
 
-def test_a_name_that_is_dropped_and_wanted_again_before_a_poll_is_sent_again():
-    # SOT-3
-    play(
-        """
-        store eds a=1
-        > eds a
-        < eds a=1
-
-        > eds none ack
-        > eds a
-        < eds a=1
-        """,
-        mode="sotw",
-    )
-
-
-def test_one_request_or_several_reach_the_same_state():
-    # SOT-15
-    bench = Bench()
-    bench.put("eds a=1 b=1 c=1; cds a=1 b=1 c=1")
-    at_once, by_and_by = bench.sotw(), bench.sotw()
-    for word in ("eds", "cds"):
-        at_once.ask(f"{word} a b c")
-        at_once.poll()
-        at_once.ask(f"{word} ack")
-        for names in ("c", "c a", "c a b"):
-            by_and_by.ask(f"{word} {names} ack")
-            by_and_by.poll()
-        by_and_by.ask(f"{word} ack")
-        assert set(at_once.session(word).subscriptions) == set(by_and_by.session(word).subscriptions)
-    assert at_once.heard[ENDPOINT][-1].version == by_and_by.heard[ENDPOINT][-1].version
-    assert at_once.heard[CLUSTER][-1].version == by_and_by.heard[CLUSTER][-1].version
-    bench.put("eds b=2; cds b=2")
-    expected = ["cds a=1 b=2 c=1", "eds b=2"]
-    assert at_once.hears() == expected
-    assert by_and_by.hears() == expected
-    assert at_once.heard[ENDPOINT][-1].version == by_and_by.heard[ENDPOINT][-1].version
-
-
-# -- changes
-
-
-@pytest.mark.parametrize("word", FULL_STATE)
-def test_a_change_brings_every_subscribed_resource_of_a_full_state_type(word):
-    # SOT-4
-    transcript(
-        """
-        store TYPE a=1 b=1 c=1 d=1
-        > TYPE a b c
-        < TYPE a=1 b=1 c=1
-
-        > TYPE ack
-        store TYPE b=2 d=2
-        < TYPE a=1 b=2 c=1
-
-        > TYPE ack
-        store TYPE d=3
-        """,
-        word,
-    )
-
-
-@pytest.mark.parametrize("word", ONE_BY_ONE)
-def test_a_change_brings_only_what_changed_of_the_other_types(word):
-    # SOT-5
-    transcript(
-        """
-        store TYPE a=1 b=1 c=1 d=1
-        > TYPE a b c
-        < TYPE a=1 b=1 c=1
-
-        > TYPE ack
-        store TYPE b=2 d=2
-        < TYPE b=2
-        """,
-        word,
-    )
-
-
-def test_changes_between_two_polls_are_one_response_with_the_last_state():
-    # SOT-16
-    bench = Bench()
-    bench.put("cds a=0 b=0; eds a=0 b=0")
-    peer, wild = bench.sotw(), bench.sotw()
-    peer.ask("cds a b c")
-    peer.ask("eds a b c")
-    wild.ask("cds")
-    assert peer.hears() == ["cds a=0 b=0", "eds a=0 b=0"]
-    assert wild.hears() == ["cds a=0 b=0"]
-    for number in range(1, 50):
-        bench.put(f"cds a={number} c=1 d=1; eds a={number} c={number}")
-        bench.put(f"cds b={number} -c -d; eds b={number}")
-    assert peer.hears() == ["cds a=49 b=49", "eds a=49 b=49 c=49"]
-    assert wild.hears() == ["cds a=49 b=49"]
-
-
-@pytest.mark.parametrize("word", ONE_BY_ONE + FULL_STATE)
-def test_what_changes_and_changes_back_between_two_polls_is_no_change(word):
-    # SOT-14, SOT-16
-    transcript(
-        """
-        store TYPE a=1
-        > TYPE a
-        < TYPE a=1
-
-        > TYPE ack
-        store TYPE a=2
-        store TYPE -a
-        store TYPE a=1
-        """,
-        word,
-    )
-
-
-# -- reconnects
-
-
-@pytest.mark.parametrize(("word", "type_url"), [("cds", CLUSTER), ("eds", ENDPOINT)])
-def test_on_a_new_stream_names_are_sent_although_the_version_is_current(word, type_url):
-    # SOT-12
-    bench = Bench()
-    bench.put(f"{word} a=1 b=1")
-    before, after = bench.sotw(), bench.sotw()
-    before.ask(f"{word} a b")
-    (send,) = before.poll()
-    after.version[type_url] = send.version
-    after.ask(f"{word} a b")
-    assert after.hears() == [f"{word} a=1 b=1"]
-    assert after.heard[type_url][0].version == send.version
-
-
-@pytest.mark.parametrize("names", ["", "*"])
-def test_on_a_new_stream_a_wildcard_at_the_current_version_is_told_only_what_changes(names):
-    # SOT-12
-    bench = Bench()
-    bench.put("cds a=1 b=1")
-    before, after = bench.sotw(), bench.sotw()
-    before.ask(f"cds {names}")
-    (send,) = before.poll()
-    after.version[CLUSTER] = send.version
-    after.ask(f"cds {names}")
-    assert after.hears() == []
-    assert bench.said(Suppressed) == [Suppressed(2, CLUSTER, 2)]
-    bench.put("cds -a b=2")
-    assert after.hears() == ["cds b=2"]
-    bench.put("cds -b")
-    assert after.hears() == ["cds nothing"]
-
-
-def test_on_a_new_stream_a_wildcard_with_names_beside_it_is_sent_everything():
-    # SOT-12: a name may be new to this client
-    bench = Bench()
-    bench.put("cds a=1 b=1")
-    before, after = bench.sotw(), bench.sotw()
-    before.ask("cds *")
-    after.version[CLUSTER] = before.poll()[0].version
-    after.ask("cds * a")
-    assert after.hears() == ["cds a=1 b=1"]
-
-
-def test_the_version_of_another_class_of_clients_is_not_the_current_one():
+def test_a_named_subscription_on_a_new_stream_is_answered_even_at_the_current_version():
     # SOT-12, SOT-13
     bench = Bench()
-    bench.put("cds a[env=prod]=p a[env=test]=t")
-    prod, test = bench.sotw(env="prod"), bench.sotw(env="test")
-    prod.ask("cds")
-    test.version[CLUSTER] = prod.poll()[0].version
-    test.ask("cds")
-    assert test.hears() == ["cds a=t"]
+    bench.put("cds a=1; rds a=1")
+    old = bench.sotw()
+    old.ask("cds a")
+    old.ask("rds a")
+    versions = {send.type_url: send.version for send in old.poll()}
+    new = bench.sotw()
+    new.version = versions
+    new.ask("cds a")
+    new.ask("rds a")
+    assert new.hears() == ["cds a=1", "rds a=1"]
 
 
-@pytest.mark.parametrize(("word", "names"), [("cds", ""), ("cds", "*"), ("lds", "a b"), ("eds", "a b")])
-def test_on_a_new_stream_an_unknown_version_brings_the_full_current_state(word, names):
+def test_a_wildcard_at_the_current_version_is_not_sent_what_it_has():
+    # SOT-12, OPS-12
+    bench = Bench()
+    bench.put("cds a=1 b=1")
+    old = bench.sotw()
+    old.ask("cds")
+    (send,) = old.poll()
+    for names in ("", " *"):
+        new = bench.sotw()
+        new.version[CLUSTER] = send.version
+        new.ask("cds" + names)
+        assert new.hears() == []
+        bench.put(f"cds a={len(bench.facts)}")
+        assert len(new.hears()) == 1
+        bench.put("cds a=1")
+    assert [fact.resources for fact in bench.said(Suppressed)] == [2, 2]
+
+
+def test_a_wildcard_at_an_unknown_version_gets_everything():
     # SOT-13
     bench = Bench()
-    bench.put(f"{word} a=1 b=1")
+    bench.put("cds a=1 b=1")
     peer = bench.sotw()
-    for type_url in (table.spec.url for table in bench.store.tables()):
-        peer.version[type_url] = "0123456789abcdef"
-    peer.ask(f"{word} {names}")
-    assert peer.hears() == [f"{word} a=1 b=1"]
+    peer.version[CLUSTER] = "from another server"
+    peer.ask("cds")
+    assert peer.hears() == ["cds a=1 b=1"]
 
 
-# -- silence
-
-
-@pytest.mark.parametrize("word", [word for word in ONE_BY_ONE if word != "eds"] + FULL_STATE)
-def test_a_request_that_changes_nothing_is_not_answered(word):
-    # SOT-14; endpoints are the exception, since a warming cluster asks for them like this (ORD-5)
-    transcript(
+def test_a_request_that_changes_nothing_is_not_answered():
+    # SOT-14, SRV-17
+    sotw(
         """
-        store TYPE a=1 b=1
-        > TYPE a b
-        < TYPE a=1 b=1
+        store cds a=1; rds a=1
+        > cds a
+        > rds a
+        < cds a=1
+        < rds a=1
 
-        > TYPE ack
+        > ack
 
-        > TYPE a b
+        > cds
+        > rds
+        """
+    )
 
-        > TYPE b a
 
-        > TYPE b a a b
+def test_names_in_one_request_or_in_several_come_to_the_same():
+    # SOT-15
+    sotw(
+        """
+        store rds a=1 b=1 c=1
+        > rds a b c
+        < rds a=1 b=1 c=1
 
-        > TYPE a b missing
+        b> rds a
+        b> rds a b
+        b> rds a b c
+        b< rds a=1 b=1 c=1
+
+        > ack
+        b> ack
+
+        store rds b=2
+        < rds b=2
+        b< rds b=2
+        """
+    )
+
+
+def test_changes_while_nobody_polls_are_one_response_with_the_last_state():
+    # SOT-16
+    bench = Bench()
+    bench.put("cds a=0 b=0; rds a=0 b=0")
+    peer = bench.sotw()
+    peer.ask("cds")
+    peer.ask("rds a b")
+    peer.poll()
+    for number in range(100):
+        bench.put(f"cds a={number}; rds a={number}")
+    bench.put("cds -b")
+    assert peer.hears() == ["cds a=99 b=0", "rds a=99"]
+    peer.ask("ack")
+    assert peer.hears() == ["cds a=99"]
+
+
+# -- nonces
+
+
+def test_nonces_and_answers_of_one_type_are_nothing_to_another():
+    # SRV-9, NAK-6
+    bench = sotw(
+        """
+        store cds a=1; rds a=1
+        > cds a
+        > rds a
+        < cds a=1
+        < rds a=1
+
+        > cds nack
+        > rds ack
+
+        store rds a=2
+        < rds a=2
+        """
+    )
+    kinds = [(type(fact).__name__, fact.type_url) for fact in bench.facts if hasattr(fact, "nonce")]
+    assert [kind for kind, _ in kinds] == ["Sent", "Sent", "Nacked", "Acked", "Sent"]
+
+
+def test_a_nonce_in_a_first_request_means_nothing():
+    # SRV-10
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = bench.sotw()
+    peer.receive(CLUSTER, SotwRequest((("a", None),), "v", "1.cds"))
+    assert peer.hears() == ["cds a=1"]
+
+
+def test_a_stale_nonce_is_no_answer_to_the_newest_response():
+    # SRV-13, NAK-11
+    bench = Bench()
+    bench.put("rds a=1")
+    peer = bench.sotw()
+    peer.ask("rds a")
+    peer.poll()
+    bench.put("rds a=2")
+    peer.poll()
+    peer.ask("rds nack@1")
+    peer.ask("rds @?")
+    assert peer.hears() == []
+    assert peer.session("rds").progress.acked == 0
+    assert peer.session("rds").progress.nacked == 1
+    peer.ask("rds ack@2")
+    assert peer.session("rds").progress.acked == 2
+    assert peer.session("rds").progress.state == "SYNCED"
+
+
+def test_names_added_with_a_stale_nonce_come_with_the_next_fresh_one():
+    # SRV-13, SRV-14
+    sotw(
+        """
+        store rds a=1 b=1
+        > rds a
+        < rds a=1
+
+        store rds a=2
+        < rds a=2
+
+        > rds @1 a b
+
+        > rds @2 a b
+        < rds b=1
+        """
+    )
+
+
+def test_names_added_with_a_stale_nonce_come_with_the_next_push():
+    # SRV-14
+    sotw(
+        """
+        store rds a=1 b=1
+        > rds a
+        < rds a=1
+
+        store rds a=2
+        < rds a=2
+
+        > rds @1 a b
+
+        store rds a=3
+        < rds a=3 b=1
+        """
+    )
+
+
+def test_names_dropped_with_a_stale_nonce_are_dropped():
+    # SRV-14
+    sotw(
+        """
+        store rds a=1 b=1; cds a=1 b=1
+        > rds a b
+        > cds a b
+        < cds a=1 b=1
+        < rds a=1 b=1
+
+        store rds b=2; cds b=2
+        < cds a=1 b=2
+        < rds b=2
+
+        > rds @1 b
+        > cds @1 b
+
+        store rds a=3; cds a=3
+
+        store rds b=3; cds b=3
+        < cds b=3
+        < rds b=3
+        """
+    )
+
+
+def test_two_requests_before_any_answer_count_both():
+    # SRV-15
+    sotw(
+        """
+        store rds a=1 b=1
+        > rds a
+        > rds a b
+        < rds a=1 b=1
+        """
+    )
+
+
+def test_a_later_list_supersedes_an_earlier_one():
+    # SRV-16
+    sotw(
+        """
+        store rds a=1 b=1; cds a=1 b=1
+        > rds a
+        > rds b
+        > cds a
+        > cds b
+        < cds b=1
+        < rds b=1
+
+        > ack
+        store rds a=2; cds a=2
+        """
+    )
+
+
+def test_nonces_are_unique_on_a_stream_and_across_its_types():
+    # SRV-8
+    bench = Bench()
+    peer = bench.sotw()
+    for number in range(20):
+        bench.put(f"cds a={number}; rds a={number}")
+        peer.ask("cds a" if number % 2 else "cds none")
+        peer.ask("rds a" if number % 3 else "rds none")
+        peer.poll()
+    nonces = [send.nonce for sends in peer.heard.values() for send in sends]
+    assert len(nonces) > 20
+    assert len(set(nonces)) == len(nonces)
+
+
+def test_responses_name_the_type_that_was_asked_for():
+    # SRV-18; the bench looks at what is inside of every response
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = bench.sotw()
+    peer.ask("cds a")
+    (send,) = peer.poll()
+    assert send.type_url == CLUSTER
+
+
+def test_duplicate_names_bring_one_copy():
+    # SRV-19
+    sotw(
+        """
+        store cds a=1; rds a=1
+        > cds a a
+        > rds a a
+        < cds a=1
+        < rds a=1
+        """
+    )
+
+
+# -- versions
+
+
+def test_the_version_is_that_of_the_contents_whatever_led_to_them():
+    # SRV-11, SRV-12, OPS-12
+    first, second = Bench(), Bench()
+    first.put("rds a=1 b=1; cds a=1 b=1")
+    second.put("rds a=0; cds a=0 b=0 c=0")
+    second.put("rds b=1; cds b=1 -c")
+    second.put("rds a=1; cds a=1")
+    for word in ("rds", "cds"):
+        versions = []
+        for bench in (first, second):
+            peer = bench.sotw()
+            peer.ask(f"{word} a b")
+            versions.append(peer.poll()[0].version)
+        assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("word", ["rds", "cds"])
+def test_the_version_changes_with_what_the_client_sees_and_comes_back_with_it(word: str):
+    # SRV-11, SRV-12
+    bench = Bench()
+    peer = bench.sotw()
+    peer.ask(f"{word} a b")
+    versions = []
+    for content in ("a=1 b=1", "a=2", "b=2", "a=1", "b=1"):
+        bench.put(f"{word} {content}")
+        versions += [send.version for send in peer.poll() if send.plain]
+    assert versions[0] == versions[-1]
+    assert len(set(versions)) == 4
+
+
+def test_the_version_of_one_type_is_nothing_to_another():
+    # SRV-11
+    bench = Bench()
+    bench.put("cds a=1; rds a=1")
+    peer = bench.sotw()
+    peer.ask("cds a")
+    peer.ask("rds a")
+    peer.poll()
+    peer.ask("ack")
+    bench.put("cds a=2")
+    assert [send.type_url for send in peer.poll()] == [CLUSTER]
+
+
+# -- types and nodes
+
+
+def test_an_empty_type_ends_an_aggregated_stream():
+    # SRV-4
+    with pytest.raises(PeerError, match="type_url is empty") as caught:
+        Bench().sotw().receive("", SotwRequest((("a", None),)))
+    assert caught.value.status == "INVALID_ARGUMENT"
+
+
+def test_an_empty_type_on_a_service_of_one_type_is_that_type():
+    # SRV-3
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = bench.sotw(only_type=CLUSTER)
+    peer.receive("", SotwRequest((("a", None),)))
+    assert peer.hears() == ["cds a=1"]
+
+
+def test_another_type_on_a_service_of_one_type_ends_the_stream():
+    # SRV-3
+    peer = Bench().sotw(only_type=CLUSTER)
+    with pytest.raises(PeerError, match=r"not type.googleapis.com/x"):
+        peer.receive("type.googleapis.com/x", SotwRequest((("a", None),)))
+
+
+def test_an_unknown_type_is_quiet_and_disturbs_no_other():
+    # SRV-5
+    sotw(
+        """
+        store cds a=1
+        > no.such.Type a b
+        > cds a
+        < cds a=1
+        """
+    )
+    play(
+        """
+        store cds a=1
+        > no.such.Type +a +b
+        > cds +a
+        < cds a=1
+        < no.such.Type -a -b
+        """
+    )
+
+
+def test_any_type_works_once_somebody_puts_one():
+    # SRV-5
+    sotw(
+        """
+        > my.own.Type a
+
+        store my.own.Type a=1
+        < my.own.Type a=1
+        """
+    )
+
+
+def test_a_type_of_ones_own_can_be_full_state_and_have_wildcards():
+    # WLD-12, SOT-4
+    url = "type.googleapis.com/my.own.Type"
+    sotw(
+        """
+        store my.own.Type a=1 b=1
+        > my.own.Type
+        < my.own.Type a=1 b=1
+
+        store my.own.Type a=2
+        < my.own.Type a=2 b=1
         """,
-        word,
+        types=(TypeSpec(url, full_state=True, wildcard=True),),
+    )
+
+
+def test_the_node_of_the_first_message_counts_and_later_ones_are_only_counted():
+    # SRV-6, SRV-7
+    bench = Bench()
+    bench.put("rds a[env=prod]=p a[env!=prod]=t b[env=prod]=p b[env!=prod]=t")
+    peer = bench.sotw(env="prod")
+    peer.ask("rds a")
+    assert peer.hears() == ["rds a=p"]
+    peer.ask("rds ack a b")
+    assert peer.hears() == ["rds b=p"]
+    other = Node("envoy-2", metadata=Params({"env": "test"}))
+    wanted = SotwRequest((("a", None), ("b", None), ("c", None)), nonce=peer.heard[ROUTE][-1].nonce)
+    peer.stream.receive(Request(ROUTE, wanted, other, other_node=True), bench.now)
+    bench.put("rds c[env=prod]=p c[env!=prod]=t")
+    assert peer.hears() == ["rds c=p"]
+    assert len(bench.said(OtherNode)) == 1
+    assert peer.stream.node is not None
+    assert peer.stream.node.id == "envoy-1"
+
+
+def test_a_stream_without_a_node_is_anonymous():
+    # SRV-7
+    bench = Bench()
+    bench.put("cds a=1 b[env=prod]=1")
+    peer = bench.connect(None, delta=False)
+    peer.ask("cds")
+    assert peer.hears() == ["cds a=1"]
+
+
+def test_two_streams_of_one_node_are_independent():
+    # SRV-22, NAK-6
+    sotw(
+        """
+        store cds a=1 b=1; rds a=1
+        > cds a
+        b> cds b
+        b> rds a
+        < cds a=1
+        b< cds b=1
+        b< rds a=1
+
+        > cds nack
+        b> cds ack
+
+        store cds a=2 b=2; rds a=2
+        < cds a=2
+        b< cds b=2
+        b< rds a=2
+        """
+    )
+
+
+def test_only_what_was_asked_for_is_sent():
+    # SRV-21, SRV-23
+    sotw(
+        """
+        store cds a=1 b=1; rds a=1 b=1; eds a=1
+        > rds a
+        < rds a=1
+
+        store cds a=2 b=2; rds b=2; eds a=2
+        """
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse
 
 from tests.core.support import changeset, variant
+from xdsprism.core.codec import Encoder, constraint_from_proto
 from xdsprism.core.constraints import TRUE, Eq
+from xdsprism.core.events import Send
 from xdsprism.core.expr import parse
 from xdsprism.core.store import Applied, Store, digest_of
 from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Variant, make_variant
@@ -193,6 +196,21 @@ def test_what_is_unchanged_is_kept_as_the_same_object():
     assert table.select("main", PROD) is prod
     assert table.select("main", PROD).constraint == Eq("env", "prod")
     assert table.select("main", TEST) is not test
+
+
+def test_a_variant_that_takes_the_form_of_its_forerunner_is_not_encoded_as_the_one_it_was_made_of():
+    # DYN-25, DYN-30: once put back after a deletion it is sent in its own form
+    store = filled("rds main[env=prod and zone=a]=1")
+    made = variant("rds", "main[zone=a and env=prod]=2")
+    params = Params({"env": "prod", "zone": "a"})
+    for change, form in (((made,), "env=prod and zone=a"), ((), None), ((made,), "zone=a and env=prod")):
+        store.apply({(ROUTE, "main"): change})
+        kept = store.table(ROUTE).select("main", params)
+        if kept is not None:
+            response = Encoder("here").encode(Send(ROUTE, True, "n", "v", located=(kept,)))
+            (resource,) = DeltaDiscoveryResponse.FromString(response).resources
+            sent = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
+            assert (sent, kept.constraint) == (parse(form), parse(form))
 
 
 @pytest.mark.parametrize(

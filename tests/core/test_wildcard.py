@@ -1,20 +1,17 @@
-"""Wildcards: what they bring, when an empty list is one, and who gets what (C3)."""
+"""Wildcards: what means everything, and for how long (C3)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.core.modes import both
 from tests.core.support import Bench, play
-from xdsprism.core.events import Node
-from xdsprism.core.types import CLUSTER, TypeSpec
-
-# -- what a wildcard is
+from xdsprism.core.events import Node, SotwRequest
+from xdsprism.core.types import CLUSTER
 
 
-@both
-@pytest.mark.parametrize("word", ["cds", "lds", "srds"])
-def test_a_first_request_without_names_brings_everything_and_stays_a_wildcard_over_acks(mode: str, word: str):
+@pytest.mark.parametrize("word", ["lds", "cds", "srds"])
+@pytest.mark.parametrize("mode", ["delta", "sotw"])
+def test_a_first_request_without_names_means_everything(mode: str, word: str):
     # WLD-1, WLD-12
     play(
         f"""
@@ -25,146 +22,13 @@ def test_a_first_request_without_names_brings_everything_and_stays_a_wildcard_ov
         > {word} ack
 
         > {word}
-
-        store {word} a=2 b=2 c=2
-        < {word} a=2 b=2 c=2
-
-        > {word} ack
-
-        store {word} a=3 b=3 c=3
-        < {word} a=3 b=3 c=3
         """,
         mode=mode,
     )
 
 
-@both
-@pytest.mark.parametrize("word", ["cds", "lds", "srds", "rds", "eds", "sds"])
-def test_a_star_brings_everything_of_any_type(mode: str, word: str):
-    # WLD-2
-    play(
-        f"""
-        store {word} a=1 b=1
-        > {word} +*
-        < {word} a=1 b=1
-
-        > {word} ack
-
-        store {word} a=2 b=2 c=2
-        < {word} a=2 b=2 c=2
-        """,
-        mode=mode,
-    )
-
-
-@both
-def test_a_star_and_an_empty_list_bring_the_same(mode: str):
-    # WLD-1, WLD-2, SRV-12
-    bench = Bench()
-    bench.put("cds a=1 b[env=prod]=p b[env!=prod]=t c[env=test]=1")
-    legacy, star = (bench.connect(Node(), delta=mode == "delta") for _ in range(2))
-    legacy.ask("cds")
-    star.ask("cds +*")
-    (one,), (other,) = legacy.poll(), star.poll()
-    assert one == other
-    assert one.names == ("a", "b")
-
-
-@both
-@pytest.mark.parametrize("word", ["rds", "eds", "sds", "rtds", "ecds", "acme.Widget"])
-def test_an_empty_first_request_of_other_types_subscribes_to_nothing(mode: str, word: str):
-    # WLD-12
-    play(
-        f"""
-        store {word} a=1
-        > {word}
-
-        store {word} a=2 b=1
-
-        > {word} +a
-        < {word} a=2
-
-        > {word} ack
-        store {word} b=2
-        """,
-        mode=mode,
-    )
-
-
-@both
-def test_the_legacy_wildcard_can_be_set_for_each_type(mode: str):
-    # WLD-12
-    types = (TypeSpec(CLUSTER, ("cds",), wildcard=False), TypeSpec("type.googleapis.com/acme.Widget", wildcard=True))
-    play(
-        """
-        store cds a=1; acme.Widget w=1
-        > cds
-        > acme.Widget
-        < acme.Widget w=1
-
-        store cds a=2
-        """,
-        mode=mode,
-        types=types,
-    )
-
-
-@both
-def test_a_grpc_client_never_means_an_empty_list_as_a_wildcard_but_may_ask_for_one(mode: str):
-    # WLD-12
-    bench = Bench()
-    bench.put("cds a=1; lds a=1")
-    peer = bench.connect(Node("g", user_agent="gRPC C-core linux"), delta=mode == "delta")
-    peer.ask("cds")
-    assert peer.hears() == []
-    bench.put("cds a=2")
-    assert peer.hears() == []
-    peer.ask("lds +*")
-    assert peer.hears() == ["lds a=1"]
-
-
-# -- members
-
-
-@both
-@pytest.mark.parametrize("named", ["", "+*", "+*{}"])
-def test_a_wildcard_without_members_is_answered_once_with_nothing(mode: str, named: str):
-    # WLD-10
-    play(
-        f"""
-        > cds {named}
-        < cds nothing
-
-        > cds ack
-
-        > cds ack
-        """,
-        mode=mode,
-    )
-
-
-@both
-def test_a_wildcard_whose_members_are_all_for_others_is_answered_with_nothing(mode: str):
-    # WLD-10, WLD-13
-    play(
-        """
-        store lds a[env=prod]=1
-        > lds
-        < lds nothing
-
-        > lds ack
-        store lds a[env=prod]=2
-
-        store lds b=1
-        < lds b=1
-        """,
-        mode=mode,
-        node={"env": "test"},
-    )
-
-
-def test_sotw_new_members_come_and_departed_ones_are_left_out():
-    # WLD-11, SOT-6
+def test_a_legacy_wildcard_stays_one_over_its_answers():
+    # WLD-1
     play(
         """
         store cds a=1
@@ -175,21 +39,302 @@ def test_sotw_new_members_come_and_departed_ones_are_left_out():
         store cds b=1
         < cds a=1 b=1
 
-        > cds ack
-        store cds -a
-        < cds b=1
-
-        > cds ack
-        store cds -b
-        < cds nothing
-
-        > cds ack
+        > cds nack
+        store cds c=1
+        < cds a=1 b=1 c=1
         """,
         mode="sotw",
     )
 
 
-def test_delta_new_members_come_and_departed_ones_are_removed():
+def test_a_star_means_the_same():
+    # WLD-2
+    play(
+        """
+        store cds a=1 b=1
+        > cds *
+        < cds a=1 b=1
+        """,
+        mode="sotw",
+    )
+    play(
+        """
+        store cds a=1 b=1; eds a=1 b=1
+        > cds +*
+        > eds +*
+        < cds a=1 b=1
+        < eds a=1 b=1
+        """
+    )
+
+
+def test_sotw_from_everything_to_a_name_to_nothing():
+    # WLD-3, WLD-5
+    play(
+        """
+        store cds a=1 b=1
+        > cds
+        < cds a=1 b=1
+
+        > cds ack * a
+        < cds a=1 b=1
+
+        > cds ack
+        store cds b=2
+        < cds a=1 b=2
+
+        > cds ack a
+
+        store cds b=3
+
+        store cds a=2
+        < cds a=2
+
+        > cds ack none
+
+        store cds a=3 b=4 c=1
+
+        > cds none
+        """,
+        mode="sotw",
+    )
+
+
+def test_delta_from_everything_to_a_name_to_nothing():
+    # WLD-4, WLD-5, WLD-9
+    play(
+        """
+        store cds a=1 b=1
+        > cds
+        < cds a=1 b=1
+
+        > cds ack +a
+        < cds a=1
+
+        > cds ack
+        store cds b=2
+        < cds b=2
+
+        > cds ack -*
+
+        store cds b=3
+
+        store cds a=2
+        < cds a=2
+
+        > cds ack -a
+
+        store cds a=3 b=4 c=1
+
+        > cds
+        """
+    )
+
+
+@pytest.mark.parametrize("mode", ["delta", "sotw"])
+def test_an_empty_list_after_a_name_is_no_wildcard(mode: str):
+    # WLD-5, SOT-11
+    names = {"delta": ("+a", "-a"), "sotw": ("a", "none")}[mode]
+    play(
+        f"""
+        store cds a=1 b=1
+        > cds {names[0]}
+        < cds a=1
+
+        > cds ack {names[1]}
+
+        > cds
+
+        store cds a=2 b=2
+        """,
+        mode=mode,
+    )
+
+
+def test_an_empty_list_after_an_explicit_star_is_no_wildcard():
+    # WLD-5
+    play(
+        """
+        store cds a=1
+        > cds *
+        < cds a=1
+
+        > cds ack none
+
+        store cds a=2
+        """,
+        mode="sotw",
+    )
+
+
+def test_leaving_a_name_that_the_wildcard_covers_is_answered_with_the_resource():
+    # WLD-6
+    play(
+        """
+        store cds a=1
+        > cds +* +a
+        < cds a=1
+
+        > cds ack -a
+        < cds a=1
+
+        store cds a=2
+        < cds a=2
+        """
+    )
+
+
+def test_leaving_a_name_that_the_wildcard_does_not_cover_is_answered_with_its_removal():
+    # WLD-6
+    play(
+        """
+        > cds +* +a
+        < cds -a
+
+        > cds ack -a
+        < cds -a
+        """
+    )
+
+
+def test_leaving_a_locator_that_its_wildcard_covers_is_answered_too():
+    # WLD-6, DYN-41
+    play(
+        """
+        store cds a[env=prod]=p
+        > cds +*{env=prod} +a{env=prod}
+        < cds a[env=prod]=p
+
+        > cds ack -a{env=prod}
+        < cds a[env=prod]=p
+
+        > cds ack +b{env=prod}
+        < cds -b[]
+
+        > cds ack -b{env=prod}
+        < cds -b[]
+        """
+    )
+
+
+def test_a_name_left_under_a_wildcard_while_its_removal_is_held_is_still_removed():
+    # WLD-6, ORD-2
+    play(
+        """
+        store cds a=1; rds r=1
+        > cds +* +a
+        > rds +r
+        < cds a=1
+        < rds r=1
+
+        > ack
+        store cds -a; rds r=2
+        < rds r=2
+
+        > cds -a
+
+        > rds ack
+        < cds -a
+        """
+    )
+    play(
+        """
+        store cds a=1 b=1; rds r=1
+        > cds * a
+        > rds r
+        < cds a=1 b=1
+        < rds r=1
+
+        > ack
+        store cds -a; rds r=2
+        < rds r=2
+
+        > cds *
+
+        > rds ack
+        < cds b=1
+        """,
+        mode="sotw",
+    )
+
+
+@pytest.mark.parametrize("order", ["+* +a", "+a +*"])
+def test_subscriptions_are_a_union_in_whatever_order_they_came(order: str):
+    # WLD-7
+    play(
+        f"""
+        store cds a=1 b=1
+        > cds {order}
+        < cds a=1 b=1
+
+        > cds ack -*
+
+        store cds a=2 b=2
+        < cds a=2
+        """
+    )
+    first, second = order.split()
+    play(
+        f"""
+        store cds a=1
+        > cds {first}
+        < cds a=1
+
+        > cds ack {second}
+        {"< cds a=1" if second == "+a" else "< cds nothing"}
+
+        > cds ack -*
+
+        store cds a=2
+        < cds a=2
+        """
+    )
+
+
+def test_a_first_message_that_only_unsubscribes_is_no_wildcard():
+    # WLD-8
+    play(
+        """
+        store cds a=1
+        > cds -b
+
+        > cds
+
+        store cds a=2
+        """
+    )
+
+
+def test_unsubscribing_a_wildcard_needs_no_removals():
+    # WLD-9
+    play(
+        """
+        store cds a=1 b=1
+        > cds +*
+        < cds a=1 b=1
+
+        > cds ack -*
+
+        store cds -a b=2
+        """
+    )
+
+
+@pytest.mark.parametrize("mode", ["delta", "sotw"])
+def test_a_wildcard_over_nothing_is_answered(mode: str):
+    # WLD-10
+    play(
+        """
+        > cds
+        < cds nothing
+
+        > cds ack
+        """,
+        mode=mode,
+    )
+
+
+def test_members_that_come_and_go_are_told():
     # WLD-11
     play(
         """
@@ -197,91 +342,108 @@ def test_delta_new_members_come_and_departed_ones_are_removed():
         > cds
         < cds a=1
 
-        > cds ack
         store cds b=1
         < cds b=1
 
-        > cds ack
         store cds -a
         < cds -a
-
-        > cds ack
-        store cds -b
-        < cds -b
-
-        > cds ack
         """
     )
-
-
-def test_sotw_a_resource_that_is_for_others_now_is_left_out():
-    # WLD-11, WLD-13
     play(
         """
-        store cds a[env=prod]=1 b=1
+        store cds a=1
         > cds
+        < cds a=1
+
+        store cds b=1
         < cds a=1 b=1
 
-        > cds ack
-        store cds a[env=test]=1
+        store cds -a
         < cds b=1
-
-        > cds ack
-        store cds a[env in (prod, test)]=1
-        < cds a=1 b=1
         """,
         mode="sotw",
-        node={"env": "prod"},
     )
 
 
-def test_delta_a_resource_that_is_for_others_now_is_removed():
-    # WLD-11, WLD-13
+def test_members_that_come_and_go_with_the_params_of_the_client_are_told():
+    # WLD-11, WLD-13, DYN-29
     play(
         """
-        store cds a[env=prod]=1 b=1
+        store cds a=1 b[env=prod]=1
         > cds
+        b> cds
         < cds a=1 b=1
+        b< cds a=1
 
-        > cds ack
-        store cds a[env=test]=1
-        < cds -a
-
-        > cds ack
-        store cds a[env in (prod, test)]=1
-        < cds a=1
+        store cds b[env=test]=1
+        < cds -b
+        b< cds b=1
         """,
-        node={"env": "prod"},
+        nodes={"": {"env": "prod"}, "b": {"env": "test"}},
     )
 
 
-@both
-def test_each_client_gets_its_own_set_and_hears_only_of_it(mode: str):
+@pytest.mark.parametrize("word", ["rds", "eds", "sds", "vhds", "rtds", "ecds", "my.own.Type"])
+@pytest.mark.parametrize("mode", ["delta", "sotw"])
+def test_for_other_types_an_empty_first_request_is_no_subscription(mode: str, word: str):
+    # WLD-12
+    play(
+        f"""
+        store {word} a=1
+        > {word}
+
+        store {word} a=2
+        """,
+        mode=mode,
+    )
+
+
+def test_a_grpc_client_never_means_everything():
+    # WLD-12
+    bench = Bench()
+    bench.put("cds a=1 b=1")
+    peer = bench.connect(Node("grpc", user_agent="gRPC C-core"), delta=False)
+    peer.receive(CLUSTER, SotwRequest())
+    assert peer.hears() == []
+    peer.receive(CLUSTER, SotwRequest((("a", None),)))
+    assert peer.hears() == ["cds a=1"]
+
+
+@pytest.mark.parametrize("mode", ["delta", "sotw"])
+def test_a_resource_of_another_group_is_never_in_the_answer(mode: str):
     # WLD-13
     play(
         """
-        store cds all=1 p[env=prod]=1 t[env=test]=1 v[env=prod]=p v[env=test]=t
-        p> cds
-        t> cds
-        u> cds
-        p< cds all=1 p=1 v=p
-        t< cds all=1 t=1 v=t
-        u< cds all=1
+        store cds a[env=prod]=1 b[env=test]=1 c=1
+        > cds
+        < cds a=1 c=1
 
-        p> cds ack
-        t> cds ack
-        u> cds ack
-
-        store cds q[env=qa]=1
-
-        store cds all=2 p[env=prod]=2 t[env=test]=2 v[env=prod]=p2 v[env=test]=t2
-        p< cds all=2 p=2 v=p2
-        t< cds all=2 t=2 v=t2
-        u< cds all=2
-
-        store cds t[env=test]=3 v[env=prod]=p2 v[env=test]=t3 all=2
-        t< cds SAME t=3 v=t3
-        """.replace("SAME", "all=2" if mode == "sotw" else ""),
+        store cds b[env=test]=2
+        """,
         mode=mode,
-        nodes={"p": {"env": "prod"}, "t": {"env": "test"}, "u": {}},
+        node={"env": "prod"},
     )
+
+
+def test_from_everything_to_a_name_that_went_meanwhile():
+    # WLD-3, SOT-6: what the wildcard gave is what the name holds
+    bench = Bench()
+    bench.put("cds a=1 b=1")
+    peer = bench.sotw()
+    peer.ask("cds")
+    assert peer.hears() == ["cds a=1 b=1"]
+    bench.put("cds -a")
+    peer.ask("cds ack a")
+    assert peer.hears() == ["cds nothing"]
+
+
+def test_from_every_variant_to_one_that_was_replaced_meanwhile():
+    # WLD-4, DYN-24
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = bench.delta()
+    peer.ask("cds +*{env=prod}")
+    assert peer.hears() == ["cds a[]=1"]
+    bench.put("cds a[env=prod]=2")
+    peer.ask("cds ack -*{env=prod} +a{env=prod}")
+    assert peer.hears() == ["cds -a[] a[env=prod]=2"]

@@ -68,3 +68,16 @@ def test_what_changed_while_the_server_was_down_arrives_when_it_is_back(lab: Lab
     scene.server.start()
     becomes(lambda: scene.envoy.get("/"), "green")
     becomes(lambda: set(scene.envoy.clusters()), {"green"})
+
+
+# ORD-2, DLT-14. In SotW nothing can be done: what `blue` was is gone with the server that knew it.
+def test_a_cluster_that_went_while_the_server_was_down_outlives_its_last_request(lab: Lab):
+    scene = _scene(lab, "delta")
+    _stop(scene)
+    scene.server.write("routes", routes("main", to("green")))
+    scene.server.write("clusters", eds_cluster("green"))
+    with scene.envoy.traffic() as traffic:
+        scene.server.start()
+        becomes(lambda: set(scene.envoy.clusters()), {"green"})
+    assert traffic.answers[-1] == "green"
+    assert set(traffic.answers) == {"blue", "green"}

@@ -188,6 +188,7 @@ async def test_a_refusal_is_told_also_where_what_it_quotes_is_long(server: Serve
 
 GARBAGE = {
     "no tag": b"\xff" * 64,
+    "a number without end": b"\xff" * 5_000_000,
     "cut off": b"\x0a\x7f",
     "not UTF-8": b"\x0a\x03\xff\xfe\xfd\x12\x03\xff\xfe\xfd\x1a\x03\xff\xfe\xfd\x22\x03\xff\xfe\xfd",
     "a group without end": b"\x0b" * 100,

@@ -48,6 +48,37 @@ async def test_what_changed_before_the_stop_is_still_delivered(store: Store) -> 
         assert (await stream.status())[0] is grpc.StatusCode.OK
 
 
+async def test_what_changed_during_a_write_is_delivered_before_the_stop(store: Store) -> None:
+    put(store, *heap())
+    server = Server(store, "127.0.0.1:0")
+    await server.start()
+    async with Stream(server.address, SOTW) as stream:
+        await stream.send(type_url=CLUSTER)
+        await until(lambda: any(session.progress.sent for session in sessions(server)))
+        put(store, cluster("a", "last"))
+        stopping = asyncio.create_task(server.stop(grace=60))
+        assert len((await stream.read()).resources) == 5
+        assert len((await stream.read()).resources) == 6
+        assert (await stream.outcome())[0] is grpc.StatusCode.OK
+        await stopping
+
+
+@PATHS
+async def test_what_was_asked_during_a_write_is_answered_before_the_stream_ends(server: Server, path: str) -> None:
+    """As by a program that sends all its requests, closes its side, and then reads."""
+    put(server.store, *heap())
+    put(server.store, assignment("a"))
+    async with Stream(server.address, path) as stream:
+        await stream.send(type_url=CLUSTER)
+        await until(lambda: any(session.progress.sent for session in sessions(server)))
+        await stream.subscribe(ENDPOINT, ["a"])
+        await stream.half_close()
+        await until(lambda: all(found.stream.sessions.get(ENDPOINT) for found in server.hub.connected()))
+        seen = [await stream.read() for _ in range(6 if path == DELTA else 2)]
+        assert [response.type_url for response in seen] == [CLUSTER] * (len(seen) - 1) + [ENDPOINT]
+        assert (await stream.outcome())[0] is grpc.StatusCode.OK
+
+
 async def test_a_client_that_does_not_read_delays_the_stop_by_the_grace_and_no_more(store: Store) -> None:
     # OPS-6
     put(store, *heap())

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from ..core.answers import Progress
 from ..core.constraints import keys
 from ..core.events import WILDCARD, Key, Node
 from ..core.expr import show
 from ..core.interest import Interest
 from ..core.store import Store, Table
 from ..core.stream import AnySession
-from ..core.subscription import Progress
 from ..core.types import TypeUrl, Variant
 from ..core.variants import VariantSet
 from ..errors import Problem

@@ -32,6 +32,7 @@ class AdminAddress(Address):
 @click.option(
     "--admin",
     type=AdminAddress(),
+    metavar="HOST:PORT|off",
     default="127.0.0.1:18001",
     show_default=True,
     help="Status pages and metrics, or 'off'.",

@@ -11,20 +11,21 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
+from .answers import AnsweredSession
 from .batch import Batch, Slot
 from .constraints import matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
 from .interest import Interest
 from .settings import Settings
-from .store import Table, alike
-from .subscription import UNJUDGED, Session, Want, Wild, check_keys
-from .types import Params, Variant
+from .store import Table
+from .subscription import Want, Wild, check_keys
+from .types import Params, Variant, remnant
 
 
-class DeltaSession(Session):
+class DeltaSession(AnsweredSession):
     """One type on one delta stream."""
 
     delta = True
@@ -52,11 +53,11 @@ class DeltaSession(Session):
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.wildcard)
         wanted = dict.fromkeys(request.subscribe)
+        for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
+            self._subscribe(key, initial)
         for key in request.unsubscribe:
             if key not in wanted:  # DLT-18
-                self._unsubscribe(key)
-        for key in wanted:
-            self._subscribe(key, initial)
+                self._unsubscribe(key, wanted)
 
     def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
@@ -84,13 +85,15 @@ class DeltaSession(Session):
         want.held, want.answered = current, True
         self._suppressed(1)
 
-    def _unsubscribe(self, key: Key) -> None:
+    def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
         name, tag = key
         if name == WILDCARD:
             if tag in self._wilds:
                 self._drop_wild(self._wilds[tag])  # WLD-9: the client drops what only the wildcard gave it
             return
         for want in self._meant(key):
+            if want.key in wanted:
+                continue  # an alias of what the same message subscribes
             self._drop(want)
             if tag in self._wilds:
                 self._owed[want.key] = None  # WLD-6: the wildcard may still cover it; the client has to know
@@ -150,11 +153,6 @@ class DeltaSession(Session):
     def pending(self) -> bool:
         return bool((self._alone or self._gone) and self._room) or super().pending
 
-    @property
-    def _room(self) -> int:
-        """How many more responses may go out alone: a client that NACKs thousands is asked a few at a time."""
-        return max(0, UNJUDGED // 2 - len(self._unjudged))
-
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending:
@@ -162,7 +160,7 @@ class DeltaSession(Session):
         due, self._due = self._due, False
         batch = self.collect()
         if together and self.leaving:
-            batch.join(self.release())
+            batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
         sends = self._chunks(batch, now) if batch or due else []
         alone = self._next_alone(batch)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
@@ -199,10 +197,6 @@ class DeltaSession(Session):
                 still.withdrawn[absence] = None
         return still
 
-    def _has(self, variant: Variant, *, located: bool) -> bool:
-        """Whether this is (to our knowledge) what the client should have."""
-        return any(alike(held, variant) for held in self._held(variant.name, located=located))
-
     def _covers(self, name: str) -> bool:
         return None in self._wilds or self._find((name, None)) is not None
 
@@ -236,7 +230,13 @@ class DeltaSession(Session):
         """DLT-14: what the client still has from an earlier stream, and what is not there for it any more."""
         super()._start(wild, batch)
         for name in wild.initial:
-            if self._find((name, wild.tag)) is None and self.table.select(name, wild.params) is None:
+            if self._find((name, wild.tag)) is not None or self.table.select(name, wild.params) is not None:
+                continue
+            if wild.tag is None:
+                self.leaving[name, None] = remnant(
+                    self.table.spec.url, name
+                )  # its routes may not have moved yet (ORD-2)
+            else:
                 self._depart(name, wild, batch)
         wild.initial = {}
 

@@ -16,17 +16,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from .answers import AnsweredSession
 from .batch import Batch
+from .constraints import Constraint
 from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from .facts import Fact
 from .interest import Interest
 from .settings import Settings
 from .store import Table, digest_of
-from .subscription import Session, Want, check_keys
+from .subscription import Want, check_keys
 from .types import Params, Variant
 
+Resource = tuple[Variant, bool]  # the latter: whether in locator form
 
-class SotwSession(Session):
+
+class SotwSession(AnsweredSession):
     """One type on one SotW stream."""
 
     delta = False
@@ -42,6 +46,8 @@ class SotwSession(Session):
         self._copies: Counter[Variant] = Counter()  # by how many subscriptions the client has each
         self._digest = 0  # of all that it has
         self._stale = False  # the last request answered an old response, so additions wait
+        self._doubtful: dict[Resource, None] = {}  # rejected together with others
+        self._alone: dict[Resource, None] = {}  # of these, what is to be sent again, each by itself
 
     # -- in
 
@@ -54,6 +60,8 @@ class SotwSession(Session):
         judged = self._judge(request.nonce, request.error, now) if request.nonce else None
         if judged is not None:
             self._forget_superseded()
+            if request.error is not None and judged.send is not None:
+                self._doubt(judged.send)
         self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
         if request.nonce == self._newest and judged is None and request.error is None and request.wanted == self._list:
             self._repeat()
@@ -88,8 +96,6 @@ class SotwSession(Session):
         self._list = wanted
         tags = {tag for name, tag in wanted if name == WILDCARD}
         keys = {key: None for key in wanted if key[0] != WILDCARD}
-        for wild in [wild for tag, wild in self._wilds.items() if tag not in tags]:
-            self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
         held = [want for wants in self._wants.values() for want in wants.values()]
         for want in held:
             if want.key not in keys:
@@ -100,6 +106,8 @@ class SotwSession(Session):
         for key in keys:
             if self._find(key) is None:
                 self._added[self._add(key)] = None
+        for wild in [wild for tag, wild in self._wilds.items() if tag not in tags]:
+            self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
     def _drop(self, want: Want) -> None:
         self._added.pop(want, None)
@@ -117,6 +125,18 @@ class SotwSession(Session):
             self._copies[variant] += 1
         super()._hold(want, variant)
 
+    def _doubt(self, rejected: Send) -> None:
+        """Nobody knows which of several resources was the bad one, and a client may have used none of them (S13).
+
+        NAK-3: nothing is sent again until something changes. With that they go out too, each alone, so that the good
+        ones arrive at last (what NAK-29 does for delta at once).
+        """
+        if rejected.count > 1:
+            changed = rejected.nonce != self._newest
+            doubtful = self._alone if changed else self._doubtful
+            doubtful.update({(variant, False): None for variant in rejected.plain})
+            doubtful.update({(variant, True): None for variant in rejected.located})
+
     def _forget_superseded(self) -> None:
         """Envoy never answers a response that a newer one overtook (S10)."""
         latest = max(self.progress.acked, self.progress.nacked)
@@ -129,7 +149,7 @@ class SotwSession(Session):
     def pending(self) -> bool:
         if self._stale:
             return self._pushed
-        return bool(self._added) or super().pending
+        return bool(self._added or (self._alone and self._room)) or super().pending
 
     @property
     def _pushed(self) -> bool:
@@ -141,15 +161,16 @@ class SotwSession(Session):
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending:
             return []
+        if self._pushed:
+            self._alone.update(self._doubtful)
+            self._doubtful = {}
         due, batch = self._gather()
         if not self._full_state:
             batch.join(self.release())
-            return self._changed(batch, now, due=due)
+            return self._changed(batch, now, due=due) + self._next_alone(batch, now)
         if together and self.leaving:
             batch.join(self.release())
-            due = True
-        said = due or batch.plain or batch.located or batch.errors
-        return [self._whole(batch, now)] if said else []
+        return [self._whole(batch, now)] if due or batch else []
 
     def _gather(self) -> tuple[bool, Batch]:
         """Whether an answer is due whatever there is to say, and what there is."""
@@ -162,18 +183,46 @@ class SotwSession(Session):
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """These removals may go: in full state by leaving them out (SOT-6). SRV-14: with all else there is to say."""
-        _, batch = self._gather()
+        due, batch = self._gather()
         batch.join(self.release(keys))
-        return [self._whole(batch, now)]
+        return [self._whole(batch, now)] if due or batch else []
+
+    def release(self, keys: Iterable[Key] | None = None) -> Batch:
+        """SOT-7: where a removal can't be said, it can't be accepted either, and what is gone holds nothing up."""
+        batch = super().release(keys)
+        for label, parked in list(self.progress.rejected.items()):
+            if not any(self._held(parked.part.name, located=parked.part.located)):
+                del self.progress.rejected[label]
+                self.progress.nack = self.progress.nack if self.progress.rejected else None
+        return batch
 
     def _changed(self, batch: Batch, now: float, *, due: bool) -> list[Send]:
         """Only what changed (SOT-5). DYN-15: a name in both forms goes out in two responses."""
-        digest = digest_of({variant for _, variant in self._holdings()}) if self._wilds else self._digest
         plain, located, errors = tuple(batch.plain.values()), tuple(batch.located), tuple(batch.errors)
         other = {variant.name for variant in located}.union(error.about.name for error in errors)
         both = not other.isdisjoint(variant.name for variant in plain)
         parts = [(plain, (), ()), ((), located, errors)] if both else [(plain, located, errors)]
-        return [self._respond(_version(digest), *part, now) for part in parts if due or any(part)]
+        version = self._current
+        return [self._respond(version, *part, now) for part in parts if due or any(part)]
+
+    @property
+    def _current(self) -> str:
+        """SRV-12: of all that the client has, not only of what it is being sent."""
+        return _version(digest_of({variant for _, variant in self._holdings()}) if self._wilds else self._digest)
+
+    def _next_alone(self, batch: Batch, now: float) -> list[Send]:
+        """Of what waits to be sent alone: what this poll did not say anyway, and what is still the state of things."""
+        sends: list[Send] = []
+        self._alone = {(variant, form): None for variant, form in self._alone if self._has(variant, located=form)}
+        version = self._current if self._alone else ""
+        while self._alone and self._room:
+            variant, located = next(iter(self._alone))
+            del self._alone[variant, located]
+            if located and variant not in batch.located:
+                sends.append(self._respond(version, (), (variant,), (), now))
+            elif not located and variant.name not in batch.plain:
+                sends.append(self._respond(version, (variant,), (), (), now))
+        return sends
 
     def _whole(self, batch: Batch, now: float) -> Send:
         """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
@@ -182,22 +231,24 @@ class SotwSession(Session):
             snapshot = self.table.snapshot(self._wilds[None].params)
             return self._respond(_version(snapshot.digest), snapshot.variants, (), errors, now)
         plain: dict[str, Variant] = {}
-        located: dict[Variant, None] = {}
+        located: dict[tuple[str, Constraint], Variant] = {}
         for tag, variant in self._holdings():
             if tag is None:
                 plain[variant.name] = variant
             else:
-                located[variant] = None
+                located[variant.identity] = variant
         plain_sorted = tuple(plain[name] for name in sorted(plain))
-        version = _version(digest_of({*plain_sorted, *located}))
-        return self._respond(version, plain_sorted, tuple(located), errors, now)
+        version = _version(digest_of({*plain_sorted, *located.values()}))
+        return self._respond(version, plain_sorted, tuple(located.values()), errors, now)
 
     def _holdings(self) -> Iterable[tuple[Params | None, Variant]]:
+        """What is leaving comes first: where something else has taken its place, that counts."""
+        yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
         for tag, wild in self._wilds.items():
             yield from ((tag, variant) for variant in self.table.snapshot(wild.params).variants)
         for wants in self._wants.values():
-            yield from ((want.key[1], want.held) for want in wants.values() if want.held is not None)
-        yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
+            held = ((want, want.held) for want in wants.values() if want.key not in self.leaving)
+            yield from ((want.key[1], variant) for want, variant in held if variant is not None)
 
     def _respond(
         self,

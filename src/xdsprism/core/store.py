@@ -338,7 +338,7 @@ def _keep(
         if same is not None:
             moved.append((same, variant.origin))
         elif form != variant.constraint:
-            same = replace(variant, constraint=form)
+            same = replace(variant, constraint=form, frames={})
         kept.append(same or variant)
     return tuple(kept)
 

@@ -33,6 +33,7 @@ class Hold:
     keys: list[Key]
     until: float | None  # None: it is past
     awaited: dict[AnySession, tuple[int, int]]  # the first and the last of them
+    patient: bool  # what the client has from an earlier stream: who refers to it may not have been heard of yet
 
 
 class Stream:
@@ -162,7 +163,8 @@ class Stream:
             hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or went unwanted
             if hold.until is not None and now >= hold.until:
                 hold.until = None
-            if all(self._moved_on(referrer, hold) for referrer in hold.awaited):
+            waits = hold.patient and hold.until is not None
+            if not waits and all(self._moved_on(referrer, hold) for referrer in hold.awaited):
                 free += hold.keys
             elif hold.keys:
                 self._holds.setdefault(type_url, []).append(hold)
@@ -174,7 +176,9 @@ class Stream:
             progress = referrer.progress
             if progress.sent > progress.acked:
                 awaited[referrer] = progress.acked + 1, progress.sent
-        return Hold(keys, now + self._settings.ack_timeout, awaited)
+        foreign = any(session.leaving[key].is_remnant for key in keys)
+        patient = foreign and self.only_type is None and bool(session.table.spec.referrers)
+        return Hold(keys, now + self._settings.ack_timeout, awaited, patient)
 
     def _moved_on(self, referrer: AnySession, hold: Hold) -> bool:
         first, last = hold.awaited[referrer]

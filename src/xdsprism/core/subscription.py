@@ -1,4 +1,4 @@
-"""What one stream wants of one type, what it was sent, and what it owes an answer to.
+"""What one stream wants of one type, and what it holds of it.
 
 A session holds two kinds of subscription. A `Want` is one name; it remembers which variant the client holds. A `Wild`
 is a wildcard; it remembers one number, the revision of the table up to which the client has been told, since what the
@@ -8,28 +8,25 @@ client holds to what it should hold, and a transition either delivers a variant 
 What is let go is not removed at once. It waits in `leaving` until the stream says that removals may go out (make
 before break, ORD-2), and is forgotten if it comes back before that.
 
-SotW and delta differ in how a request is read and how a batch is put on the wire; see sotw.py and delta.py.
+What became of the responses is in answers.py. SotW and delta differ in how a request is read and how a batch is put
+on the wire; see sotw.py and delta.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from ..errors import PeerError
 from .batch import Batch
 from .constraints import TRUE, Constraint
-from .events import WILDCARD, Absence, Key, Rejection, ResourceError, Send
-from .expr import show
-from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
+from .events import WILDCARD, Absence, Key, ResourceError
+from .facts import Fact
 from .interest import Interest
 from .settings import Settings
 from .store import Table, Transition, alike
 from .types import Change, Params, Variant
 
 NOT_FOUND = 5
-RESOURCE_EXHAUSTED = 8
-UNJUDGED = 64  # responses remembered until they are ACKed or NACKed; a client that never answers costs no more
 
 
 class Want:
@@ -67,49 +64,6 @@ class Wild:
         self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
 
 
-@dataclass(frozen=True, slots=True)
-class Unjudged:
-    """A response that was sent and not yet ACKed or NACKed."""
-
-    number: int
-    sent_at: float
-    version: str
-    send: Send | None  # what was in it; of full state, where it may be large and says nothing, not kept
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """Something that the client rejected; it is not sent again until it changes (NAK-3)."""
-
-    number: int  # of the response
-    error: Rejection
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far the client is; shown in status, and asked by the stream before it lets removals go (ORD-2)."""
-
-    sent: int = 0
-    acked: int = 0
-    nacked: int = 0
-    sent_version: str = ""
-    acked_version: str = ""
-    sent_at: float | None = None
-    acked_at: float | None = None
-    nack: tuple[float, str, str, Rejection] | None = None  # NAK-12: time, version, nonce, error
-    rejected: dict[str, Parked] = field(default_factory=dict)
-    spared: bool = False  # the client came with something that it did not need to be sent
-
-    @property
-    def state(self) -> str:
-        """As `istioctl proxy-status` says it."""
-        if not self.sent:
-            return "SYNCED" if self.spared else "NOT SENT"
-        if self.nack is not None:
-            return "NACKED"
-        return "SYNCED" if self.acked == self.sent else "STALE"
-
-
 class Session:
     """The part that SotW and delta share."""
 
@@ -122,7 +76,6 @@ class Session:
         table.sessions += 1
         self.settings = settings
         self.params = params  # of plain subscriptions
-        self.progress = Progress()
         self.leaving: dict[Key, Variant] = {}
         self.news: tuple[Variant, ...] = ()  # what the last poll found to be new or changed (ORD-11)
         self.stream = stream
@@ -134,9 +87,8 @@ class Session:
         self._wilds: dict[Params | None, Wild] = {}
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
+        self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
         self._due = False  # the request must be answered even if there is nothing to say
-        self._unjudged: dict[str, Unjudged] = {}
-        self._nonces = (0, 0)  # revision, number of responses at that revision
 
     # -- the verbs that both kinds share
 
@@ -196,7 +148,7 @@ class Session:
         want = self._find(key)
         if want is None:
             name, params = key
-            want = Want(key, self.params if params is None else params)
+            want = Want(key, params or self.params)  # DYN-13: a locator without params matches like a plain name
             self._wants.setdefault(name, {})[key] = want
             self._counted(key, 1)
             if len(self._wants[name]) == 1:
@@ -227,7 +179,6 @@ class Session:
             del self._wants[name]
             self._interest.remove(self, self.table.spec.url, name)
         self._dirty.pop(want, None)
-        self._unpark(_label(name, want.held.constraint if want.located and want.held else None))
         if want.key[1] not in self._wilds:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self._hold(want, None)
@@ -236,15 +187,10 @@ class Session:
         """The client has this now by this subscription."""
         want.held = variant
 
-    def _unpark(self, label: str) -> None:
-        """ORD-4: what nobody wants any more holds nothing up."""
-        if self.progress.rejected.pop(label, None) is not None and not self.progress.rejected:
-            self.progress.nack = None
-
     def _add_wild(self, tag: Params | None) -> Wild:
         wild = self._wilds.get(tag)
         if wild is None:
-            wild = self._wilds[tag] = Wild(tag, self.params if tag is None else tag, self.table.follow())
+            wild = self._wilds[tag] = Wild(tag, tag or self.params, self.table.follow())
             self._interest.add_wild(self, self.table.spec.url)
             self._counted((WILDCARD, tag), 1)
         return wild
@@ -272,6 +218,9 @@ class Session:
             self._collect_wild(wild, batch)
         for name, tag in owed:
             self._collect_owed(name, tag, batch)
+        parted, self._parted = self._parted, []
+        for held, located in parted:  # now that it is known what the others hold
+            self._let_go(batch, held, located=located)
         batch.reconcile()
         if self.leaving and (batch.removed or batch.withdrawn):
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
@@ -383,7 +332,7 @@ class Session:
         replaced = before is not None and (before.identity != after.identity if located else before.name != after.name)
         if before is not None and replaced:
             # DYN-24: old variant out, new one in, same response. Of a plain name only where an alias moved (DYN-27).
-            self._let_go(batch, before, located=located)
+            self._parted.append((before, located))
 
     def _let_go(self, batch: Batch, held: Variant, *, located: bool) -> None:
         """One subscription lets go of this; the client too, unless it has it by another (two aliases, say)."""
@@ -398,12 +347,17 @@ class Session:
         known = self.table.get(name)
         for string in (name, *(known.aliases if known is not None else ())):
             for want in self._wants.get(string, {}).values():
-                if want.located == located and want.held is not None and want.held.name == name:
+                has = want.held is not None and want.held.name == name and want.key not in self.leaving
+                if want.held is not None and has and want.located == located:
                     yield want.held
         for wild in self._wilds.values():
             found = self.table.select(name, wild.params) if (wild.tag is not None) == located else None
             if found is not None and found.name == name:
                 yield found
+
+    def _has(self, variant: Variant, *, located: bool) -> bool:
+        """Whether this is (to our knowledge) what the client should have."""
+        return any(alike(held, variant) for held in self._held(variant.name, located=located))
 
     def release(self, keys: Iterable[Key] | None = None) -> Batch:
         """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
@@ -419,93 +373,6 @@ class Session:
         for (_, tag), held in leaving.items():
             self._let_go(batch, held, located=tag is not None)
         return batch
-
-    # -- responses and their judgement
-
-    def _nonce(self) -> str:
-        """Unique within a stream (SRV-8), and mostly the same for every stream that gets the same response.
-
-        The revision of the table says which response it is; a second one at that revision gets a number of its own.
-        """
-        revision, number = self._nonces
-        number = number + 1 if revision == self.table.revision else 0
-        self._nonces = self.table.revision, number
-        base = f"{self.table.revision}.{self.table.spec.label}"
-        return f"{base}.{number}" if number else base
-
-    def _sent(self, send: Send, now: float) -> Send:
-        progress = self.progress
-        progress.sent += 1
-        progress.sent_version = send.version
-        progress.sent_at = now
-        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, None if self._full_state else send)
-        if len(self._unjudged) > UNJUDGED:
-            del self._unjudged[next(iter(self._unjudged))]
-        gone = len(send.removed) + len(send.withdrawn)
-        self._facts.append(Sent(self.stream, send.type_url, send.nonce, send.count, gone))
-        return send
-
-    def _judge(self, nonce: str, error: Rejection | None, now: float) -> Unjudged | None:
-        """NAK-28: each nonce is judged once; later requests with it only change subscriptions.
-
-        NAK-1, NAK-2: error_detail alone makes a NACK, whatever the version says.
-        """
-        found = self._unjudged.pop(nonce, None)
-        if found is None:
-            return None
-        progress = self.progress
-        labels = _labels(found.send) if found.send is not None and (error or progress.rejected) else set()
-        if error is None:
-            progress.acked = max(progress.acked, found.number)
-            progress.acked_version = found.version
-            progress.acked_at = now
-            for label in labels:
-                progress.rejected.pop(label, None)
-            if progress.nacked < found.number and not (self.delta and progress.rejected):
-                progress.nack = None  # NAK-13
-            self._facts.append(Acked(self.stream, self.table.spec.url, nonce, now - found.sent_at))
-        else:
-            if not self._overtaken(found):
-                progress.nacked = max(progress.nacked, found.number)
-                progress.nack = (now, found.version, nonce, error)
-                # Which one was bad is known if there was one. A SotW client may go on with any of them as it was.
-                if len(labels) == 1 or not self.delta:
-                    progress.rejected |= dict.fromkeys(labels, Parked(found.number, error))
-            self._facts.append(Nacked(self.stream, self.table.spec.url, nonce, found.version, error))
-        return found
-
-    def _overtaken(self, response: Unjudged) -> bool:
-        """NAK-11: whether the client has since accepted something else in place of all that was in it."""
-        send = response.send
-        if send is None or response.number > self.progress.acked:
-            return False
-        parts = [(variant, False) for variant in send.plain] + [(variant, True) for variant in send.located]
-        return not any(alike(held, part) for part, form in parts for held in self._held(part.name, located=form))
-
-    def _suppressed(self, resources: int) -> None:
-        self.progress.spared = True
-        if resources:
-            self._facts.append(Suppressed(self.stream, self.table.spec.url, resources))
-
-    def _oversize(self, variant: Variant) -> ResourceError:
-        """DLT-22: it becomes an error about itself; the rest of the response is delivered."""
-        self._facts.append(Oversize(self.stream, self.table.spec.url, variant.name, variant.size))
-        limit = self.settings.response_bytes
-        message = f"{variant.name!r} takes {variant.size} bytes, more than the {limit} that a response may have"
-        return ResourceError(Absence(variant.name, variant.constraint), RESOURCE_EXHAUSTED, message)
-
-
-def _labels(send: Send) -> set[str]:
-    """What a response is about, in words."""
-    plain = {*send.removed, *(variant.name for variant in send.plain)}
-    located = {_label(variant.name, variant.constraint) for variant in send.located}
-    # What is withdrawn beside a variant of that name was replaced by it.
-    names = {variant.name for variant in send.located}
-    return plain | located | {_label(gone.name, gone.constraint) for gone in send.withdrawn if gone.name not in names}
-
-
-def _label(name: str, constraint: Constraint | None) -> str:
-    return name if constraint is None else f"{name} [{show(constraint)}]"
 
 
 def check_keys(keys: Iterable[Key], settings: Settings) -> None:

@@ -96,6 +96,10 @@ class Variant:
         return self.name, canonical(self.constraint)
 
     @property
+    def is_remnant(self) -> bool:
+        return not self.version
+
+    @property
     def size(self) -> int:
         """About how many bytes it takes in a response."""
         return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
@@ -133,6 +137,11 @@ def make_variant(
         origin,
         warms,
     )
+
+
+def remnant(type_url: TypeUrl, name: str) -> Variant:
+    """Something that a client has from an earlier stream and that is gone: its name is all that is known of it."""
+    return Variant(type_url, name, TRUE, b"", version="", digest=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ..errors import PeerError
 class Call:
     """One RPC in progress. The transport sets `wake`, which may be called at any time to ask for a poll."""
 
-    finished = False  # when true, and what was polled is written, the RPC ends with status OK
+    finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None

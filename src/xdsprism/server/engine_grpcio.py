@@ -121,11 +121,12 @@ class Conversation:
         """Write what there is, as fast as the peer reads it; sleep until there is more."""
         while not self._ended:
             self._awake.clear()
+            last = self._call.finished  # if it is only set while we write, there may be something to say after that
             for message in self._call.poll():
                 await self._context.write(message)
                 if self._ended:
                     return
-            if self._call.finished:
+            if last:
                 return
             await self._sleep()
 
