@@ -591,8 +591,10 @@ def test_a_nack_parks_the_rejected_variant_and_nothing_of_anybody_else():
     [
         "a[env=prod]=1 a[env=test]=2",
         "a[env=prod and not version exists]=1 a[env=prod and version=v1]=2",
-        "a[env=prod and version=v1]=1 a[env=prod and version!=v1]=2 "
-        "a[env!=prod and version=v1]=3 a[env!=prod and version!=v1]=4",
+        (
+            "a[env=prod and version=v1]=1 a[env=prod and version!=v1]=2 "
+            "a[env!=prod and version=v1]=3 a[env!=prod and version!=v1]=4"
+        ),
     ],
 )
 def test_disjoint_variants_are_taken(variants: str):
