@@ -246,13 +246,13 @@ class Sessions(RuleBasedStateMachine):
         asked = list(more)
         if first and not more and not less and type_url in LEGACY_WILDCARD:
             asked = [(WILDCARD, None)]
-        gone = [key for asked in less if asked not in more for key in self._meant(state, type_url, asked)]
+        gone = [key for one in less if one not in more for key in self._meant(state, type_url, one) if key not in more]
+        state.wanted.update(dict.fromkeys(asked))
         for key in gone:
             state.wanted.pop(key, None)
             if (WILDCARD, key[1]) in state.wanted:  # WLD-6
                 names = {key[0], self.model.resolve(type_url, key[0])}
                 accounts.excuse(type_url, [(name, key[1]) for name in names])
-        state.wanted.update(dict.fromkeys(asked))
         state.drop_uncovered()
         accounts.forget(type_url, state)
         for name, tag in asked:

@@ -74,6 +74,7 @@ class Walk:
     def close(self) -> None:
         for program in self._programs:
             program.kill()
+            print(f"end of {program.name}:\n{program.tail()}")  # pytest shows it where the walk failed
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import random
 import socket
 import threading
 from dataclasses import dataclass
@@ -69,7 +70,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, for programs that can't be asked which one they took."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, for programs that can't be asked which one they took.
+
+    Not one that the kernel gives away by itself: between here and its use, it would to whoever connects.
+    """
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
