@@ -7,13 +7,14 @@ blocked it does not poll, and so whatever changes meanwhile is merged (SOT-16, D
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..errors import PeerError
 
 
-class Call:
+class Call(ABC):
     """One RPC in progress. The transport sets `wake`, which may be called at any time to ask for a poll."""
 
     finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
@@ -21,19 +22,19 @@ class Call:
     def __init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None
 
+    @abstractmethod
     def receive(self, message: bytes) -> None:
         """Take one message in. Raises PeerError, whose status ends the RPC."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poll(self) -> Iterator[bytes]:
         """What to write now, encoded as it is taken."""
-        raise NotImplementedError
 
     def deadline(self) -> float | None:
         """When to poll again although nobody called `wake`; in the clock that the call was made with."""
         return None
 
-    def half_close(self) -> None:
+    def half_close(self) -> None:  # noqa: B027 # most calls need not know
         """The client will send no more. May raise as `receive` does."""
 
     def end(self) -> None:
@@ -41,7 +42,7 @@ class Call:
         self.finished = True
         self.wake()
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "") -> None:  # noqa: B027 # nor this
         """The RPC is over; `reason` says what was wrong, if anything was."""
 
 

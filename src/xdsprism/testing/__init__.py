@@ -1,1 +1,7 @@
-"""What tests of programs built on xdsprism may import; production code never does."""
+"""For tests of programs on xdsprism: a client in memory, without ports, threads or sleeps."""
+
+from __future__ import annotations
+
+from .memory_client import MemoryClient
+
+__all__ = ["MemoryClient"]

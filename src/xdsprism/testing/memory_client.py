@@ -1,0 +1,87 @@
+"""A delta ADS client that talks to a store through everything a real one would, except a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from envoy.config.core.v3.base_pb2 import Node
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse, ResourceLocator
+from google.protobuf.any_pb2 import Any
+from google.rpc.status_pb2 import Status
+
+from ..core.settings import Settings
+from ..core.store import Store
+from ..core.types import TypeUrl
+from ..server.hub import Hub
+
+
+class MemoryClient:
+    """Answers what a client would get.
+
+        client = MemoryClient(store, metadata={"env": "prod"})
+        client.subscribe(xdsprism.CLUSTER)
+        client.poll()
+        assert "checkout" in client.view(xdsprism.CLUSTER)
+
+    Time stands still unless `now` is moved: a removal that waits for an ACK goes after `settings.ack_timeout`.
+    """
+
+    def __init__(self, store: Store, *, metadata: Mapping[str, str] | None = None, settings: Settings | None = None):
+        self.now = 0.0
+        self._turns: list[Callable[[], None]] = []
+        self._hub = Hub(store, settings or Settings(), lambda: self.now, self._turns.append)
+        self._call = self._hub.open("memory", "memory", delta=True, only_type=None)
+        self._node = Node(id="memory-client")
+        self._node.metadata.update(dict(metadata or {}))
+        self._views: dict[TypeUrl, dict[str, Any]] = {}
+
+    def subscribe(self, type_url: TypeUrl, *names: str, params: Mapping[str, str] | None = None) -> None:
+        """By plain names, or by locators if there are params; without names, to everything."""
+        request = DeltaDiscoveryRequest(node=self._node, type_url=type_url)
+        if params is None:
+            request.resource_names_subscribe.extend(names or ("*",))
+        else:
+            locators = (ResourceLocator(name=name, dynamic_parameters=dict(params)) for name in names or ("*",))
+            request.resource_locators_subscribe.extend(locators)
+        self._call.receive(request.SerializeToString())
+
+    def unsubscribe(self, type_url: TypeUrl, *names: str) -> None:
+        request = DeltaDiscoveryRequest(type_url=type_url, resource_names_unsubscribe=names)
+        self._call.receive(request.SerializeToString())
+
+    def poll(self, *, reject: str | None = None) -> list[DeltaDiscoveryResponse]:
+        """Take in what there is, until there is no more. ACKs everything, or NACKs it with the text in `reject`."""
+        heard = []
+        while messages := [DeltaDiscoveryResponse.FromString(message) for message in self._poll()]:
+            heard += messages
+            for response in messages:
+                self._answer(response, reject)
+        return heard
+
+    def view(self, type_url: TypeUrl) -> dict[str, Any]:
+        """What the client has now, by name. Of several variants of a name, the one received last."""
+        return self._views.get(type_url, {})
+
+    def close(self) -> None:
+        self._call.close()
+        self._hub.close()
+
+    def _poll(self) -> list[bytes]:
+        while self._turns:
+            self._turns.pop()()
+        return list(self._call.poll())
+
+    def _answer(self, response: DeltaDiscoveryResponse, reject: str | None) -> None:
+        request = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
+        if reject is not None:
+            request.error_detail.CopyFrom(Status(code=3, message=reject))
+        else:
+            self._apply(response)
+        self._call.receive(request.SerializeToString())
+
+    def _apply(self, response: DeltaDiscoveryResponse) -> None:
+        view = self._views.setdefault(response.type_url, {})
+        for name in (*response.removed_resources, *(gone.name for gone in response.removed_resource_names)):
+            view.pop(name, None)
+        for resource in response.resources:
+            view[resource.name or resource.resource_name.name] = resource.resource
