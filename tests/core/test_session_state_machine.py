@@ -403,7 +403,7 @@ class Sessions(RuleBasedStateMachine):
 
     def _rejected(self, connection: Connection, type_url: TypeUrl) -> bool:
         session = connection.peer.stream.sessions.get(type_url)
-        return session is not None and session.progress.nack is not None
+        return session is not None and bool(session.progress.nack or session.progress.rejected)
 
     def _unambiguous(self, connection: Connection, type_url: TypeUrl, wanted: dict[Key, Variant]) -> None:
         """TP2, Matching Ambiguity: of what a relay keeps by name and constraints, each params match at most one."""

@@ -47,8 +47,8 @@ class Walk:
             text = re.sub(rf"\b{port}\b", free, text)
         return text
 
-    def start(self, name: str, argv: list[str]) -> Program:
-        program = Program(name, argv, self.folder / f"{name}.log", env=CHILD)
+    def start(self, name: str, argv: list[str], env: dict[str, str] | None = None) -> Program:
+        program = Program(name, argv, self.folder / f"{name}.log", env=env)
         self._programs.append(program)
         return program
 
@@ -99,7 +99,8 @@ def test_five_minutes_to_a_working_variant_with_envoy(walk: Walk) -> None:
     # DYN-12, OPS-8
     listen = f"127.0.0.1:{walk.ports['18000']}"
     serve = [sys.executable, "-m", "xdsprism", "serve", str(walk.folder / "examples/config")]
-    server = walk.start("serve", [*serve, "--listen", listen, "--admin", f"127.0.0.1:{walk.ports['18001']}"])
+    admin = f"127.0.0.1:{walk.ports['18001']}"
+    server = walk.start("serve", [*serve, "--listen", listen, "--admin", admin], CHILD)
     eventually(lambda: "xdsprism: ready" in server.text())
     rest = iter(commands())
 

@@ -181,6 +181,8 @@ class DeltaSession(AnsweredSession):
                 parts.append(part)
         if not self._alone and len(parts) < room and self._gone:
             gone, self._gone = self._still(self._gone), Batch()
+            gone.removed = {name: None for name in gone.removed if name not in batch.removed}
+            gone.withdrawn = {absence: None for absence in gone.withdrawn if absence not in batch.withdrawn}
             parts += gone.parts(self.settings.response_bytes) if gone else []
         return parts
 

@@ -35,6 +35,8 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     def __init__(self, methods: Iterable[Method], *, receive_bytes: int) -> None:
         self._methods = {method.path: method for method in methods}
         self._calls: set[Call] = set()
+        self._idle = asyncio.Event()  # no call is under way
+        self._idle.set()
         self._draining = False
         options = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
         self._server = grpc.aio.server(options=options)
@@ -55,6 +57,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         for call in list(self._calls):
             call.end()
         await self._server.stop(grace)
+        await self._idle.wait()  # grpc does not wait for what it cancels to be over
 
     def service(self, handler_call_details: Any) -> Any:
         method = self._methods.get(handler_call_details.method)
@@ -68,12 +71,15 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
     async def _serve(self, call: Call, context: Any) -> None:
         self._calls.add(call)
+        self._idle.clear()
         if self._draining:  # it was under way when the server began to stop
             call.end()
         try:
             await Conversation(call, context).run()
         finally:
             self._calls.discard(call)
+            if not self._calls:
+                self._idle.set()
 
 
 class Conversation:
