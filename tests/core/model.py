@@ -196,7 +196,9 @@ class ModelClient:
             return {}
         held: dict[str, set[str]] = {}
         for (name, _), variant in state.view.items():
-            held.setdefault(name, set()).add(variant.version)
+            wanted = [tag for string, tag in state.wanted if string in (name, WILDCARD)]
+            versions = {state.view[name, tag].version if (name, tag) in state.view else "" for tag in wanted}
+            held[name] = versions | {variant.version}
         return {name: next(iter(versions)) for name, versions in held.items() if len(versions) == 1}
 
 

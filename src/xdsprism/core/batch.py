@@ -59,10 +59,18 @@ class Batch:
 
     def reconcile(self) -> None:
         """DLT-19: what one subscription let go and another has just got (an alias moved) is not removed."""
-        for name in self.plain if self.removed else ():
-            self.removed.pop(name, None)
-        for variant in self.located if self.withdrawn else ():
-            self.withdrawn.pop(Absence(variant.name, variant.constraint), None)
+        if self.removed or self.withdrawn:
+            for variant in self.plain.values():
+                self.spare(variant, located=False)
+            for variant in self.located:
+                self.spare(variant, located=True)
+
+    def spare(self, held: Variant, *, located: bool) -> None:
+        """Don't remove this."""
+        if located:
+            self.withdrawn.pop(Absence(held.name, held.constraint), None)
+        else:
+            self.removed.pop(held.name, None)
 
     def alone(self) -> tuple[dict[Slot, Batch], Batch]:
         """NAK-29: each resource by itself, and what only goes away.

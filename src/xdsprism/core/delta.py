@@ -197,6 +197,8 @@ class DeltaSession(AnsweredSession):
         for absence in part.withdrawn:
             if self._is_gone(absence):
                 still.withdrawn[absence] = None
+        for (_, tag), held in self.leaving.items() if still.removed or still.withdrawn else ():
+            still.spare(held, located=tag is not None)  # it came and goes again, and that will be said in its time
         return still
 
     def _covers(self, name: str) -> bool:
