@@ -294,6 +294,8 @@ class Accounts:
         identity = identity_of(absence)
         gone = [key for key, held in told.items() if key[1] is not None and held.identity == identity]
         again = (type_url, *identity) in self.doubtful
+        # By an alias and by a wildcard with the same params: two subscriptions that are one to this client.
+        again = again or any(tag is not None and string not in (absence.name, WILDCARD) for string, tag in state.wanted)
         assert gone or again, f"{identity} was withdrawn without need"
         for key in gone:
             del told[key]

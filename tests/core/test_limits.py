@@ -196,3 +196,47 @@ def test_what_is_no_request_ends_the_stream(mode: str):
     with pytest.raises(PeerError) as caught:
         Decoder(delta=mode == "delta").decode(b"\xff\xff\xff")
     assert caught.value.status == "INVALID_ARGUMENT"
+
+
+# -- what is too much is refused before anything is made of it
+
+
+@both
+def test_more_names_in_one_request_than_a_stream_may_have_are_refused_as_it_is_read(mode: str):
+    # DYN-46
+    names = [""] * 11
+    limits = Limits(subscriptions=10)
+    if mode == "delta":
+        message = pb.DeltaDiscoveryRequest(resource_names_subscribe=names)
+        versions = pb.DeltaDiscoveryRequest(initial_resource_versions={str(n): "1" for n in range(11)})
+        with pytest.raises(PeerError, match="11 names in one request; at most 10"):
+            Decoder(delta=True, limits=limits).decode(versions.SerializeToString())
+    else:
+        message = pb.DiscoveryRequest(resource_names=names)
+    with pytest.raises(PeerError, match="11 names in one request; at most 10"):
+        Decoder(delta=mode == "delta", limits=limits).decode(message.SerializeToString())
+
+
+@both
+def test_names_and_type_urls_have_a_length(mode: str):
+    # DYN-46
+    peer = Bench().delta() if mode == "delta" else Bench().sotw()
+    with pytest.raises(PeerError, match="a name of 5000 characters; at most 4096"):
+        peer.ask(f"cds {'+' if mode == 'delta' else ''}{'x' * 5000}")
+    request = pb.DeltaDiscoveryRequest if mode == "delta" else pb.DiscoveryRequest
+    with pytest.raises(PeerError, match="a type_url of 5000 characters"):
+        Decoder(delta=mode == "delta").decode(request(type_url="x" * 5000).SerializeToString())
+
+
+def test_fields_in_front_of_the_node_are_not_followed_for_ever():
+    # SRV-25
+    class Bytes(bytes):
+        looks = 0
+
+        def __getitem__(self, place):
+            Bytes.looks += 1
+            return super().__getitem__(place)
+
+    with pytest.raises(PeerError):
+        Decoder(delta=False).decode(Bytes(b"\x0a\x00" * 5000 + b"\xff"))
+    assert Bytes.looks < 50

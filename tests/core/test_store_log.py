@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.support import Bench, changeset
 from xdsprism.core import store as store_module
 from xdsprism.core.store import LOG_SLACK, Store, Table, alike
-from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant
+from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
 from xdsprism.core.variants import VariantSet
 
 PROD = Params({"env": "prod"})
@@ -27,7 +27,7 @@ def edited(store: Store, *texts: str) -> Table:
 
 def told(table: Table, cursor: int, params: Params = NO_PARAMS) -> dict[str, tuple[str | None, str | None]]:
     """The difference as bodies, by name."""
-    found = table.difference(cursor, params)
+    found = tuple(table.difference(cursor, params).values())
     assert len({one.name for one in found}) == len(found), "a name twice"
     return {one.name: (_body(one.before), _body(one.after)) for one in found}
 
@@ -163,7 +163,7 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
                 for params in classes:
                     before, after = then[params], now[params]
                     names = {n for n in {*before, *after} if not alike(before.get(n), after.get(n))}
-                    found = {one.name: (one.before, one.after) for one in table.difference(cursor, params)}
+                    found = {one.name: (one.before, one.after) for one in table.difference(cursor, params).values()}
                     assert found.keys() == names
                     for name, (was, is_now) in found.items():
                         assert alike(was, before.get(name))
@@ -307,3 +307,16 @@ def test_wildcard_streams_of_one_class_share_one_look_at_the_store(delta):
         heard = [peer.hears() for peer in peers]
         assert len(selects) <= 2 * 2 + (0 if delta else 2 * 20)  # SotW: the full state, once per class
     assert [bool(lines) for lines in heard] == [True, False] * 20
+
+
+def test_one_reader_that_lags_keeps_few_old_bodies_alive():
+    # DLT-23, OPS-6: each entry of the log pins what it replaced
+    store = Store()
+    store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", b"first"),)})
+    table = store.table(CLUSTER)
+    cursor = table.follow()
+    for number in range(1000):
+        store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", str(number).encode()),)})
+        assert len(table._log) <= LOG_SLACK + 3
+    (change,) = table.difference(cursor, NO_PARAMS).values()
+    assert (change.before.body, change.after.body) == (b"first", b"999")

@@ -18,12 +18,15 @@ from google.rpc.status_pb2 import Status
 from ..errors import PeerError, UsageError
 from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
+from .settings import Limits
 from .types import CLUSTER, PREFIX, Origin, Params, Variant, make_variant
 
 RESOURCE = PREFIX + "envoy.service.discovery.v3.Resource"
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
+
+DEFAULT = Limits()
 
 SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
 
@@ -136,8 +139,9 @@ def _warms(cluster: AnyType) -> str | None:
 class Decoder:
     """Reads the requests of one stream. It knows the stream's node, so as to read it once only (SRV-25)."""
 
-    def __init__(self, *, delta: bool) -> None:
+    def __init__(self, *, delta: bool, limits: Limits = DEFAULT) -> None:
         self._delta = delta
+        self._limits = limits
         self._name: bytes | None = None  # of the node: its id, as it is on the wire
 
     def decode(self, message: bytes) -> Request:
@@ -152,6 +156,7 @@ class Decoder:
             )
         except DecodeError as error:
             raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
+        self._check(proto)
         if first:
             self._name = name
         return Request(
@@ -160,6 +165,26 @@ class Decoder:
             node_of(proto.node) if first and proto.HasField("node") else None,
             bool(node) and name != self._name,
         )
+
+    def _check(self, proto: AnyType) -> None:
+        """What is too much is refused before anything is made of it: a name may take two bytes on the wire."""
+        fields = _DELTA_LISTS if self._delta else _SOTW_LISTS
+        longest = max(len(getattr(proto, field)) for field in fields)
+        if longest > self._limits.subscriptions:
+            message = f"{longest} names in one request; at most {self._limits.subscriptions} are accepted"
+            raise PeerError("INVALID_ARGUMENT", message)
+        if len(proto.type_url) > self._limits.name_bytes:
+            raise PeerError("INVALID_ARGUMENT", f"a type_url of {len(proto.type_url)} characters is none")
+
+
+_SOTW_LISTS = ("resource_names", "resource_locators")
+_DELTA_LISTS = (
+    "resource_names_subscribe",
+    "resource_names_unsubscribe",
+    "resource_locators_subscribe",
+    "resource_locators_unsubscribe",
+    "initial_resource_versions",
+)
 
 
 def _sotw_request(proto: AnyType) -> SotwRequest:
@@ -201,7 +226,7 @@ def node_of(proto: AnyType) -> Node:
 def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
     """Split one length-delimited field off, if it is where serialisers put it: in front, in field order."""
     position = 0
-    while position < len(message):
+    for _ in range(number):  # at most one field of each number comes before it
         start = position
         tag, position = _read_varint(message, position)
         if tag & 7 != 2 or tag >> 3 > number:

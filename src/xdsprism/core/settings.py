@@ -20,6 +20,7 @@ class Limits:
     subscriptions: int = 200_000  # per stream; a request of 100,000 names is a large mesh, not an attack
     locators: int = 100_000
     types: int = 128  # per stream
+    name_bytes: int = 4096  # of a resource's name, and of a type URL
 
 
 @dataclass(frozen=True, slots=True)

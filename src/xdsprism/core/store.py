@@ -21,7 +21,7 @@ from .variants import Clash, VariantSet
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-LOG_SLACK = 1024  # entries that a log may have before merging is worth the work
+LOG_SLACK = 64  # entries that a log may have before merging is worth the work; each keeps an old body alive
 CACHED_CLASSES = 64  # snapshots and differences kept per table; classes are few where sharing matters
 
 
@@ -63,7 +63,7 @@ class Table:
         self._mentions: Counter[str] = Counter()
         self._keys: frozenset[str] = frozenset()
         self._snapshots: dict[Params, Snapshot] = {}
-        self._differences: dict[tuple[int, Params], tuple[Transition, ...]] = {}
+        self._differences: dict[tuple[int, Params], dict[str, Transition]] = {}
 
     # -- reading
 
@@ -108,7 +108,7 @@ class Table:
             _remember(self._snapshots, category, found)
         return found
 
-    def difference(self, since: int, params: Params) -> tuple[Transition, ...]:
+    def difference(self, since: int, params: Params) -> Mapping[str, Transition]:
         """What these params see change after revision `since`; made once per class, shared by all that are as far."""
         key = since, self.classify(params)
         found = self._differences.get(key)
@@ -123,7 +123,7 @@ class Table:
                 )
                 for change in merged
             )
-            found = tuple(view for view in views if not alike(view.before, view.after))
+            found = {view.name: view for view in views if not alike(view.before, view.after)}
             _remember(self._differences, key, found)
         return found
 

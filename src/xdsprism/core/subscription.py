@@ -166,9 +166,8 @@ class Session:
             return
         held = self.leaving.get(want.key)
         if held is None:
-            changes = self.table.difference(wild.cursor, wild.params)
-            before = [change.before for change in changes if change.name == want.name]
-            held = before[0] if before else self.table.select(want.name, want.params)
+            change = self.table.difference(wild.cursor, wild.params).get(want.name)
+            held = change.before if change is not None else self.table.select(want.name, want.params)
         self._hold(want, held)
 
     def _drop(self, want: Want) -> None:
@@ -275,7 +274,7 @@ class Session:
         if not wild.started:
             self._start(wild, batch)
         if wild.cursor != self.table.revision:
-            for change in self.table.difference(wild.cursor, wild.params):
+            for change in self.table.difference(wild.cursor, wild.params).values():
                 if self._find((change.name, wild.tag)) is None:
                     self._collect_member(wild, change, batch)
             wild.cursor = self.table.advance(wild.cursor)
@@ -379,6 +378,10 @@ def check_keys(keys: Iterable[Key], settings: Settings) -> None:
     """DYN-46: params past the limits end the stream, with a status that says which limit."""
     limits = settings.limits
     for name, params in keys:
+        if len(name) > limits.name_bytes:
+            raise PeerError(
+                "INVALID_ARGUMENT", f"a name of {len(name)} characters; at most {limits.name_bytes} are accepted"
+            )
         if not params:
             continue
         if len(params) > limits.params:

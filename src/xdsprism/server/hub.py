@@ -110,7 +110,7 @@ class XdsCall(Call):
         self.connected = connected
         self._hub = hub
         self._stream = connected.stream
-        self._decoder = Decoder(delta=connected.stream.delta)
+        self._decoder = Decoder(delta=connected.stream.delta, limits=hub.settings.limits)
 
     def receive(self, message: bytes) -> None:
         self.take(self._decoder.decode(message))
