@@ -12,7 +12,7 @@ from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
 from .interest import Interest
 from .settings import Settings
 from .store import Table
-from .subscription import Session, Want
+from .subscription import Session, Want, Wild
 from .types import Params, Variant
 
 RESOURCE_EXHAUSTED = 8
@@ -171,8 +171,15 @@ class AnsweredSession(Session):
                 del self.progress.rejected[label]
 
     def _drop(self, want: Want) -> None:
-        """ORD-4: what nobody wants any more holds nothing up."""
         super()._drop(want)
+        self._forget_unwanted()
+
+    def _drop_wild(self, wild: Wild) -> None:
+        super()._drop_wild(wild)
+        self._forget_unwanted()
+
+    def _forget_unwanted(self) -> None:
+        """ORD-4: what nobody wants any more holds nothing up."""
         rejected = self.progress.rejected
         for label in [label for label, parked in rejected.items() if not self._wanted(parked.part)]:
             del rejected[label]
@@ -210,7 +217,7 @@ def _parts(send: Send) -> Iterator[Part]:
     for variant in send.located:
         yield Part(variant.name, True, variant, _label(variant.name, variant.constraint))  # noqa: FBT003
     for gone in send.withdrawn:
-        if gone.name not in names:
+        if gone.name not in names and not gone.never:  # that there is nothing is nothing to reject
             yield Part(gone.name, True, None, _label(gone.name, gone.constraint))  # noqa: FBT003
 
 

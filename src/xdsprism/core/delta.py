@@ -67,9 +67,10 @@ class DeltaSession(AnsweredSession):
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
         name, tag = key
         if name == WILDCARD:
-            wild = self._add_wild(tag)
-            wild.again = wild.started  # DLT-3: asked again, answered again
-            wild.initial = initial
+            if tag in self._wilds:
+                self._wilds[tag].again = True  # DLT-3: asked again, answered again
+            else:
+                self._add_wild(tag).initial = initial
             self._due = self._due or not initial  # WLD-10; who comes back with all it needs is told nothing
             return
         want = self._add(key)
@@ -97,6 +98,11 @@ class DeltaSession(AnsweredSession):
             self._drop(want)
             if tag in self._wilds:
                 self._owed[want.key] = None  # WLD-6: the wildcard may still cover it; the client has to know
+
+    def _drop_wild(self, wild: Wild) -> None:
+        super()._drop_wild(wild)
+        if not self._wilds:
+            self._doubtful = {name: gone for name, gone in self._doubtful.items() if name in self._wants}
 
     def _drop(self, want: Want) -> None:
         super()._drop(want)
@@ -236,10 +242,8 @@ class DeltaSession(AnsweredSession):
         for name in wild.initial:
             if self._find((name, wild.tag)) is not None or self.table.select(name, wild.params) is not None:
                 continue
-            if wild.tag is None:
-                self.leaving[name, None] = remnant(
-                    self.table.spec.url, name
-                )  # its routes may not have moved yet (ORD-2)
+            if wild.tag is None:  # ORD-2: it goes when whoever may refer to it has moved on
+                self.leaving[name, None] = remnant(self.table.spec.url, name)
             else:
                 self._depart(name, wild, batch)
         wild.initial = {}

@@ -164,6 +164,8 @@ class Stream:
             if hold.until is not None and now >= hold.until:
                 hold.until = None
             waits = hold.patient and hold.until is not None
+            if waits:
+                hold.awaited = {**self._unanswered(session), **hold.awaited}  # of those that are there by now
             if not waits and all(self._moved_on(referrer, hold) for referrer in hold.awaited):
                 free += hold.keys
             elif hold.keys:
@@ -171,14 +173,13 @@ class Stream:
         return free
 
     def _hold(self, session: AnySession, keys: list[Key], now: float) -> Hold:
-        awaited = {}
-        for referrer in self._referrers(session):
-            progress = referrer.progress
-            if progress.sent > progress.acked:
-                awaited[referrer] = progress.acked + 1, progress.sent
         foreign = any(session.leaving[key].is_remnant for key in keys)
         patient = foreign and self.only_type is None and bool(session.table.spec.referrers)
-        return Hold(keys, now + self._settings.ack_timeout, awaited, patient)
+        return Hold(keys, now + self._settings.ack_timeout, self._unanswered(session), patient)
+
+    def _unanswered(self, session: AnySession) -> dict[AnySession, tuple[int, int]]:
+        found = ((referrer, referrer.progress) for referrer in self._referrers(session))
+        return {referrer: (state.acked + 1, state.sent) for referrer, state in found if state.sent > state.acked}
 
     def _moved_on(self, referrer: AnySession, hold: Hold) -> bool:
         first, last = hold.awaited[referrer]

@@ -279,7 +279,8 @@ class Session:
                     self._collect_member(wild, change, batch)
             wild.cursor = self.table.advance(wild.cursor)
         if wild.again:
-            self._start(wild, batch)
+            wild.again = False
+            self._collect_members(wild, batch)
 
     def _collect_member(self, wild: Wild, change: Transition, batch: Batch) -> None:
         """WLD-7: a member that has an explicit subscription is not for here, since that one speaks for it."""
@@ -292,8 +293,11 @@ class Session:
             self._deliver(batch, before, change.after, located=wild.tag is not None)
 
     def _start(self, wild: Wild, batch: Batch) -> None:
-        wild.started, wild.again = True, False
+        wild.started = True
         wild.cursor = self.table.advance(wild.cursor)
+        self._collect_members(wild, batch)
+
+    def _collect_members(self, wild: Wild, batch: Batch) -> None:
         for variant in self.table.snapshot(wild.params).variants:
             if self._find((variant.name, wild.tag)) is None:
                 self._start_member(wild, variant, batch)

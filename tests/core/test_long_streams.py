@@ -1,0 +1,34 @@
+"""What stays behind of a stream that lives for days."""
+
+from __future__ import annotations
+
+from tests.core.support import Bench
+
+
+def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
+    # OPS-7
+    bench = Bench()
+    delta, sotw = bench.delta(), bench.sotw()
+    for number in range(300):
+        bench.put(f"eds n{number}=1; cds n{number}=1")
+        delta.ask(f"eds +n{number} +m{number}{{}} +*{{k=v{number}}}")
+        sotw.ask(f"eds n{number} *{{k=v{number}}}")
+        delta.poll()
+        sotw.poll()
+        delta.ask("eds nack" if number % 2 else "eds ack")
+        sotw.ask("eds nack" if number % 2 else "eds ack")
+        delta.poll()
+        delta.ask("ack")
+        bench.put(f"eds -n{number}; cds -n{number}")
+        delta.ask(f"eds -n{number} -m{number}{{}} -*{{k=v{number}}}")
+        delta.poll()
+        sotw.poll()
+    session = delta.session("eds")
+    left = [session._wants, session._dirty, session._owed, session.leaving, session._wilds, session.progress.rejected]
+    assert not any(left)
+    assert not session._alone  # type: ignore[union-attr]
+    assert not session._doubtful
+    session = sotw.session("eds")
+    assert len(session._wants) == 1
+    assert len(session._copies) <= 1  # type: ignore[union-attr]
+    assert len(session._alone) + len(session._doubtful) <= 2  # type: ignore[union-attr]
