@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.sources.document import MalformedError
+from xdsprism.messages.document import MalformedError
 from xdsprism.sources.strict_json import load
 
 VALUES = st.recursive(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.sources.samples import text
-from xdsprism.sources.document import Document, MalformedError, Word
+from xdsprism.messages.document import Document, MalformedError, Word
 from xdsprism.sources.strict_yaml import MAX_ALIASED_NODES, Chunk, load, plain, split
 
 

@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError, Message
 from udpa.annotations import sensitive_pb2
 
 from ..core.types import SECRET, TypeUrl
-from ..sources.convert import has_own_form
-from ..sources.protos import find_message, type_name
+from ..messages.convert import has_own_form
+from ..messages.protos import find_message, type_name
 
 REDACTED = "[redacted]"  # as Envoy's config_dump says it
 

@@ -12,7 +12,7 @@ from ..core.codec import RESOURCE, name_of
 from ..core.constraints import TRUE
 from ..core.expr import show
 from ..core.types import TypeUrl
-from ..sources.protos import find_message, type_name
+from ..messages.protos import find_message, type_name
 
 
 def name_in(type_url: TypeUrl, body: bytes) -> str:

@@ -16,9 +16,9 @@ from ..core.expr import parse
 from ..core.expression import Expression
 from ..core.types import TypeUrl, Variant
 from ..errors import ConfigError, Problem, UsageError, show_path
-from .convert import Faults
-from .protos import find_message, type_name
-from .rules import check
+from ..messages.convert import Faults
+from ..messages.protos import find_message, type_name
+from ..messages.rules import check
 
 When = str | Expression | None
 

@@ -21,10 +21,11 @@ from ..core.constraints import TRUE, Constraint
 from ..core.template import WHEN, TemplateError, compile_template
 from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
 from ..errors import Problem, UsageError, show_path
-from . import rules, strict_json, strict_yaml
-from .convert import Faults, from_any, kind_of, to_message, unknown_type
-from .document import Document, MalformedError, Path
-from .protos import find_message, type_name, type_url
+from ..messages import rules
+from ..messages.convert import Faults, from_any, kind_of, to_message, unknown_type
+from ..messages.document import Document, MalformedError, Path
+from ..messages.protos import find_message, type_name, type_url
+from . import strict_json, strict_yaml
 from .strict_yaml import Chunk
 from .trace import trace
 

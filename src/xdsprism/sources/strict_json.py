@@ -10,7 +10,7 @@ import re
 from array import array
 from bisect import bisect_right
 
-from .document import MAX_DEPTH, Document, MalformedError, Marks
+from ..messages.document import MAX_DEPTH, Document, MalformedError, Marks
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][-+]?[0-9]+)?")

@@ -23,7 +23,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from .document import MAX_DEPTH, Document, MalformedError, Marks, Word
+from ..messages.document import MAX_DEPTH, Document, MalformedError, Marks, Word
 
 # "A billion laughs": nine lines of anchors can stand for 10^9 nodes. What aliases stand for is counted.
 MAX_ALIASED_NODES = 1_000_000

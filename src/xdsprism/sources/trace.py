@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.template import MATCH, WHEN
-from .document import Path, spelling
+from ..messages.document import Path, spelling
 
 
 def trace(template: Any, contents: Any, path: Path) -> Path:

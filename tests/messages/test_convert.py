@@ -19,10 +19,10 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sources.messages import random_message
+from tests.messages.samples import random_message
 from xdsprism.errors import show_path
-from xdsprism.sources.convert import Faults, to_message
-from xdsprism.sources.document import Word
+from xdsprism.messages.convert import Faults, to_message
+from xdsprism.messages.document import Word
 
 
 def faults_of(value: object, kind: type[Message]) -> list[str]:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.sources.messages import all_types
-from xdsprism.sources.protos import close_matches, find_message, type_name, type_url
+from tests.messages.samples import all_types
+from xdsprism.messages.protos import close_matches, find_message, type_name, type_url
 
 
 def test_every_type_of_the_protos_is_found_by_its_name() -> None:
@@ -16,7 +16,7 @@ def test_every_type_of_the_protos_is_found_by_its_name() -> None:
 
 def test_only_what_is_needed_is_imported() -> None:
     program = (
-        "import sys; from xdsprism.sources.protos import find_message;"
+        "import sys; from xdsprism.messages.protos import find_message;"
         "assert find_message('envoy.config.cluster.v3.Cluster.EdsClusterConfig');"
         "assert find_message('envoy.extensions.filters.http.router.v3.Router');"
         "assert not find_message('envoy.nowhere.v3.Thing');"

@@ -26,9 +26,9 @@ from validate import validate_pb2
 from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 from xds.type.matcher.v3.matcher_pb2 import Matcher
 
-from tests.sources.messages import all_types, empty, random_message
+from tests.messages.samples import all_types, empty, random_message
 from xdsprism.errors import show_path
-from xdsprism.sources import rule_kinds, rules
+from xdsprism.messages import rule_kinds, rules
 
 
 def faults_of(message: Message) -> list[str]:
