@@ -116,8 +116,9 @@ class ModelType:
             self.view = {key: held for key, held in self.view.items() if key in rejected}
             self.carried &= self.view.keys()
         for name in send.removed:
-            self.view.pop((name, None), None)
-            self.carried.discard((name, None))
+            for key in [key for key, held in self.view.items() if key[1] is None and self._means(name, held)]:
+                del self.view[key]
+            self.carried &= self.view.keys()
         for absence in send.withdrawn:
             self._withdraw(absence)
         for variant, located in everything(send):
@@ -131,6 +132,11 @@ class ModelType:
             if located:
                 self.cache.add(variant.identity)
                 self._reconsider(variant)
+
+    def _means(self, string: str, held: Variant) -> bool:
+        """Whether this is what a removed name, or an alias that stands for nothing any more, is about."""
+        by_alias = string in held.aliases and not self.covers((held.name, None), set(held.aliases) - {string})
+        return held.name == string or by_alias
 
     def _reconsider(self, variant: Variant) -> None:
         """A new version of a variant may have lost the alias by which it was wanted."""

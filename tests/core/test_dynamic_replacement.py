@@ -307,3 +307,104 @@ def test_a_plain_sotw_client_without_a_match_any_more_sees_an_absence_or_nothing
         mode="sotw",
         node=PROD,
     )
+
+
+# -- a replacement that was rejected
+
+
+@pytest.mark.parametrize(
+    ("gone", "stays"),
+    [
+        ("a{env=prod}", "*{env=test}"),
+        ("a{env=prod}", "a{env=test}"),
+        ("a{env=prod}", "x{env=test}"),
+        ("x{env=prod}", "a{env=test}"),
+        ("*{env=prod}", "x{env=test}"),
+        ("*{env=prod}", "*{env=test}"),
+    ],
+)
+def test_what_a_rejected_replacement_withdrew_is_withdrawn_with_the_next_for_whoever_still_asks(gone, stays):
+    # DYN-24, DYN-32, NAK-4; TP2, Matching Ambiguity: the client may still have it, and one locator less changes nothing
+    play(
+        f"""
+        store cds a(x)[env in (prod, test)]=1
+        > cds +{gone} +{stays}
+        < cds a(x)[env in (prod, test)]=1
+
+        > cds ack
+        store cds a(x)[env exists]=bad
+        < cds a(x)[env exists]=bad -a[env in (prod, test)]
+
+        > cds nack
+
+        > cds -{gone}
+
+        store cds a(x)[env exists]=2
+        < cds a(x)[env exists]=2 -a[env in (prod, test)]
+
+        > cds ack
+        store cds a(x)[env exists]=3
+        < cds a(x)[env exists]=3
+        """
+    )
+
+
+def test_a_member_that_its_wildcard_still_covers_takes_along_what_its_rejected_version_replaced():
+    # WLD-6, DYN-24: the answer to the unsubscription is the first that the client may accept
+    play(
+        """
+        store cds a[env=prod]=1
+        > cds +a{env=prod} +*{env=prod}
+        < cds a[env=prod]=1
+
+        > cds ack
+        store cds a=2
+        < cds a[]=2 -a[env=prod]
+
+        > cds nack
+
+        > cds -a{env=prod}
+        < cds a[]=2 -a[env=prod]
+        """
+    )
+
+
+def test_what_a_rejected_replacement_withdrew_is_forgotten_with_the_last_locator_for_it():
+    # WLD-9: the client drops it by itself
+    play(
+        """
+        store cds a[env=prod]=1
+        > cds +a{env=prod} +*
+        < cds a[env=prod]=1
+
+        > cds ack
+        store cds a[env exists]=bad
+        < cds a[env exists]=bad -a[env=prod]
+
+        > cds nack
+
+        > cds -a{env=prod}
+
+        > cds +a{env=prod}
+        < cds a[env exists]=bad
+        """
+    )
+
+
+def test_a_variant_that_comes_back_in_another_form_is_not_withdrawn():
+    # DYN-30, DLT-19: the rejected response withdrew it, and constraints that differ in form are the same
+    play(
+        """
+        store cds a[env=prod]=1
+        > cds +a{env=prod}
+        < cds a[env=prod]=1
+
+        > cds ack
+        store cds a=bad
+        < cds a[]=bad -a[env=prod]
+
+        > cds nack
+        store cds a[not (not env=prod)]=3
+        < cds a[not (not env=prod)]=3 -a[]
+        """
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.modes import BAD, answer, judged
 from tests.core.support import Bench, play
 from xdsprism.core.facts import Nacked
@@ -165,6 +167,83 @@ def test_variants_of_a_nacked_response_are_sent_alone_with_what_they_replace():
 
         > cds nack@3
         > cds ack@4
+        """
+    )
+
+
+def test_a_variant_that_is_asked_for_again_before_it_goes_out_alone_takes_along_what_it_replaced():
+    # NAK-29, DYN-24: the client may have applied nothing of what it rejected, and so still have the old one
+    play(
+        """
+        store cds a[env=prod]=1 b=1
+        > cds +a{env=prod} +b{}
+        < cds a[env=prod]=1 b[]=1
+
+        > cds ack
+        store cds a=2 b=bad
+        < cds a[]=2 -a[env=prod] b[]=bad
+
+        > cds nack +a{env=prod}
+        < cds a[]=2 -a[env=prod]
+        < cds b[]=bad
+        """
+    )
+
+
+def test_a_variant_that_is_replaced_before_it_goes_out_alone_leaves_its_removals_to_the_next():
+    # NAK-29, NAK-4, DYN-24
+    play(
+        """
+        store cds a[env=prod]=1 b=1
+        > cds +a{env=prod} +b{}
+        < cds a[env=prod]=1 b[]=1
+
+        > cds ack
+        store cds a=2 b=bad
+        < cds a[]=2 -a[env=prod] b[]=bad
+
+        store cds a[env exists]=3
+        > cds nack
+        < cds a[env exists]=3 -a[] -a[env=prod]
+        < cds b[]=bad
+        """
+    )
+
+
+def test_what_a_variant_replaced_is_not_withdrawn_again_for_a_locator_that_is_gone():
+    # NAK-29, DLT-7, DLT-9
+    play(
+        """
+        store cds a[env=prod]=1 b=1
+        > cds +a{env=prod} +b{}
+        < cds a[env=prod]=1 b[]=1
+
+        > cds ack
+        store cds a=2 b=bad
+        < cds a[]=2 -a[env=prod] b[]=bad
+
+        > cds nack -a{env=prod}
+        < cds b[]=bad
+        """
+    )
+
+
+@pytest.mark.parametrize(("tag", "old"), [("", ""), ("{}", "[]")])
+def test_a_removal_of_what_was_held_by_an_alias_is_said_again(tag: str, old: str):
+    # NAK-29, DLT-20: with the resource its alias went too, so that the name alone does not tell who had it
+    play(
+        f"""
+        store cds a(x)=1 b=1
+        > cds +x{tag} +b
+        < cds a(x){old}=1 b=1
+
+        > cds ack
+        store cds -a b=bad
+        < cds -a{old} b=bad
+
+        > cds nack
+        < cds b=bad
+        < cds -a{old}
         """
     )
 

@@ -280,6 +280,7 @@ class Sessions(RuleBasedStateMachine):
             asked = [(WILDCARD, None)]
         elif not wanted and not first and self._legacy(connection, type_url):
             asked = [(WILDCARD, None)]
+        repeated = not first and tuple(wanted) == self._wire(connection, type_url)
         connection.peer.wanted[type_url] = tuple(wanted)
         added = [key for key in asked if key not in state.wanted]
         if asked != list(state.wanted) and not first:
@@ -287,6 +288,8 @@ class Sessions(RuleBasedStateMachine):
         state.wanted = dict.fromkeys(asked)
         state.drop_uncovered()
         accounts.forget(type_url, state)
+        if type_url == ENDPOINT and repeated:
+            accounts.excuse(type_url, state.view)  # ORD-5
         for name, tag in added:
             accounts.excuse(type_url, [(name, tag), (self.model.resolve(type_url, name), tag)])
         if added or first:
@@ -335,7 +338,15 @@ class Sessions(RuleBasedStateMachine):
             connection.inbox.append((send, None if self.crossing else connection.client.apply(send)))
         if not self.crossing:
             self._excuses_end(connection)
+            self._forget_the_unsaid(connection)
         return sends
+
+    def _forget_the_unsaid(self, connection: Connection) -> None:
+        """SOT-7: SotW can't say that one of these went away; when it comes back, as it was or not, it is news."""
+        node, accounts = connection.client.node, connection.accounts
+        for type_url in () if connection.client.delta else accounts.told.keys() - FULL_STATE:
+            there = [key for key in accounts.told[type_url] if self.model.select(type_url, key[0], key[1] or node)]
+            accounts.told[type_url] = {key: accounts.told[type_url][key] for key in there}
 
     def _excuses_end(self, connection: Connection) -> None:
         """What was asked has been answered, unless a stale nonce put it off (SRV-14)."""

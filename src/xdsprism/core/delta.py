@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from .answers import AnsweredSession
+from .answers import AnsweredSession, Part
 from .batch import Batch, Slot
-from .constraints import matches
+from .constraints import canonical, matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
 from .interest import Interest
@@ -101,13 +101,18 @@ class DeltaSession(AnsweredSession):
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
-        if not self._wilds:
-            self._doubtful = {name: gone for name, gone in self._doubtful.items() if name in self._wants}
+        self._forget_doubts(list(self._doubtful))
 
     def _drop(self, want: Want) -> None:
+        held = want.held
         super()._drop(want)
-        if want.name not in self._wants:
-            self._doubtful.pop(want.name, None)
+        self._forget_doubts([want.name] if held is None else [want.name, held.name])
+
+    def _forget_doubts(self, names: Iterable[str]) -> None:
+        """What no locator covers any more, be it by an alias or as a wildcard, the client drops by itself (WLD-9)."""
+        for name in names:
+            if name in self._doubtful and not self._asked(name, located=True):
+                del self._doubtful[name]
 
     def _meant(self, key: Key) -> list[Want]:
         """DLT-20: a resource can be unsubscribed by its name or by any alias. DLT-8: or it never was subscribed."""
@@ -167,6 +172,7 @@ class DeltaSession(AnsweredSession):
         batch = self.collect()
         if together and self.leaving:
             batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
+        self._take_along(batch)
         sends = self._chunks(batch, now) if batch or due else []
         alone = self._next_alone(batch)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
@@ -175,16 +181,33 @@ class DeltaSession(AnsweredSession):
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """These removals may go."""
         gone = self.release(keys)
+        self._take_along(gone)
         return self._chunks(gone, now) if gone else []
 
+    def _take_along(self, batch: Batch) -> None:
+        """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity).
+
+        DYN-24: so it goes in the same response, whether what replaced it was parked or waits to be sent alone. What
+        waits and is said now, or is not so any more, need not be said again.
+        """
+        names = {variant.name for variant in batch.located}
+        names.update(absence.name for absence in batch.withdrawn if not absence.never)
+        for name in names.intersection(self._doubtful):
+            doubtful = self._doubtful.pop(name)
+            batch.withdrawn.update((absence, None) for absence in doubtful if self._is_gone(absence))
+        for slot in [slot for slot in self._alone if slot[1] in (names if slot[0] else batch.plain)]:
+            part = self._still(self._alone[slot])
+            batch.withdrawn.update(part.withdrawn)
+            if part.plain or part.located.keys() <= batch.located.keys():
+                del self._alone[slot]
+
     def _next_alone(self, batch: Batch) -> list[Batch]:
-        """Of what waits to be sent alone: what this poll did not say anyway, and what is still the state of things."""
+        """Of what waits to be sent alone: what is still the state of things."""
         parts: list[Batch] = []
         room = self._room
         while self._alone and len(parts) < room:
             part = self._still(self._alone.pop(next(iter(self._alone))))
-            if part and part.plain.keys().isdisjoint(batch.plain) and part.located.keys().isdisjoint(batch.located):
-                parts.append(part)
+            parts += [part] if part else []
         if not self._alone and len(parts) < room and self._gone:
             gone, self._gone = self._still(self._gone), Batch()
             gone.removed = {name: None for name in gone.removed if name not in batch.removed}
@@ -198,36 +221,27 @@ class DeltaSession(AnsweredSession):
         located = {variant: None for variant in part.located if self._has(variant, located=True)}
         still = Batch(plain, located)
         for name in part.removed:
-            if self._covers(name) and not any(self._held(name, located=False)):
+            if self._may_have(name, located=False) and not any(self._held(name, located=False)):
                 still.removed[name] = None
         for absence in part.withdrawn:
-            if self._is_gone(absence):
+            if self._may_have(absence.name, located=True) and self._is_gone(absence):
                 still.withdrawn[absence] = None
         for (_, tag), held in self.leaving.items() if still.removed or still.withdrawn else ():
             still.spare(held, located=tag is not None)  # it came and goes again, and that will be said in its time
         return still
 
-    def _covers(self, name: str) -> bool:
-        return None in self._wilds or self._find((name, None)) is not None
+    def _asked(self, name: str, *, located: bool) -> bool:
+        return self._wanted(Part(name, located, None, name))
+
+    def _may_have(self, name: str, *, located: bool) -> bool:
+        """Whether the client had this by one of its subscriptions: perhaps one by an alias that nobody knows now."""
+        wants = (want for wants in self._wants.values() for want in wants.values())
+        lacking = (want for want in wants if want.held is None and want.located == located)
+        return self._asked(name, located=located) or any(lacking)
 
     def _is_gone(self, absence: Absence) -> bool:
-        return all(held.constraint != absence.constraint for held in self._held(absence.name, located=True))
-
-    def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
-        """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity)."""
-        super()._deliver(batch, before, after, located=located)
-        if located:
-            self._withdraw_doubtful(batch, after.name)
-
-    def release(self, keys: Iterable[Key] | None = None) -> Batch:
-        batch = super().release(keys)
-        for name in {absence.name for absence in batch.withdrawn}.intersection(self._doubtful):
-            self._withdraw_doubtful(batch, name)
-        return batch
-
-    def _withdraw_doubtful(self, batch: Batch, name: str) -> None:
-        doubtful = self._doubtful.pop(name, ())
-        batch.withdrawn.update((absence, None) for absence in doubtful if self._is_gone(absence))
+        gone = canonical(absence.constraint)  # DYN-30
+        return all(held.identity[1] != gone for held in self._held(absence.name, located=True))
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
