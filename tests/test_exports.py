@@ -18,6 +18,8 @@ EXPORTS = [
     "SCOPED_ROUTE",
     "SECRET",
     "VIRTUAL_HOST",
+    "Bootstrap",
+    "Client",
     "ConfigError",
     "Expression",
     "Limits",
@@ -27,8 +29,11 @@ EXPORTS = [
     "Settings",
     "Store",
     "TypeSpec",
+    "Update",
     "UsageError",
+    "WatchError",
     "XdsError",
+    "check_rules",
     "parse",
 ]
 

@@ -9,6 +9,10 @@
     async with xp.Server(store, listen="127.0.0.1:0") as server:
         ...
 
+    async with xp.Client("bootstrap.json") as client:
+        async for update in client.watch(xp.CLUSTER, "backend"):
+            ...
+
 What is not imported here is private. Imports happen on first use, so that a program pays for what it uses.
 """
 
@@ -18,6 +22,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .client.bootstrap import Bootstrap
+    from .client.checks import check_rules
+    from .client.client import Client
+    from .client.updates import Update
     from .core.expression import Expression
     from .core.settings import Limits, Settings
     from .core.types import (
@@ -33,12 +41,14 @@ if TYPE_CHECKING:
         Params,
         TypeSpec,
     )
-    from .errors import ConfigError, PeerError, UsageError, XdsError
+    from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
     from .server.server import Server
     from .sources.memory import Store
 
 _HOMES = {
+    "Bootstrap": "client.bootstrap",
     "CLUSTER": "core.types",
+    "Client": "client.client",
     "ConfigError": "errors",
     "ENDPOINT": "core.types",
     "EXTENSION_CONFIG": "core.types",
@@ -55,9 +65,12 @@ _HOMES = {
     "Settings": "core.settings",
     "Store": "sources.memory",
     "TypeSpec": "core.types",
+    "Update": "client.updates",
     "UsageError": "errors",
     "VIRTUAL_HOST": "core.types",
+    "WatchError": "errors",
     "XdsError": "errors",
+    "check_rules": "client.checks",
 }
 
 __all__ = [
@@ -70,6 +83,8 @@ __all__ = [
     "SCOPED_ROUTE",
     "SECRET",
     "VIRTUAL_HOST",
+    "Bootstrap",
+    "Client",
     "ConfigError",
     "Expression",
     "Limits",
@@ -79,8 +94,11 @@ __all__ = [
     "Settings",
     "Store",
     "TypeSpec",
+    "Update",
     "UsageError",
+    "WatchError",
     "XdsError",
+    "check_rules",
     "parse",
 ]
 

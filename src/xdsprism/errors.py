@@ -3,6 +3,7 @@
 XdsError
 ├── ConfigError     the operator: a file or a transaction; carries one Problem per fault, with file:line
 ├── PeerError       the other end of a stream: carries the gRPC status that ends the stream
+├── WatchError      a resource that can't be had, or not be trusted to be new: carries the gRPC status of why
 └── UsageError      the caller of this library or of the command line
 """
 
@@ -68,3 +69,34 @@ class PeerError(XdsError):
 
 class UsageError(XdsError):
     """The caller asked for something that makes no sense; the text says what would."""
+
+
+# gRFC A54: these are for applications. A call that fails with one of them would be blamed on the wrong program.
+_RESERVED = frozenset(
+    {
+        "OK",
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "DATA_LOSS",
+    }
+)
+
+
+class WatchError(XdsError):
+    """Why a watched resource is not there, or why what is there may be out of date."""
+
+    def __init__(self, status: str, message: str) -> None:
+        self.status = status  # the name of a gRPC status code: "NOT_FOUND"
+        self.message = message
+        super().__init__(f"{status}: {message}")
+
+    @property
+    def call_status(self) -> tuple[str, str]:
+        """Status and text for calls that fail because of it: never one that is reserved for applications (CLI-22)."""
+        if self.status not in _RESERVED:
+            return self.status, self.message
+        return ("UNAVAILABLE" if self.status == "NOT_FOUND" else "INTERNAL"), str(self)

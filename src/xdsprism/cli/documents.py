@@ -8,9 +8,10 @@ from google.protobuf.json_format import MessageToDict
 
 from ..admin.bodies import document_of
 from ..client.raw import Received
-from ..core.codec import RESOURCE, name_of
+from ..core.codec import name_of
 from ..core.constraints import TRUE
 from ..core.expr import show
+from ..core.twins import RESOURCE
 from ..core.types import TypeUrl
 from ..messages.protos import find_message, type_name
 

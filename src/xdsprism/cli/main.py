@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import IO, Any
 
 import click
 
 from ..errors import ConfigError, UsageError, XdsError
+from ..release import release
 from .check import check
 from .explain import explain
 from .get import get
@@ -49,15 +49,8 @@ class Commands(click.Group):
             raise (WrongUsage if isinstance(error, UsageError) else Failure)(error) from error
 
 
-def _version() -> str:
-    try:
-        return metadata.version("xdsprism")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="xdsprism")
+@click.version_option(release(), prog_name="xdsprism")
 def main() -> None:
     """One xDS resource name, many variants, each client gets its own.
 

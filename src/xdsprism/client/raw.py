@@ -16,9 +16,10 @@ import grpc.aio
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ..core.codec import RESOURCE, constraint_from_proto
+from ..core.codec import constraint_from_proto
 from ..core.constraints import Constraint
 from ..core.events import WILDCARD
+from ..core.twins import RESOURCE
 from ..core.types import TypeUrl
 from ..errors import PeerError, UsageError, XdsError
 

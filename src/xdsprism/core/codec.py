@@ -19,9 +19,8 @@ from ..errors import PeerError, UsageError
 from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from .settings import Limits
+from .twins import RESOURCE
 from .types import CLUSTER, PREFIX, Origin, Params, Variant, make_variant
-
-RESOURCE = PREFIX + "envoy.service.discovery.v3.Resource"
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
@@ -266,8 +265,8 @@ class Encoder:
 
     def __init__(self, identifier: str) -> None:
         self._control_plane = {
-            True: _field(7, _field(1, identifier.encode())),
-            False: _field(6, _field(1, identifier.encode())),
+            True: join_field(7, join_field(1, identifier.encode())),
+            False: join_field(6, join_field(1, identifier.encode())),
         }
         self._shared: dict[Send, bytes] = {}
         self._held = 0
@@ -290,28 +289,28 @@ class Encoder:
     def _delta(self, send: Send) -> bytes:
         return b"".join(
             [
-                _field(1, send.version.encode()),
+                join_field(1, send.version.encode()),
                 *[_frame(variant, "delta") for variant in send.plain],
                 *[_frame(variant, "delta-located") for variant in send.located],
-                _field(4, send.type_url.encode()),
-                _field(5, send.nonce.encode()),
-                *[_field(6, name.encode()) for name in send.removed],
+                join_field(4, send.type_url.encode()),
+                join_field(5, send.nonce.encode()),
+                *[join_field(6, name.encode()) for name in send.removed],
                 self._control_plane[True],
-                *[_field(8, _resource_name(absence)) for absence in send.withdrawn],
-                *[_field(9, _resource_error(error)) for error in send.errors],
+                *[join_field(8, _resource_name(absence)) for absence in send.withdrawn],
+                *[join_field(9, _resource_error(error)) for error in send.errors],
             ]
         )
 
     def _sotw(self, send: Send) -> bytes:
         return b"".join(
             [
-                _field(1, send.version.encode()),
+                join_field(1, send.version.encode()),
                 *[_frame(variant, "sotw") for variant in send.plain],
                 *[_frame(variant, "sotw-located") for variant in send.located],
-                _field(4, send.type_url.encode()),
-                _field(5, send.nonce.encode()),
+                join_field(4, send.type_url.encode()),
+                join_field(5, send.nonce.encode()),
                 self._control_plane[False],
-                *[_field(7, _resource_error(error)) for error in send.errors],
+                *[join_field(7, _resource_error(error)) for error in send.errors],
             ]
         )
 
@@ -319,45 +318,45 @@ class Encoder:
 def _frame(variant: Variant, form: str) -> bytes:
     frame = variant.frames.get(form)
     if frame is None:
-        frame = variant.frames[form] = _field(2, _FORMS[form](variant))
+        frame = variant.frames[form] = join_field(2, _FORMS[form](variant))
     return frame
 
 
 def _any(variant: Variant) -> bytes:
-    return _field(1, variant.type_url.encode()) + _field(2, variant.body)
+    return join_field(1, variant.type_url.encode()) + join_field(2, variant.body)
 
 
 def _plain(variant: Variant) -> bytes:
-    name = _field(3, variant.name.encode())
-    return _field(1, variant.version.encode()) + _field(2, _any(variant)) + name + variant.extras
+    name = join_field(3, variant.name.encode())
+    return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + name + variant.extras
 
 
 def _located(variant: Variant) -> bytes:
     """DYN-2: resource_name in place of name, also where there are no constraints (DESIGN 6.1)."""
-    name = _field(8, _resource_name(Absence(variant.name, variant.constraint)))
-    return _field(1, variant.version.encode()) + _field(2, _any(variant)) + variant.extras + name
+    name = join_field(8, _resource_name(Absence(variant.name, variant.constraint)))
+    return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + variant.extras + name
 
 
 def _wrapped(variant: Variant) -> bytes:
-    return _field(1, RESOURCE.encode()) + _field(2, _located(variant))
+    return join_field(1, RESOURCE.encode()) + join_field(2, _located(variant))
 
 
 _FORMS = {"delta": _plain, "delta-located": _located, "sotw": _any, "sotw-located": _wrapped}
 
 
 def _resource_name(absence: Absence) -> bytes:
-    name = _field(1, absence.name.encode())
+    name = join_field(1, absence.name.encode())
     if absence.constraint == TRUE:
         return name
-    return name + _field(2, constraint_to_proto(absence.constraint).SerializeToString(deterministic=True))
+    return name + join_field(2, constraint_to_proto(absence.constraint).SerializeToString(deterministic=True))
 
 
 def _resource_error(error: ResourceError) -> bytes:
     status = Status(code=error.code, message=error.message)
-    return _field(1, _resource_name(error.about)) + _field(2, status.SerializeToString())
+    return join_field(1, _resource_name(error.about)) + join_field(2, status.SerializeToString())
 
 
-def _field(number: int, payload: bytes) -> bytes:
+def join_field(number: int, payload: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 

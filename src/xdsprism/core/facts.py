@@ -100,6 +100,43 @@ class Refused:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A stream to a server is open."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A stream to a server is over, or none came about."""
+
+    server: str
+    error: str
+    failed: bool  # it had not answered anything
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A server's response had resources that can't be used."""
+
+    server: str
+    type_url: TypeUrl
+    version: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """DYN-45: a server sent two variants for one subscription; the one received last is used."""
+
+    type_url: TypeUrl
+    name: str
+    kept: str  # the constraints of both
+    other: str
+    first: bool  # that these were seen
+
+
 Fact = (
     Opened
     | Joined
@@ -113,4 +150,8 @@ Fact = (
     | OtherNode
     | Published
     | Refused
+    | Reached
+    | Lost
+    | Rejected
+    | Ambiguous
 )

@@ -22,6 +22,12 @@ from .rule_kinds import Test, tests_of
 Check = Callable[[Any, Faults], None]
 
 
+class UnknownType(str):
+    """The text of a fault that may be nobody's: the type of an Any is none of the installed ones, but perhaps newer."""
+
+    __slots__ = ()
+
+
 def check(message: Message) -> Faults:
     """List what Envoy would refuse in a message: the path of each field, and what is wrong with it."""
     faults: Faults = []
@@ -241,7 +247,7 @@ def _check_any(value: Any, faults: Faults) -> None:
         return
     kind = find_message(type_name(value.type_url))
     if kind is None:
-        faults.append(((), unknown_type(value.type_url)))
+        faults.append(((), UnknownType(unknown_type(value.type_url))))
         return
     try:
         message = kind.FromString(value.value)

@@ -1,0 +1,127 @@
+"""A transport to an xDS server is three methods of bytes: open, send, receive. No protocol in here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from ..errors import PeerError
+from .bootstrap import ServerConfig
+from .credentials import Access
+
+RECEIVE_BYTES = 64 * 1024 * 1024
+
+# grpc.aio puts this in place of the status that the server gave, where a write meets the end of a stream (grpc#36066).
+_OVERWRITTEN = "Internal error from Core"
+
+
+class Ended(PeerError):
+    """A stream is over, or never began: the status and the text that the other end gave, or the transport."""
+
+
+class ByteStream(Protocol):
+    """One RPC: messages both ways."""
+
+    async def send(self, message: bytes) -> None:
+        """Raises Ended."""
+
+    async def receive(self) -> bytes:
+        """Raises Ended; its status is OK where the server finished in good order."""
+
+    def cancel(self) -> None:
+        """Let go of it. May be said at any time."""
+
+
+class Transport(Protocol):
+    """A way to one server."""
+
+    async def open(self, path: str) -> ByteStream:
+        """Begin an RPC; it is connected when this returns. Raises Ended."""
+
+    async def close(self) -> None: ...
+
+
+class GrpcTransport:
+    """gRPC, as the bootstrap says. The channel is made when it is first used, and again when credentials changed."""
+
+    def __init__(self, server: ServerConfig, clock: Callable[[], float], receive_bytes: int = RECEIVE_BYTES) -> None:
+        self._server = server
+        self._access = Access(server)
+        self._clock = clock
+        self._receive_bytes = receive_bytes
+        self._channel: Any = None
+
+    async def open(self, path: str) -> ByteStream:
+        now = self._clock()
+        metadata = self._access.metadata(now)
+        if self._access.renew(now) or self._channel is None:
+            await self.close()
+            self._channel = self._connect()
+        call = self._channel.stream_stream(path)(metadata=metadata)
+        stream = GrpcStream(call, self._server.uri)
+        await stream.connected()
+        return stream
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _connect(self) -> Any:
+        options = (
+            ("grpc.max_receive_message_length", self._receive_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", 60_000),
+            # Retrying is decided in the core, not by the channel: it would only wait longer than it was told to.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            ("grpc.use_local_subchannel_pool", 1),
+        )
+        credentials = self._access.channel_credentials
+        if credentials is None:
+            return grpc.aio.insecure_channel(self._server.uri, options=options)
+        return grpc.aio.secure_channel(self._server.uri, credentials, options=options)
+
+
+class GrpcStream:
+    def __init__(self, call: Any, server: str) -> None:
+        self._call = call
+        self._server = server
+
+    async def connected(self) -> None:
+        try:
+            await self._call.wait_for_connection()
+        except grpc.aio.AioRpcError as error:
+            raise self._ended(error.code(), error.details()) from error
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._call.write(message)
+        except asyncio.InvalidStateError:
+            raise await self._status() from None
+        except grpc.aio.AioRpcError as error:
+            raise self._ended(error.code(), error.details()) from error
+
+    async def receive(self) -> bytes:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self._ended(error.code(), error.details()) from error
+        if message is grpc.aio.EOF:
+            raise await self._status()
+        return bytes(message)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    async def _status(self) -> Ended:
+        return self._ended(await self._call.code(), await self._call.details())
+
+    def _ended(self, code: Any, details: str | None) -> Ended:
+        if details == _OVERWRITTEN:
+            return Ended("UNAVAILABLE", f"{self._server} ended the stream")
+        return Ended(code.name, f"{self._server}: {details}" if details else f"{self._server} ended the stream")

@@ -1,0 +1,108 @@
+"""What a watcher gets: updates, by an iterator."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..core.constraints import Constraint
+from ..core.events import Key
+from ..core.types import TypeUrl, Variant
+from ..core.watching import Notice, Watch
+from ..errors import WatchError
+from .checks import decoded
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a watcher hears: exactly one of `resource`, `error` and `ambient_error` is set (gRFC A88).
+
+    `error`: there is no resource to use. `ambient_error`: the one that was given before stays good, but getting a newer
+    one is in trouble. A resource is shared by all who watch it: read it, do not change it.
+    """
+
+    type_url: TypeUrl
+    name: str
+    resource: Any = None
+    error: WatchError | None = None
+    ambient_error: WatchError | None = None
+    variant: Variant | None = field(default=None, repr=False)  # the contents as they came, and whom they are for
+
+    @property
+    def version(self) -> str:
+        return self.variant.version if self.variant is not None else ""
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """Whom this variant is for, as the server says (TP2)."""
+        return self.variant.constraint if self.variant is not None else None
+
+
+def update_of(notice: Notice) -> Update:
+    variant = notice.variant
+    if notice.error is not None:
+        error, ambient = (None, notice.error) if notice.ambient else (notice.error, None)
+        return Update(notice.type_url, notice.name, None, error, ambient, variant)
+    message = notice.message
+    if message is None and variant is not None:
+        message = decoded(variant.type_url, variant.body)
+    return Update(notice.type_url, notice.name, message, variant=variant)
+
+
+class Watching:
+    """Updates, one by one, until `close`. The subscription begins with the first `anext`.
+
+    The stream is not read on until everybody who watches has taken what the last response brought (CLI-20). Whoever
+    waits for a first answer lifts that, or a watcher that asks for one more resource inside its loop would wait for
+    itself.
+    """
+
+    def __init__(self, client: Client, type_url: TypeUrl, keys: tuple[Key, ...]) -> None:
+        self._client = client
+        self._asked = type_url, keys
+        self._news = asyncio.Event()
+        self._watch: Watch | None = None
+        self._closed = False
+        self._answered = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Update:
+        if self._watch is None and not self._closed:
+            self._watch = self._client.begin(self._news.set, *self._asked)
+        while self._watch is not None and not self._client.is_closed:
+            notice = self._watch.take()
+            if notice is not None:
+                self._answered = True
+                self._client.took(self._watch)
+                return update_of(notice)
+            self._news.clear()
+            await self._client.wait(self._news, first=not self._answered)
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching. What nobody watches any more is unsubscribed."""
+        self._closed = True
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            self._client.end(watch)
+            self._news.set()
+
+    def __del__(self) -> None:
+        """A loop that was left by `break`, or by an exception."""
+        if self._watch is not None:
+            self._client.abandon(self._watch)

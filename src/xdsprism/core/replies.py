@@ -1,0 +1,289 @@
+"""The client's side of protobuf: requests to bytes, bytes to responses.
+
+The messages of v2 and v3 are one on the wire (gRFC A30): what differs are the names of methods and types, and one field
+of the node. Everything is written and read as v3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any as AnyType
+
+from envoy.config.core.v3.base_pb2 import Node as NodeProto
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
+
+from ..errors import PeerError, UsageError
+from .codec import constraint_from_proto, join_field
+from .constraints import TRUE, Constraint
+from .events import Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
+from .responses import Arrival, Flaw, Heartbeat, Response
+from .twins import RESOURCE, as_v2, as_v3
+from .types import PREFIX, TypeUrl, Variant
+from .xdstp import canonical as canonical_name
+from .xdstp import is_xdstp
+
+USER_AGENT = "xdsprism"
+
+# What this client can do. TTL-1 knows two spellings of one thing.
+FEATURES = (
+    "envoy.lb.does_not_support_overprovisioning",
+    "envoy.lrs.supports_send_all_clusters",
+    "xds.config.resource-in-sotw",
+    "xds.config.supports-resource-in-sotw",
+    "xds.config.supports-resource-ttl",
+)
+
+_ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
+
+
+def ads_path(*, v3: bool, delta: bool) -> str:
+    """VER-5, VER-6."""
+    return _ADS.format("v3" if v3 else "v2", "Delta" if delta else "Stream")
+
+
+def node_bytes(node: bytes, release: str, *, v3: bool) -> bytes:
+    """The node of the bootstrap, and what the library says of itself (CLI-1)."""
+    proto = NodeProto.FromString(node)
+    proto.user_agent_name = USER_AGENT
+    proto.user_agent_version = release
+    proto.client_features.extend(feature for feature in FEATURES if feature not in proto.client_features)
+    encoded: bytes = proto.SerializeToString(deterministic=True)
+    if not v3:  # A30: build_version is a field of v2 only, and v3's message has no place for it
+        encoded += join_field(5, f"{USER_AGENT} {release}".encode())
+    return encoded
+
+
+class RequestEncoder:
+    """Writes the requests of one stream: the node goes into the first (CLI-1), long lists are encoded once."""
+
+    def __init__(self, node: bytes, *, delta: bool, v3: bool) -> None:
+        self._node = node
+        self._delta = delta
+        self._v3 = v3
+        self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
+
+    def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
+        node, self._node = self._node, b""
+        url = (type_url if self._v3 else as_v2(type_url)).encode()
+        if isinstance(request, SotwRequest):
+            return b"".join(
+                [
+                    _text(1, request.version),
+                    join_field(2, node) if node else b"",
+                    join_field(4, url),
+                    _text(5, request.nonce),
+                    _error(6, request.error),
+                    self._names(type_url, request.wanted),
+                ]
+            )
+        return b"".join(
+            [
+                join_field(1, node) if node else b"",
+                join_field(2, url),
+                self._keys(request.subscribe, 3, 8),
+                self._keys(request.unsubscribe, 4, 9),
+                *[_pair(5, name, version) for name, version in request.initial_versions.items()],
+                _text(6, request.nonce),
+                _error(7, request.error),
+            ]
+        )
+
+    def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> bytes:
+        known = self._listed.get(type_url)
+        if known is None or known[0] is not wanted:
+            known = self._listed[type_url] = wanted, self._keys(wanted, 3, 7)
+        return known[1]
+
+    def _keys(self, keys: Iterable[Key], name: int, locator: int) -> bytes:
+        if not self._v3:  # VER-13: v2 has no locators
+            keys = dict.fromkeys((each, None) for each, _ in keys)
+        return b"".join(
+            join_field(name, each.encode()) if params is None else join_field(locator, _locator(each, params))
+            for each, params in keys
+        )
+
+
+def _locator(name: str, params: Mapping[str, str]) -> bytes:
+    return _text(1, name) + b"".join(_pair(2, key, value) for key, value in params.items())
+
+
+def _pair(number: int, key: str, value: str) -> bytes:
+    return join_field(number, join_field(1, key.encode()) + join_field(2, value.encode()))
+
+
+def _text(number: int, text: str) -> bytes:
+    return join_field(number, text.encode()) if text else b""
+
+
+def _error(number: int, error: Rejection | None) -> bytes:
+    if error is None:
+        return b""
+    return join_field(number, Status(code=error.code, message=error.message).SerializeToString())
+
+
+# -- responses in
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the contents of a resource turn out to be: a message with a name, or the reasons why not."""
+
+    message: object
+    name: str
+    faults: tuple[str, ...] = ()
+
+
+# Reads and checks the contents of a resource.
+Check = Callable[[TypeUrl, bytes], Checked]
+
+
+class ResponseDecoder:
+    """Reads the responses of one stream. A resource that is no good is a Flaw, and never stops the others (NAK-18)."""
+
+    def __init__(self, check: Check, *, delta: bool, locators: bool = True) -> None:
+        self._check = check
+        self._delta = delta
+        self._locators = locators  # DYN-54: whether resource_name is looked at
+
+    def decode(self, message: bytes) -> Response:
+        """Raises PeerError for what is no response at all."""
+        try:
+            if self._delta:
+                return self._delta_response(pb.DeltaDiscoveryResponse.FromString(message))
+            return self._sotw_response(pb.DiscoveryResponse.FromString(message))
+        except DecodeError as error:
+            raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
+
+    def _sotw_response(self, proto: AnyType) -> Response:
+        url = as_v3(proto.type_url)
+        read = [self._item(url, item, proto.version_info) for item in proto.resources]
+        return _response(url, proto.version_info, proto, read, (), ())
+
+    def _delta_response(self, proto: AnyType) -> Response:
+        url = as_v3(proto.type_url)
+        read = [self._resource(url, resource, resource.version) for resource in proto.resources]
+        removed = tuple(_name(name) for name in proto.removed_resources)
+        withdrawn: list[Absence] = []
+        for gone in proto.removed_resource_names if self._locators else ():
+            try:
+                withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
+            except UsageError as error:
+                read.append(Flaw(gone.name, None, f"its removal can't be read: {error}"))
+        return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
+
+    def _item(self, url: TypeUrl, item: AnyType, version: str) -> Arrival | Heartbeat | Flaw:
+        """CLI-21: a SotW response has resources as they are, or wrapped."""
+        if as_v3(item.type_url) != RESOURCE or url == RESOURCE:
+            return self._contents(url, item, version)
+        try:
+            resource = pb.Resource.FromString(item.value)
+        except DecodeError as error:
+            return Flaw("", None, f"a Resource that can't be decoded: {error}", version)
+        return self._resource(url, resource, resource.version or version)
+
+    def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Arrival | Heartbeat | Flaw:
+        name, constraint = _name(resource.name), None
+        if self._locators and resource.HasField("resource_name"):
+            if name:  # DYN-55
+                return Flaw(name, None, "it has both name and resource_name", version)
+            name = _name(resource.resource_name.name)
+            try:
+                constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
+            except UsageError as error:
+                return Flaw(name, None, f"its constraints are none: {error}", version)
+        ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
+        if not resource.HasField("resource"):
+            return _empty(name, constraint, ttl, version)
+        return self._contents(url, resource.resource, version, name, constraint, ttl, resource)
+
+    def _contents(
+        self,
+        url: TypeUrl,
+        item: AnyType,
+        version: str,
+        name: str = "",
+        constraint: Constraint | None = None,
+        ttl: float | None = None,
+        resource: AnyType = None,
+    ) -> Arrival | Flaw:
+        body = item.value
+        if as_v3(item.type_url) != url:  # NAK-25
+            return Flaw(name, constraint, f"it is a {item.type_url or 'thing without a type'}, not a {url}", version)
+        checked = self._check(url, body)
+        inner = _name(checked.name)
+        if checked.faults:
+            return Flaw(name or inner, constraint, "; ".join(checked.faults), version)
+        if not (name or inner):
+            return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
+        aliases, extras = _extras(resource) if resource is not None else ((), b"")
+        variant = Variant(
+            url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras
+        )
+        return Arrival(variant, constraint is not None, checked.message, ttl)
+
+
+def _response(
+    url: TypeUrl,
+    version: str,
+    proto: AnyType,
+    read: Iterable[Arrival | Heartbeat | Flaw],
+    removed: tuple[str, ...],
+    withdrawn: tuple[Absence, ...],
+) -> Response:
+    read = list(read)
+    flaws = [item for item in read if isinstance(item, Flaw)]
+    return Response(
+        url,
+        version,
+        proto.nonce,
+        tuple(item for item in read if isinstance(item, Arrival)),
+        tuple(item for item in read if isinstance(item, Heartbeat)),
+        tuple(flaws),
+        removed,
+        withdrawn,
+        tuple(_errors(proto.resource_errors)),
+    )
+
+
+def _empty(name: str, constraint: Constraint | None, ttl: float | None, version: str) -> Heartbeat | Flaw:
+    if not name:
+        return Flaw("", None, "a Resource with neither name nor contents", version)
+    if ttl is None:
+        return Flaw(name, constraint, "it has no contents", version)
+    return Heartbeat(name, constraint, ttl)
+
+
+def _extras(resource: AnyType) -> tuple[tuple[str, ...], bytes]:
+    """What else a Resource says of its contents: passed on as it came."""
+    aliases = tuple(resource.aliases)
+    if not aliases and not resource.HasField("cache_control") and not resource.HasField("metadata"):
+        return (), b""
+    rest = pb.Resource()
+    rest.CopyFrom(resource)
+    for field in ("resource", "name", "resource_name", "version", "ttl"):
+        rest.ClearField(field)
+    return tuple(map(_name, aliases)), rest.SerializeToString(deterministic=True)
+
+
+def _errors(errors: Iterable[AnyType]) -> Iterator[ResourceError]:
+    """TP3. One whose constraints can't be read is about the name as a whole."""
+    for error in errors:
+        about = error.resource_name
+        try:
+            constraint = constraint_from_proto(about.dynamic_parameter_constraints)
+        except UsageError:
+            constraint = TRUE
+        yield ResourceError(Absence(_name(about.name), constraint), error.error_detail.code, error.error_detail.message)
+
+
+def _name(name: str) -> str:
+    """XTP-1: an xdstp name has one spelling in here."""
+    if not is_xdstp(name):
+        return name
+    try:
+        return canonical_name(name)
+    except UsageError:
+        return name

@@ -1,0 +1,115 @@
+"""Names of the form `xdstp://[authority]/type/id?key=value#directives` (TP1), read and brought to one spelling.
+
+A name is four things: an authority, a resource type, an id and context parameters; the URI is only how they are
+written. Envoy writes `:` in an id as `%3A` and gRPC leaves it as it is, parameters come in any order, and directives
+are for the client alone. So two names are one resource where the four things are equal (XTP-1), and `canonical` is
+the spelling that goes on the wire and into a table: gRPC's, where it differs from Envoy's.
+
+As in both of them, `%2F` in an id is the same as `/`: an id is one opaque string, not a list of steps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from ..errors import UsageError
+from .types import NO_PARAMS, Params
+
+SCHEME = "xdstp:"
+
+# RFC 3986, 3.3: what may stand in a path as it is, beside letters, digits and `-._~`.
+_IN_PATH = "/:@!$&'()*+,;="
+_IN_TYPE = _IN_PATH.replace("/", "")
+# RFC 3986, 3.4, without what separates parameters, and without what Go's net/url reads as a space or refuses.
+_IN_QUERY = "/?:@!$'()*,"
+_IN_AUTHORITY = ":@!$&'()*+,;=[]"
+
+_BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class XdsName:
+    """What an xdstp name says, decoded. `str()` of it is the canonical spelling."""
+
+    authority: str
+    type: str
+    id: str
+    context: Params = NO_PARAMS
+
+    @property
+    def is_glob(self) -> bool:
+        """TP1, Glob collections: the last step of the id is `*`."""
+        return self.id == "*" or self.id.endswith("/*")
+
+    def __str__(self) -> str:
+        name = f"{SCHEME}//{quote_authority(self.authority)}/{quote(self.type, _IN_TYPE)}/{quote_path(self.id)}"
+        if not self.context:
+            return name
+        pairs = sorted(self.context.items())
+        return f"{name}?" + "&".join(f"{quote(key, _IN_QUERY)}={quote(value, _IN_QUERY)}" for key, value in pairs)
+
+
+def parse(name: str) -> XdsName:
+    """Read an xdstp name; UsageError says what is wrong with it. XTP-11: processing directives are left behind."""
+    if not name.startswith(SCHEME + "//"):
+        raise _bad(name, "it must start with xdstp://")
+    located, _, query = name.partition("#")[0].removeprefix(SCHEME + "//").partition("?")
+    authority, _, path = located.partition("/")
+    kind, _, identity = path.partition("/")
+    if not kind or not identity:
+        raise _bad(name, f"it has no {'id' if kind else 'resource type'}; write xdstp://authority/type/id")
+    return XdsName(_decode(name, authority), _decode(name, kind), _decode(name, identity), _context(name, query))
+
+
+def canonical(name: str) -> str:
+    """Give every spelling of an xdstp name the same one; any other name is opaque and comes back untouched. XTP-1."""
+    return str(parse(name)) if is_xdstp(name) else name
+
+
+def authority_of(name: str) -> str | None:
+    """Find whom to ask: the authority of an xdstp name, which may be empty; None for any other name."""
+    return parse(name).authority if is_xdstp(name) else None
+
+
+def is_glob(name: str) -> bool:
+    return is_xdstp(name) and parse(name).is_glob
+
+
+def is_xdstp(name: str) -> bool:
+    """A47: whatever starts with `xdstp:` is meant as such a name; if the rest is wrong, that is an error."""
+    return name.startswith(SCHEME)
+
+
+def quote_path(text: str) -> str:
+    """A47: what may stand in a path (RFC 3986, 3.3, and so `/`) stays, all else is percent-encoded."""
+    return quote(text, _IN_PATH)
+
+
+def quote_authority(text: str) -> str:
+    return quote(text, _IN_AUTHORITY)
+
+
+def _context(name: str, query: str) -> Params:
+    context: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise _bad(name, f"context parameters are written key=value, not {pair!r}")
+        context[_decode(name, key)] = _decode(name, value)  # XTP-11: the last of several wins
+    return Params(context)
+
+
+def _decode(name: str, part: str) -> str:
+    broken = _BROKEN.search(part)
+    if broken is not None:
+        raise _bad(name, f"{broken.group()!r} is no percent-encoding; write % itself as %25")
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise _bad(name, f"{part!r} does not decode to UTF-8") from None
+
+
+def _bad(name: str, why: str) -> UsageError:
+    return UsageError(f"bad resource name {name!r}: {why}")
