@@ -9,4 +9,4 @@ def release() -> str:
     try:
         return metadata.version("xdsprism")
     except metadata.PackageNotFoundError:  # run from its sources
-        return "unknown"
+        return "(not installed)"

@@ -1,7 +1,9 @@
-"""For tests of programs on xdsprism: a client in memory, without ports, threads or sleeps."""
+"""For tests of programs on xdsprism: both ends in memory, without ports, threads or sleeps."""
 
 from __future__ import annotations
 
 from .memory_client import MemoryClient
+from .scripted_peer import PeerStream, ScriptedPeer
+from .timeless import TimelessLoop, run_timeless
 
-__all__ = ["MemoryClient"]
+__all__ = ["MemoryClient", "PeerStream", "ScriptedPeer", "TimelessLoop", "run_timeless"]
