@@ -22,7 +22,7 @@ export XDSPRISM_ENVOY
 help:
 	@echo 'make run       install into $(VENV) and serve examples/config'
 	@echo 'make test      linters, types and every test that needs only Python'
-	@echo 'make interop   the tests with clients in Node, Go and Java'
+	@echo 'make interop   the tests with clients in Node, Go and Java, and with control planes in Go and Java'
 	@echo 'make bench     measure, and print the numbers'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
@@ -56,6 +56,7 @@ requirements: venv-test
 	@$(PY) scripts/requirements.py
 
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
+INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
 
 interop: toolchains venv-test $(INTEROP)
 	$(PY) -m pytest tests/interop
@@ -77,8 +78,16 @@ interop/node/node_modules/.package-lock.json: interop/node/package.json interop/
 interop/go/bin/client: $(wildcard interop/go/*.go interop/go/go.*)
 	cd interop/go && go build -o bin/client .
 
+interop/go-control-plane/bin/control-plane: $(wildcard interop/go-control-plane/*.go interop/go-control-plane/go.*)
+	cd interop/go-control-plane && go build -o bin/control-plane .
+
 interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
 	cd interop/java && mvn --quiet --batch-mode -Dstyle.color=never compile
+	@touch $@
+
+interop/java-control-plane/target/.compiled: interop/java-control-plane/pom.xml \
+		$(wildcard interop/java-control-plane/src/main/java/*.java)
+	cd interop/java-control-plane && mvn --quiet --batch-mode -Dstyle.color=never compile
 	@touch $@
 
 bench: venv-test
@@ -86,7 +95,7 @@ bench: venv-test
 
 clean:
 	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock dist build .hypothesis .import_linter_cache
-	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/go/bin interop/java/target
+	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:

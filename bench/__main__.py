@@ -1,12 +1,12 @@
-"""python -m bench [engine|daemon]: everything, or one part."""
+"""python -m bench [engine|daemon|client]: everything, or one part."""
 
 from __future__ import annotations
 
 import sys
 
-from bench import daemon, engine
+from bench import client, daemon, engine
 
-PARTS = {"engine": engine.run, "daemon": daemon.run}
+PARTS = {"engine": engine.run, "daemon": daemon.run, "client": client.run}
 
 
 def main() -> None:

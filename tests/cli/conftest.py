@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.cli.elsewhere import Elsewhere, Serve
 from tests.cli.rig import Daemon, write
 from tests.support.resources import endpoints, routes, static_cluster, to
 
@@ -37,3 +39,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def daemon(tmp_path: Path, config: Path) -> Iterator[Daemon]:
     with Daemon(tmp_path, config) as running:
         yield running
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers that are not ours."""
+    with ExitStack() as stack:
+        yield lambda answer=b"": stack.enter_context(Elsewhere(answer))

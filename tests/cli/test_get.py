@@ -25,6 +25,7 @@ def test_no_name_is_everything(shared: Daemon, mode: str):
     assert (done.exit_code, done.stdout, done.stderr) == (0, "cds/shop\ncds/shop-next\n", "")
     assert shared.get("envoy.config.cluster.v3.Cluster", mode, "-o", "name").stdout == done.stdout
     assert shared.get("eds", mode, "-o", "name").stdout == "eds/shop\n"
+    assert shared.get("cds", "*", mode, "-o", "name").stdout == done.stdout
 
 
 # DYN-1, DYN-5: params go out as resource_locators, and the variant comes back with its constraints
@@ -57,7 +58,6 @@ def test_a_wildcard_with_params_gives_what_these_params_see(shared: Daemon, mode
     ("flags", "reason"),
     [
         (["cds", "--delta"], ""),
-        (["cds", "--sotw"], ""),
         (["eds", "--delta", "-p", "zone=a"], ""),
         (
             ["eds", "--sotw", "-p", "zone=a"],
@@ -76,11 +76,13 @@ def test_a_name_that_does_not_exist_is_status_1_and_the_others_are_printed(
     assert (both.exit_code, both.stdout, both.stderr) == (1, f"{word}/shop\n", f"{word}/nope does not exist{reason}\n")
 
 
-# SOT-9: SotW says nothing at all about endpoints that are not there
-def test_silence_ends_with_the_timeout(shared: Daemon):
-    done = shared.get("eds", "nope", "--sotw", "--timeout", "0.3")
-    assert done.exit_code == 1
-    assert done.stderr == "eds/nope: no answer within 0.3 s (it may not exist: --delta tells at once)\n"
+# SOT-9, CLI-9: SotW says nothing at all about endpoints that are not there; and a response without a cluster that was
+# never there is no verdict on it
+@pytest.mark.parametrize("word", ["eds", "cds"])
+def test_silence_ends_with_the_timeout(shared: Daemon, word: str):
+    done = shared.get(word, "nope", "shop", "--sotw", "--timeout", "0.5", "-o", "name")
+    assert (done.exit_code, done.stdout) == (1, f"{word}/shop\n")
+    assert done.stderr == f"{word}/nope: no answer within 0.5 s (it may not exist: --delta tells at once)\n"
 
 
 def test_wide_is_a_table(shared: Daemon):
@@ -195,10 +197,14 @@ def test_what_is_read_is_acked(shared: Daemon, mode: str):
     becomes(lambda: shared.metric('xdsprism_acks_total{type="cds"}'), responses)
 
 
-def test_a_server_that_is_not_there_is_status_1():
-    done = run("get", "cds", "--server", "127.0.0.1:1")
-    assert done.exit_code == 1
+# At once: the timeout is for answers
+@both_modes
+@pytest.mark.parametrize("names", [[], ["a", "b"]], ids=["list", "names"])
+def test_a_server_that_is_not_there_is_status_1(mode: str, names: list[str]):
+    done = run("get", "cds", *names, mode, "--server", "127.0.0.1:1", "--timeout", 1000)
+    assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: UNAVAILABLE: 127.0.0.1:1: ")
+    assert done.stderr.count("\n") == 1
 
 
 # DYN-46: the server's own words arrive
@@ -211,7 +217,6 @@ def test_a_stream_that_the_server_refuses_says_why(shared: Daemon):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["cds"], "Missing option '--server'"),
         (["pods", "--server", "127.0.0.1:1"], "unknown resource type 'pods'"),
         (["cds", "--server", "here"], "'here' is no HOST:PORT"),
         (["cds", "--server", "127.0.0.1:1", "--timeout", "0"], "0.0 is not in the range x>0"),

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf.duration_pb2 import Duration
 
+from tests.cli.elsewhere import Elsewhere, Serve
 from tests.cli.rig import Daemon, command, environment, run, write
 from tests.support.resources import routes, static_cluster, to
+from tests.support.waiting import becomes, eventually
+from xdsprism import CLUSTER, RUNTIME
 
 both_modes = pytest.mark.parametrize("mode", ["--delta", "--sotw"])
 
@@ -21,87 +28,104 @@ both_modes = pytest.mark.parametrize("mode", ["--delta", "--sotw"])
 class Watch:
     """A running `watch`; lines are waited for as they come."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
         self._process = process
+        self._errors = errors
 
     def line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
+    def notes(self, count: int) -> list[str]:
+        """What it said on stderr, once there are so many lines."""
+        return eventually(lambda: self._errors.read_text().splitlines(), lambda lines: len(lines) >= count)
+
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
         """The exit status, and what it said on stderr."""
         self._process.send_signal(number)
-        rest, errors = self._process.communicate(timeout=20)
+        rest, _ = self._process.communicate(timeout=20)
         assert rest == ""
-        return self._process.returncode, errors
+        return self._process.returncode, self._errors.read_text()
 
 
-@contextmanager
-def watching(daemon: Daemon, *args: object) -> Iterator[Watch]:
-    argv = command("watch", *args, "--server", daemon.listen)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=environment()) as process:
-        try:
-            yield Watch(process)
-        finally:
-            process.kill()
+Watching = Callable[..., Watch]
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
+    """Starts a `watch`, which ends with the test."""
+    errors = tmp_path / "watch.stderr"
+    with ExitStack() as stack:
+
+        def start(server: Daemon | Elsewhere, *args: object) -> Watch:
+            address = server.listen if isinstance(server, Daemon) else server.address
+            argv = command("watch", *args, "--server", address)
+            sink = stack.enter_context(errors.open("wb"))
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment())
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return Watch(process, errors)
+
+        yield start
 
 
 # SOT-6, DLT-1
 @both_modes
-def test_prints_what_is_added_changed_and_removed(daemon: Daemon, config: Path, mode: str):
-    with watching(daemon, "cds", mode, "-o", "name") as watch:
-        assert [watch.line(), watch.line()] == ["added cds/shop", "added cds/shop-next"]
-        write(config, "more", static_cluster("more", "127.0.0.1", 3))
-        assert watch.line() == "added cds/more"
-        write(config, "more", static_cluster("more", "127.0.0.1", 4))
-        assert watch.line() == "changed cds/more"
-        (config / "more.yaml").unlink()
-        assert watch.line() == "removed cds/more"
-        assert watch.stop() == (0, "")
+def test_prints_what_is_added_changed_and_removed(watching: Watching, daemon: Daemon, config: Path, mode: str):
+    watch = watching(daemon, "cds", mode, "-o", "name")
+    assert [watch.line(), watch.line()] == ["added cds/shop", "added cds/shop-next"]
+    write(config, "more", static_cluster("more", "127.0.0.1", 3))
+    assert watch.line() == "added cds/more"
+    write(config, "more", static_cluster("more", "127.0.0.1", 4))
+    assert watch.line() == "changed cds/more"
+    (config / "more.yaml").unlink()
+    assert watch.line() == "removed cds/more"
+    assert watch.stop() == (0, "")
 
 
 # DYN-24: a client whose variant is replaced by another sees one change, not a removal and an addition
 @both_modes
-def test_a_change_of_variant_is_one_change(daemon: Daemon, config: Path, mode: str):
-    with watching(daemon, "rds", "main", mode, "-p", "env=prod", "-o", "wide") as watch:
-        added = watch.line().split()
-        assert added[:3] == ["added", "rds/main", "env=prod"]
-        other = {"$match": [{"when": "env=test", "value": "shop-next"}, {"value": "shop"}]}
-        write(config, "routes", routes("main", to(other)))
-        changed = watch.line().split()
-        assert changed[:3] == ["changed", "rds/main", "env!=test"]
-        assert changed[3] != added[3]
-        write(config, "routes", {"$when": "env=test", **routes("main", to("shop"))})
-        assert watch.line().split()[:2] == ["removed", "rds/main"]
-        assert watch.stop(signal.SIGTERM)[0] == 0
+def test_a_change_of_variant_is_one_change(watching: Watching, daemon: Daemon, config: Path, mode: str):
+    watch = watching(daemon, "rds", "main", mode, "-p", "env=prod", "-o", "wide")
+    added = watch.line().split()
+    assert added[:3] == ["added", "rds/main", "env=prod"]
+    other = {"$match": [{"when": "env=test", "value": "shop-next"}, {"value": "shop"}]}
+    write(config, "routes", routes("main", to(other)))
+    changed = watch.line().split()
+    assert changed[:3] == ["changed", "rds/main", "env!=test"]
+    assert changed[3] != added[3]
+    write(config, "routes", {"$when": "env=test", **routes("main", to("shop"))})
+    assert watch.line().split()[:2] == ["removed", "rds/main"]
+    assert watch.stop(signal.SIGTERM)[0] == 0
 
 
 # DLT-4, SOT-8
-def test_a_name_that_does_not_exist_is_told_on_stderr_and_printed_when_it_does(daemon: Daemon, config: Path):
-    with watching(daemon, "cds", "later", "-o", "name") as watch:
-        write(config, "later", static_cluster("later", "127.0.0.1", 3))
-        assert watch.line() == "added cds/later"
-        status, errors = watch.stop()
+def test_a_name_that_does_not_exist_is_told_on_stderr_and_printed_when_it_does(
+    watching: Watching, daemon: Daemon, config: Path
+):
+    watch = watching(daemon, "cds", "later", "-o", "name")
+    write(config, "later", static_cluster("later", "127.0.0.1", 3))
+    assert watch.line() == "added cds/later"
+    status, errors = watch.stop()
     assert status == 0
     assert errors in ("cds/later does not exist\n", "")  # the file may be there before the question
 
 
-def test_yaml_is_a_stream_of_documents_each_under_what_happened(daemon: Daemon, config: Path):
-    with watching(daemon, "cds", "shop") as watch:
-        assert [watch.line(), watch.line()] == ["# added cds/shop", "---"]
-        (config / "clusters.yaml").unlink()
-        document = yaml.safe_load("\n".join(iter(watch.line, "# removed cds/shop")))
+def test_yaml_is_a_stream_of_documents_each_under_what_happened(watching: Watching, daemon: Daemon, config: Path):
+    watch = watching(daemon, "cds", "shop")
+    assert [watch.line(), watch.line()] == ["# added cds/shop", "---"]
+    (config / "clusters.yaml").unlink()
+    document = yaml.safe_load("\n".join(iter(watch.line, "# removed cds/shop")))
     assert document["@type"] == "type.googleapis.com/envoy.config.cluster.v3.Cluster"
     assert (document["name"], document["connect_timeout"]) == ("shop", "1s")
 
 
-def test_json_is_one_object_a_line(daemon: Daemon, config: Path):
-    with watching(daemon, "cds", "shop", "-o", "json") as watch:
-        added = json.loads(watch.line())
-        assert (added["change"], added["resource"], added["contents"]["name"]) == ("added", "cds/shop", "shop")
-        (config / "clusters.yaml").unlink()
-        assert json.loads(watch.line()) == {"change": "removed", "resource": "cds/shop", "contents": None}
+def test_json_is_one_object_a_line(watching: Watching, daemon: Daemon, config: Path):
+    watch = watching(daemon, "cds", "shop", "-o", "json")
+    added = json.loads(watch.line())
+    assert (added["change"], added["resource"], added["contents"]["name"]) == ("added", "cds/shop", "shop")
+    (config / "clusters.yaml").unlink()
+    assert json.loads(watch.line()) == {"change": "removed", "resource": "cds/shop", "contents": None}
 
 
 @both_modes
@@ -110,13 +134,77 @@ def test_the_timeout_ends_it_with_status_0(shared: Daemon, mode: str):
     assert (done.exit_code, done.stdout, done.stderr) == (0, "added cds/shop\nadded cds/shop-next\n", "")
 
 
-def test_a_server_that_is_not_there_is_status_1():
-    done = run("watch", "cds", "--server", "127.0.0.1:1")
-    assert done.exit_code == 1
+# As kubectl: what can't even begin is a failure
+@both_modes
+@pytest.mark.parametrize("names", [[], ["a", "b"]], ids=["list", "names"])
+def test_a_server_that_is_not_there_to_begin_with_is_status_1(mode: str, names: list[str]):
+    done = run("watch", "cds", *names, mode, "--server", "127.0.0.1:1")
+    assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: UNAVAILABLE: 127.0.0.1:1: ")
+    assert done.stderr.count("\n") == 1
+
+
+# DYN-46
+def test_a_server_that_refuses_to_begin_with_is_status_1(shared: Daemon):
+    done = run("watch", "cds", "shop", "-p", f"{'k' * 300}=v", "--server", shared.listen)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: INVALID_ARGUMENT: {shared.listen}: locator 'shop' has a key of 300 bytes")
+
+
+# CLI-16: what did not change is not printed again
+@both_modes
+@pytest.mark.parametrize("word", ["cds", "rtds"])
+def test_a_server_that_goes_away_is_waited_for(watching: Watching, tmp_path: Path, config: Path, mode: str, word: str):
+    """Also where the server had nothing to say before it went: there are no runtimes."""
+    write(config, "more", static_cluster("more", "127.0.0.1", 3))
+    with Daemon(tmp_path, config) as first:
+        watch = watching(first, word, mode, "-o", "name")
+        if word == "cds":
+            assert [watch.line() for _ in range(3)] == ["added cds/more", "added cds/shop", "added cds/shop-next"]
+        else:
+            becomes(lambda: first.metric('xdsprism_acks_total{type="rtds"}'), 1.0)
+        first.process.kill()
+        assert watch.notes(1)[0].startswith(f"lost: UNAVAILABLE: {first.listen}: ")
+    (config / "more.yaml").unlink()
+    write(config, "new", static_cluster("new", "127.0.0.1", 4))
+    write(config, "runtime", {"@type": RUNTIME, "name": "flags", "layer": {"a": 1}})
+    with Daemon(tmp_path, config, listen=first.listen):
+        if word == "cds":
+            assert sorted([watch.line(), watch.line()]) == ["added cds/new", "removed cds/more"]
+        else:
+            assert watch.line() == "added rtds/flags"
+        assert watch.notes(2)[1:] == [f"back again: {first.listen}"]
+        status, notes = watch.stop()
+    assert (status, len(notes.splitlines())) == (0, 2)
+
+
+# NAK-15, NAK-17: what was printed stays, and the reason why the new one is not is told
+@both_modes
+def test_what_is_invalid_is_told_with_its_reason(watching: Watching, serve: Serve, mode: str):
+    bad = Cluster(name="bad", connect_timeout=Duration())
+    response: Any = pb.DeltaDiscoveryResponse() if mode == "--delta" else pb.DiscoveryResponse()
+    response.type_url, response.nonce = CLUSTER, "1"
+    item = response.resources.add()
+    (item.resource if mode == "--delta" else item).Pack(bad)
+    if mode == "--delta":
+        item.name = "bad"
+    server = serve(response.SerializeToString())
+    watch = watching(server, "cds", mode)
+    assert watch.notes(1)[0].startswith(f"cds/bad: 'bad' from {server.address} is invalid: connect_timeout: ")
+    assert "bad: connect_timeout: " in server.request(1).error_detail.message
+    assert watch.stop()[0] == 0
+
+
+# DLT-20
+def test_what_is_asked_for_by_an_alias_goes_by_its_own_name(watching: Watching, daemon: Daemon, config: Path):
+    aliased = {"name": "aliased", "aliases": ["other"], "resource": static_cluster("aliased", "127.0.0.1", 3)}
+    write(config, "aliased", {"@type": "type.googleapis.com/envoy.service.discovery.v3.Resource", **aliased})
+    watch = watching(daemon, "cds", "other", "-o", "name")
+    assert watch.line() == "added cds/aliased"
+    (config / "aliased.yaml").unlink()
+    assert watch.line() == "removed cds/aliased"
 
 
 def test_wrong_usage_is_status_2():
-    assert run("watch", "cds").exit_code == 2
     assert run("watch", "pods", "--server", "127.0.0.1:1").exit_code == 2
     assert run("watch", "cds", "--server", "127.0.0.1:1", "--timeout", "-1").exit_code == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from envoy.config.cluster.v3 import cluster_pb2
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
+from tests.support.control_plane import ControlPlane
 from tests.support.programs import Program
 from tests.support.waiting import eventually
 
-EXAMPLE = Path(__file__).parents[2] / "examples/embed.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples/embed.py"
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
 
@@ -57,3 +60,23 @@ def test_embedding_example_is_in_its_own_docstring_with_a_command_that_exists() 
     done = subprocess.run([sys.executable, "-m", "xdsprism", "watch", "--help"], capture_output=True, check=False)
     assert done.returncode == 0
     assert b"--param" in done.stdout
+
+
+# DYN-60
+def test_watching_example_follows_two_variants_of_one_name(tmp_path: Path) -> None:
+    lab = ControlPlane(tmp_path)
+    for file in (ROOT / "examples/config").glob("*.yaml"):
+        shutil.copy(file, lab.config)
+    lab.start()
+    argv = [sys.executable, ROOT / "examples/watch.py", f"127.0.0.1:{lab.port}"]
+    watcher = Program("watch", argv, tmp_path / "watch.log")
+    try:
+        prod = eventually(lambda: re.search(r"prod: main has (\d+) routes, for (.*)", watcher.text()))
+        canary = eventually(lambda: re.search(r"canary: main has (\d+) routes, for (.*)", watcher.text()))
+        assert int(prod[1]) > int(canary[1])
+        assert prod[2] != canary[2]
+        (lab.config / "routes.yaml").unlink()
+        eventually(lambda: re.search(r"canary: NOT_FOUND", watcher.text()))
+    finally:
+        watcher.kill()
+        lab.stop()

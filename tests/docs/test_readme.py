@@ -159,10 +159,41 @@ def test_the_program_runs() -> None:
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", done.stdout)
 
 
+def test_the_watching_program_runs(tmp_path: Path) -> None:
+    program = blocks("python")[1]
+    setting = """
+        import asyncio, json
+        from envoy.config.cluster.v3 import cluster_pb2
+        import xdsprism as xp
+        async def main():
+            store = xp.Store()
+            with store.transaction() as tx:
+                tx.put(cluster_pb2.Cluster(name="backend"), when="env=prod")
+            async with xp.Server(store, listen="127.0.0.1:0") as server:
+                entry = {"server_uri": server.address, "channel_creds": [{"type": "insecure"}]}
+                with open("bootstrap.json", "w") as file:
+                    json.dump({"xds_servers": [{**entry, "server_features": ["xds_v3"]}]}, file)
+    """
+    body = textwrap.indent(program + "        break\n", "        ")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(setting) + body + "\nasyncio.run(main())\n"],
+        env={**os.environ, **CHILD},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == 'name: "backend"\n None None\n'
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_code_paths_lead_somewhere(document: Path) -> None:
     text = document.read_text()
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
         assert (document.parent / target).exists(), target
-    for target in re.findall(r"`((?:core|server|sources|client|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text):
+    for target in re.findall(
+        r"`((?:core|server|sources|messages|client|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text
+    ):
         assert (ROOT / "src/xdsprism" / target).exists(), target

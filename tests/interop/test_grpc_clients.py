@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import scenarios
 from tests.support.lab import Lab
-from tests.support.toolchains import TOOLCHAINS, client
+from tests.support.toolchains import CLIENTS, command
 
 # The first test of a language builds its program, and a first build fetches its packages.
 pytestmark = pytest.mark.timeout(600)
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.timeout(600)
 Argv = list[str | Path]
 
 
-@pytest.fixture(params=TOOLCHAINS)
+@pytest.fixture(params=CLIENTS)
 def program(request: pytest.FixtureRequest) -> Argv:
-    return client(request.param)
+    return command(request.param)
 
 
 # SRV-1, SRV-6, SRV-23, SOT-2, SOT-5, ORD-1

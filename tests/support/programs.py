@@ -29,14 +29,16 @@ class Program:
         *,
         env: Mapping[str, str] | None = None,
         pipe: bool = False,
+        obeys: bool = False,
     ) -> None:
-        """Start it. With `pipe`, stdout is read by the caller and only stderr goes into the log."""
+        """Start it. With `pipe`, stdout is read by the caller and only stderr goes into the log; with `obeys`, stdin is
+        written by the caller."""
         self.name = name
         self.log = log
         with log.open("ab") as sink:
             self._child = subprocess.Popen(
                 [str(part) for part in argv],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if obeys else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipe else sink,
                 stderr=sink,
                 env={**os.environ, **(env or {})},
@@ -47,6 +49,15 @@ class Program:
     def stdout(self) -> IO[bytes]:
         assert self._child.stdout is not None, "only with pipe=True"
         return self._child.stdout
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._child.stdin is not None, "only with obeys=True"
+        return self._child.stdin
+
+    def wait(self) -> int:
+        """Wait until it has ended by itself, and return its exit status."""
+        return self._child.wait(_GRACE)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")

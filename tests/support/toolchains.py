@@ -1,4 +1,4 @@
-"""Client programs in other languages: how each is built, on first use, and how it is run."""
+"""Programs in other languages: how each is built, on first use, and how it is run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Toolchain:
     run: Callable[[Path], list[str | Path]]
 
 
-TOOLCHAINS = {
+CLIENTS = {
     "grpc-js": Toolchain(
         folder=_INTEROP / "node",
         needs={"node": "Node.js 18 or newer", "npm": "npm, which comes with Node.js"},
@@ -55,10 +55,27 @@ TOOLCHAINS = {
     ),
 }
 
+CONTROL_PLANES = {
+    "go-control-plane": Toolchain(
+        folder=_INTEROP / "go-control-plane",
+        needs=CLIENTS["grpc-go"].needs,
+        build=["go", "build", "-o", "bin/control-plane", "."],
+        product="bin/control-plane",
+        run=lambda folder: [folder / "bin/control-plane"],
+    ),
+    "java-control-plane": Toolchain(
+        folder=_INTEROP / "java-control-plane",
+        needs=CLIENTS["grpc-java"].needs,
+        build=["mvn", "--quiet", "--batch-mode", "compile"],
+        product="target/classes/ControlPlane.class",
+        run=lambda folder: ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "ControlPlane"],
+    ),
+}
 
-def client(name: str) -> list[str | Path]:
-    """The command of a client program, which is built first where that is due."""
-    toolchain = TOOLCHAINS[name]
+
+def command(name: str) -> list[str | Path]:
+    """The command of a program, which is built first where that is due."""
+    toolchain = {**CLIENTS, **CONTROL_PLANES}[name]
     missing = [f"{tool}: install {what}" for tool, what in toolchain.needs.items() if shutil.which(tool) is None]
     if missing:
         raise MissingToolchain(f"{name} needs what is not on PATH. " + "; ".join(missing))

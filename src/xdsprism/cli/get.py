@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
+from ..core.events import WILDCARD
+from ..core.xdstp import is_glob
 from . import output as out
-from .asking import asking, query_of, title
+from .asking import Happenings, Question, asking, complaint, title
 
 if TYPE_CHECKING:
-    from ..client.follow import Follower
-    from ..client.raw import Query, RawStream, Received
-
-QUIET = 1.0  # seconds without news after which a list of a server that does not say so counts as complete
+    from ..client.client import Client
+    from ..client.updates import Update
+    from ..core.types import Variant
+    from ..errors import WatchError
 
 
 @click.command()
@@ -21,87 +24,130 @@ QUIET = 1.0  # seconds without news after which a list of a server that does not
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, help="Seconds to wait."
 )
-def get(
-    type_word: str,
-    names: tuple[str, ...],
-    server: str,
-    params: dict[str, str],
-    *,
-    delta: bool,
-    output: str,
-    timeout: float,
-) -> None:
+def get(question: Question, *, output: str, timeout: float) -> None:
     """Ask a server for resources of TYPE, all of them or those called NAME, and print them.
 
     TYPE is one of lds, rds, srds, vhds, cds, eds, sds, rtds, ecds, a message's full name or a type URL. What is
-    printed as YAML or JSON can be served again. Exit status 1: one of the names does not exist.
+    printed as YAML or JSON can be served again. Exit status 1: one of the names does not exist, is invalid or was not
+    answered for in time, or the server can't be reached.
 
     \b
     Example:
       xdsprism get rds main --server 127.0.0.1:18000 --param env=prod
+      xdsprism get cds --bootstrap bootstrap.json -o wide
     """  # noqa: D301
     import asyncio
 
-    query = query_of(type_word, names, params, delta=delta)
-    found = asyncio.run(_ask(server, query, timeout))
-    _print(query, list(found.held.values()), output)
-    for name, message in found.missing.items():
-        out.note(f"{title(query.type_url, name)} does not exist{f': {message}' if message else ''}")
-    for name in found.unanswered:
-        hint = "" if delta else " (it may not exist: --delta tells at once)"
-        out.note(f"{title(query.type_url, name)}: no answer within {timeout:g} s{hint}")
-    if not names and not found.held:
-        out.note(f"no resources{'' if found.began else f': no answer within {timeout:g} s'}")
-    if found.missing or found.unanswered or not (names or found.began):
+    found = asyncio.run(_ask(question, timeout))
+    _print(question, list(found.held.values()), output)
+    _explain(question, found, timeout)
+    if found.outage is not None:
+        raise found.outage
+    if found.errors or found.unanswered or found.nameless:
         click.get_current_context().exit(1)
 
 
-async def _ask(server: str, query: Query, seconds: float) -> Follower:
+@dataclass(slots=True)
+class Found:
+    """What came of a question."""
+
+    unanswered: dict[str, None]
+    held: dict[str, Variant] = field(default_factory=dict)  # by their own names: two may be asked for by an alias
+    errors: dict[str, WatchError] = field(default_factory=dict)
+    nameless: list[str] = field(default_factory=list)  # what can't be used, and is nobody's
+    outage: WatchError | None = None  # somebody can't be asked
+
+    def take(self, update: Update) -> None:
+        self.unanswered.pop(update.name, None)
+        if update.resource is not None and update.variant is not None:
+            self.held[update.variant.name] = update.variant
+        elif update.error is not None:
+            self.errors[update.name] = update.error
+
+
+async def _ask(question: Question, seconds: float) -> Found:
     import asyncio
-    from contextlib import suppress
 
-    from ..client.follow import Follower
-    from ..client.raw import RawStream
-    from .documents import name_in
-
-    found = Follower(query)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds), RawStream(server, query, name_in) as stream:
-            await _collect(stream, found)
+    happenings = Happenings(asyncio.get_running_loop().time)
+    asked = question.names or (WILDCARD,)
+    found = Found(dict.fromkeys(asked))
+    named = [name for name in asked if not _is_collection(name)]
+    async with question.client() as client:
+        client.readers[:] = [happenings]
+        lists = [_all(client, question, name, seconds, found, happenings) for name in asked if _is_collection(name)]
+        await asyncio.gather(
+            *lists, *([_by_name(client, question, named, seconds, found, happenings)] if named else ())
+        )
+    found.nameless = happenings.nameless
     return found
 
 
-async def _collect(stream: RawStream, found: Follower) -> None:
+def _is_collection(name: str) -> bool:
+    return name == WILDCARD or is_glob(name)
+
+
+async def _by_name(
+    client: Client, question: Question, names: list[str], seconds: float, found: Found, happenings: Happenings
+) -> None:
     import asyncio
+    from contextlib import suppress
 
-    while not found.complete:
-        async with asyncio.timeout(QUIET if found.began and not found.unanswered else None):
-            update = await stream.receive()
-        found.take(update)
-        await stream.acknowledge(update, found.subscribe_next())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds), client.watch(question.type_url, names, params=question.params) as updates:
+            async for update in updates:
+                if happenings.is_outage(update.error):
+                    found.unanswered.pop(update.name, None)
+                    found.outage = update.error
+                else:
+                    found.take(update)
+                if found.unanswered.keys().isdisjoint(names):
+                    return
 
 
-def _print(query: Query, resources: list[Received], output: str) -> None:
-    from ..core.expr import show
-    from .documents import document
+async def _all(
+    client: Client, question: Question, name: str, seconds: float, found: Found, happenings: Happenings
+) -> None:
+    from ..errors import WatchError
+
+    try:
+        for update in await client.list(question.type_url, name, params=question.params, timeout=seconds):
+            found.take(update)
+    except WatchError as error:
+        if error.status == "DEADLINE_EXCEEDED" and not happenings.is_outage(error):
+            return
+        found.outage = error
+    del found.unanswered[name]
+
+
+def _explain(question: Question, found: Found, seconds: float) -> None:
+    """Say why something is not there."""
+    for name, error in found.errors.items():
+        out.note(complaint(question.type_url, name, error))
+    for reason in found.nameless:
+        out.note(reason)
+    for name in found.unanswered:
+        what = title(question.type_url, name) if question.names else "no resources"
+        hint = "" if question.delta or _is_collection(name) else " (it may not exist: --delta tells at once)"
+        out.note(f"{what}: no answer within {seconds:g} s{hint}")
+    if not (found.held or found.errors or found.nameless or found.unanswered or found.outage):
+        out.note("no resources")
+
+
+def _print(question: Question, resources: list[Variant], output: str) -> None:
+    from .documents import columns, document
 
     if output == "name":
         for resource in resources:
             click.echo(title(resource.type_url, resource.name))
     elif output == "wide":
         rows = [
-            [
-                title(resource.type_url, resource.name),
-                show(resource.constraint) if resource.constraint is not None else "-",
-                resource.version or "-",
-                str(len(resource.body)),
-            ]
+            [title(resource.type_url, resource.name), *columns(resource), str(len(resource.body))]
             for resource in resources
         ]
         out.table(["RESOURCE", "VARIANT", "VERSION", "BYTES"], rows)
     elif output == "yaml":
         out.as_yaml(*[document(resource) for resource in resources])
-    elif len(query.names) == 1 and resources:
+    elif len(question.names) == 1 and not _is_collection(question.names[0]) and resources:
         out.as_json(document(resources[0]))
     else:
         out.as_json({"resources": [document(resource) for resource in resources]})

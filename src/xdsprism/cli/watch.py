@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from . import output as out
-from .asking import asking, query_of, title
+from .asking import Happenings, Question, asking, complaint, title
 
 if TYPE_CHECKING:
-    from ..client.follow import Change
-    from ..client.raw import Query
+    import asyncio
+
+    from ..client.updates import Update
+    from ..core.types import Variant
+    from ..errors import WatchError
 
 COLOURS = {"added": "green", "changed": "yellow", "removed": "red"}
+SETTLED = 1.0  # seconds that a stream must last before it counts as back again
 
 
 @click.command()
 @asking
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to watch.  [default: for ever]")
-def watch(
-    type_word: str,
-    names: tuple[str, ...],
-    server: str,
-    params: dict[str, str],
-    *,
-    delta: bool,
-    output: str,
-    timeout: float | None,
-) -> None:
+def watch(question: Question, *, output: str, timeout: float | None) -> None:
     """Print resources of TYPE, and every change to them, until stopped.
 
     As `get`, but it stays: what is added or changed is printed with its contents, what is removed by its name. With
-    -o json each change is one line. The exit status is 1 if the server ends the stream.
+    -o json each change is one line. A server that goes away is tried again until it is back; what changed meanwhile is
+    printed then. The exit status is 0 when it is stopped, by a signal or by --timeout, and 1 if the server can't be
+    reached, or refuses, to begin with.
 
     \b
     Example:
       xdsprism watch rds main --server 127.0.0.1:18000 --param env=prod
+      xdsprism watch cds --bootstrap bootstrap.json -o name
     """  # noqa: D301
     import asyncio
 
-    asyncio.run(_watch(server, query_of(type_word, names, params, delta=delta), output, timeout))
+    asyncio.run(_watch(question, output, timeout))
 
 
-async def _watch(server: str, query: Query, output: str, seconds: float | None) -> None:
+async def _watch(question: Question, output: str, seconds: float | None) -> None:
     import asyncio
     import signal
     from contextlib import suppress
@@ -54,43 +53,84 @@ async def _watch(server: str, query: Query, output: str, seconds: float | None) 
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with suppress(TimeoutError, asyncio.CancelledError):  # however it is stopped, that is its end
         async with asyncio.timeout(seconds):
-            await _follow(server, query, output)
+            await _follow(question, output)
 
 
-async def _follow(server: str, query: Query, output: str) -> None:
-    from ..client.follow import Follower
-    from ..client.raw import RawStream
-    from .documents import name_in
+async def _follow(question: Question, output: str) -> None:
+    import asyncio
 
-    seen = Follower(query)
-    async with RawStream(server, query, name_in) as stream:
-        while True:
-            update = await stream.receive()
-            for change in seen.take(update):
-                _print(query, change, output)
-            await stream.acknowledge(update)
+    happenings = _Announced(asyncio.get_running_loop())
+    shown: dict[str, str] = {}  # what is printed, by the name that it was asked for
+    async with question.client() as client:
+        client.readers[:] = [happenings]
+        async with client.watch(question.type_url, question.names or "*", params=question.params) as updates:
+            async for update in updates:
+                trouble = update.error or update.ambient_error
+                if trouble is not None and happenings.is_outage(trouble):
+                    if happenings.is_first(trouble):
+                        raise trouble
+                elif trouble is not None:
+                    _print_trouble(update, trouble, shown, output)
+                elif update.variant is not None:
+                    _print_news(update.name, update.variant, shown, output)
 
 
-def _print(query: Query, change: Change, output: str) -> None:
-    from ..core.expr import show
-    from .documents import document
+class _Announced(Happenings):
+    """Says on stderr when a server is gone, and when it is back."""
 
-    name = title(query.type_url, change.name)
-    if change.kind == "missing":
-        out.note(f"{name} does not exist{f': {change.message}' if change.message else ''}")
-        return
-    kind = click.style(change.kind, fg=COLOURS[change.kind])
-    contents = document(change.resource) if change.resource is not None else None
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop.time)
+        self._later: Callable[..., asyncio.TimerHandle] = loop.call_later
+        self._away: dict[str, asyncio.TimerHandle | None] = {}
+
+    def lost(self, server: str, error: str) -> None:
+        timer = self._away.get(server)
+        if timer is not None:
+            timer.cancel()
+        if self.is_known(server) and server not in self._away:
+            self._away[server] = None
+            out.note(f"lost: {error} (trying again)")
+
+    def reached(self, server: str) -> None:
+        if server in self._away:
+            self._away[server] = self._later(SETTLED, self._back, server)
+
+    def refused(self, reasons: list[str]) -> None:
+        for reason in reasons:
+            out.note(reason)
+
+    def _back(self, server: str) -> None:
+        del self._away[server]
+        out.note(f"back again: {server}")
+
+
+def _print_trouble(update: Update, error: WatchError, shown: dict[str, str], output: str) -> None:
+    """It is gone, or there is none to use; or what is printed stays, and there is something wrong with a newer one."""
+    gone = shown.pop(update.name, None) if update.error is not None else None
+    if gone is not None:
+        _print_change("removed", title(update.type_url, gone), None, output)
+    if gone is None or error.status != "NOT_FOUND":
+        out.note(complaint(update.type_url, update.name, error))
+
+
+def _print_news(name: str, variant: Variant, shown: dict[str, str], output: str) -> None:
+    kind = "changed" if name in shown else "added"
+    shown[name] = variant.name
+    _print_change(kind, title(variant.type_url, variant.name), variant, output)
+
+
+def _print_change(kind: str, name: str, variant: Variant | None, output: str) -> None:
+    from .documents import columns, document
+
+    coloured = click.style(kind, fg=COLOURS[kind])
     if output == "name":
-        click.echo(f"{kind} {name}")
+        click.echo(f"{coloured} {name}")
     elif output == "wide":
-        resource = change.resource
-        variant = show(resource.constraint) if resource is not None and resource.constraint is not None else "-"
-        version = resource.version if resource is not None and resource.version else "-"
-        click.echo(f"{kind}{' ' * (9 - len(change.kind))}{name}   {variant}   {version}")
+        rest = columns(variant) if variant is not None else ("-", "-")
+        click.echo("   ".join([f"{coloured}{' ' * (9 - len(kind))}{name}", *rest]))
     elif output == "json":
-        out.json_line({"change": change.kind, "resource": name, "contents": contents})
+        out.json_line({"change": kind, "resource": name, "contents": document(variant) if variant else None})
     else:
-        click.echo(click.style(f"# {change.kind} {name}", fg=COLOURS[change.kind]))
-        if contents is not None:
-            out.as_yaml(contents)
+        click.echo(click.style(f"# {kind} {name}", fg=COLOURS[kind]))
+        if variant is not None:
+            out.as_yaml(document(variant))

@@ -71,6 +71,9 @@ def _faults(validator: Validator | None, message: AnyType) -> tuple[str, ...]:
     if validator is None:
         return ()
     try:
-        return tuple(validator(message) or ())
+        found = validator(message) or ()
+        return (found,) if isinstance(found, str) else tuple(found)  # one reason is written without a list easily
     except (ValueError, XdsError) as error:
         return (str(error),)
+    except Exception as error:  # noqa: BLE001 # a slip in somebody's validator must not end the stream, over and over
+        return (f"its validator failed: {error!r}",)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..core import xdstp
 from ..core.events import WILDCARD, Key
@@ -23,21 +23,29 @@ from ..core.facts import Fact
 from ..core.loads import Loads
 from ..core.replies import RequestEncoder, ResponseDecoder, ads_path, node_bytes
 from ..core.subscriber import Authority, Subscriber
+from ..core.twins import as_v3
 from ..core.types import Params, TypeSpec, TypeUrl
 from ..core.upstream import Upstream
 from ..core.watching import Entry, Watch
 from ..errors import UsageError, WatchError
+from ..observe.logs import FactLog, log
 from ..release import release
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .last_good import LastGood
 from .line import Line
+from .listing import Listing
 from .lrs import LoadReporter
-from .transport import GrpcTransport, Transport
-from .updates import Watching
+from .transport import RECEIVE_BYTES, GrpcTransport, Transport
+from .updates import Update, Watching
+
+if TYPE_CHECKING:
+    from .csds import StatusServer
+    from .dependencies import ConfigWatching
 
 Connect = Callable[[ServerConfig], Transport]
 Names = str | Iterable[str]
+Updates = list[Update]
 
 
 class Client:
@@ -51,6 +59,7 @@ class Client:
     fail_on_data_errors drop what a server deletes or denies; None: as its features say (A88)
     cache               a file for the last good state, from which to start while every server is down
     types               what the protocol should know of further types
+    max_message_bytes   the largest response that is taken; a stream on which a larger one comes is given up
     connect             how to get to a server; gRPC, unless a test has something else
     """
 
@@ -65,6 +74,7 @@ class Client:
         fail_on_data_errors: bool | None = None,
         cache: str | Path | None = None,
         types: Iterable[TypeSpec] = (),
+        max_message_bytes: int = RECEIVE_BYTES,
         connect: Connect | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -72,25 +82,28 @@ class Client:
             raise UsageError(f"transport is auto, v2 or v3, not {transport!r}")
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.is_closed = False
-        self.readers: list[Callable[[Sequence[Fact]], None]] = []  # of what happens
+        self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # of what happens
         self.subscriber = Subscriber(types, verify_constraints=verify_constraints, recall=self._recall)
         self._delta = delta
         self._transport = transport
         self._fail_on_data_errors = fail_on_data_errors
         self._check = checking(validators or {})
         self._cache = str(cache) if cache is not None else None
+        self._max_message_bytes = max_message_bytes
         self._connect = connect
         self._chance = chance
         self._authorities: dict[str | None, Authority] = {}
         self._servers: dict[ServerConfig, Upstream] = {}
         self._lines: dict[Upstream, Line] = {}
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._reporters: dict[ServerConfig, LoadReporter] = {}
+        self._reporters: dict[ServerConfig, tuple[LoadReporter, Transport]] = {}
         self._last_good: LastGood | None = None
+        self._status_servers: list[StatusServer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._watches: set[Watch] = set()
         self._behind: set[Watch] = set()  # have not taken everything yet
-        self._impatient = 0  # wait for their first answer
+        self._impatient: set[asyncio.Event] = set()  # wait for their first answer
         self._moved = asyncio.Event()
         self._release = release()
 
@@ -99,7 +112,7 @@ class Client:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         if self._cache is not None:
-            self._last_good = LastGood(self._cache)
+            self._last_good = LastGood(self._cache, lambda text: log.warning("%s", text))
             self.subscriber.listeners.append(self._last_good.note)
             self._tasks[self._last_good] = asyncio.create_task(self._last_good.run(), name="xdsprism disk cache")
         return self
@@ -116,8 +129,12 @@ class Client:
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for reporter in self._reporters.values():
+        for server in self._status_servers:
+            await server.stop()
+        for reporter, transport in self._reporters.values():
             await reporter.close()
+            await transport.close()
+        await asyncio.gather(*[line.flush() for line in self._lines.values()])
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -125,9 +142,8 @@ class Client:
             await line.transport.close()
         if self._last_good is not None:
             await self._last_good.close()
-        for entry in self.subscriber.entries():
-            for watch in entry.watches:
-                watch.wake()
+        for watch in self._watches:
+            watch.wake()
 
     # -- asking
 
@@ -162,32 +178,98 @@ class Client:
             raise WatchError("DEADLINE_EXCEEDED", f"{name!r}: no answer within {timeout:g} s") from None
         raise WatchError("CANCELLED", f"{name!r}: the client was closed")
 
+    async def list(
+        self,
+        type_url: TypeUrl,
+        name: str = WILDCARD,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Updates:
+        """Ask for all resources of a type, or of an xdstp glob, once. Those that can't be used come with their error.
+
+        Delta has no sign that a list is complete: a server that does not answer for names that it does not know has
+        said all when it is quiet for a second. When the time is over, what has come by then is the list. Raises
+        WatchError if nobody can be asked, and if nobody has answered in time.
+        """
+        asked = Params(params) if params is not None else None
+        with Listing(self, type_url, (name, asked), delta=self._delta) as listing:
+            return await listing.collect(timeout)
+
     def loads(self, authority: str | None = None) -> Loads:
         """Where to record load, which is reported to the first server of the authority (LRS-2)."""
         config = self.bootstrap.root if authority is None else self.bootstrap.authority(authority)
         if not config.servers:
             raise UsageError("nobody to report load to: the bootstrap has no xds_servers")
         server = config.servers[0]
-        reporter = self._reporters.get(server)
-        if reporter is None:
-            upstream = self._upstream(server)
-            reporter = self._reporters[server] = LoadReporter(
-                self._line(upstream, server).transport.open,
+        if server not in self._reporters:
+            transport = self._reach(server)  # of its own: one that gets new credentials ends all its streams
+            reporter = LoadReporter(
+                transport.open,
                 self._node(server),
                 v3=self._is_v3(server),
                 clock=self._running.time,
                 chance=self._chance,
             )
-        return reporter.loads()
+            self._reporters[server] = reporter, transport
+        return self._reporters[server][0].loads()
+
+    def watch_config(
+        self, listener: str, *, clusters: Names = (), params: Mapping[str, str] | None = None
+    ) -> ConfigWatching:
+        """Follow a listener together with its routes, clusters and endpoints: an async iterator of whole `Config`s.
+
+        Nothing is shown before there is a result for everything that is referred to (gRFC A74).
+
+        clusters: these too, as for routes that choose a cluster by a header. params: as in `watch`, for all of it.
+        """
+        from .dependencies import ConfigWatching  # noqa: PLC0415 # few need it
+
+        extra = (clusters,) if isinstance(clusters, str) else tuple(clusters)
+        return ConfigWatching(self, listener, extra, Params(params) if params is not None else None)
+
+    # -- showing
+
+    def status(self, *, contents: bool = True, scope: str | None = None) -> Any:
+        """What is watched and in which state: a ClientStatusResponse of CSDS (A40).
+
+        contents: with the resources themselves. scope: what to call this client; None: as its first server.
+        """
+        from .csds import client_status  # noqa: PLC0415 # few need it
+
+        return client_status(self, contents=contents, scope=scope)
+
+    async def serve_status(self, listen: str = "127.0.0.1:0", *, scope: str | None = None) -> str:
+        """Serve CSDS in plain text until the client is closed; returns the address."""
+        from .csds import StatusServer  # noqa: PLC0415 # few need it
+
+        if self.is_closed:
+            raise UsageError("the client is closed")
+        self._running  # noqa: B018 # says so if the client was not entered
+        server = StatusServer(self, scope)
+        address = await server.start(listen)
+        self._status_servers.append(server)
+        return address
 
     # -- for Watching
+
+    def now(self) -> float:
+        return self._running.time()
 
     def begin(self, wake: Callable[[], None], type_url: TypeUrl, keys: Iterable[Key]) -> Watch:
         if self.is_closed:
             raise UsageError("the client is closed")
         self._running  # noqa: B018 # says so if the client was not entered
+        type_url = as_v3(type_url)  # VER-9
         watch = Watch(lambda: None)
-        watch.wake = lambda: self._behind.add(watch) or wake()  # type: ignore[func-returns-value]
+
+        def woken() -> None:
+            if watch:
+                self._behind.add(watch)
+            wake()
+
+        watch.wake = woken
+        self._watches.add(watch)
         for name, params in keys:
             try:
                 config, key = self._key(name, params)
@@ -204,15 +286,17 @@ class Client:
             self._moved.set()
 
     async def wait(self, news: asyncio.Event, *, first: bool) -> None:
-        self._impatient += first
+        if first:
+            self._impatient.add(news)
         self._moved.set()
         try:
             await news.wait()
         finally:
-            self._impatient -= first
+            self._impatient.discard(news)
 
     def end(self, watch: Watch) -> None:
         self.subscriber.unwatch(watch)
+        self._watches.discard(watch)
         self._behind.discard(watch)
         self._moved.set()
         if not self.is_closed:
@@ -256,6 +340,7 @@ class Client:
                 delta=self._delta,
                 fail_on_data_errors=server.fail_on_data_errors if fail is None else fail,
                 timer_is_transient=server.resource_timer_is_transient_error,
+                formless=not self._is_v3(server),
             )
             known.wake = lambda: self._wake(known, server)
         return known
@@ -278,7 +363,9 @@ class Client:
                 transport=self._reach(server),
                 path=ads_path(v3=v3, delta=delta),
                 encoder=lambda: RequestEncoder(node, delta=delta, v3=v3),
-                decoder=ResponseDecoder(self._check, delta=delta, locators=self.bootstrap.dynamic_parameters),
+                decoder=ResponseDecoder(
+                    self._check, delta=delta, locators=self.bootstrap.dynamic_parameters, asks=upstream.asks
+                ),
                 settle=self._settle,
                 taken=self._all_taken,
                 chance=self._chance,
@@ -286,7 +373,9 @@ class Client:
         return known
 
     def _reach(self, server: ServerConfig) -> Transport:
-        return self._connect(server) if self._connect is not None else GrpcTransport(server, self._running.time)
+        if self._connect is not None:
+            return self._connect(server)
+        return GrpcTransport(server, self._running.time, self._max_message_bytes)
 
     def _is_v3(self, server: ServerConfig) -> bool:
         """VER-12."""
@@ -297,7 +386,7 @@ class Client:
 
     async def _all_taken(self) -> None:
         """CLI-20."""
-        while self._behind and not self._impatient:
+        while self._behind and all(news.is_set() for news in self._impatient):
             self._moved.clear()
             await self._moved.wait()
 

@@ -18,16 +18,15 @@ PAUSE = 0.2  # seconds over which changes are collected before they are written
 class LastGood:
     """Takes down what is received; gives back what an earlier run left, for as long as nobody can be asked."""
 
-    def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str, warn: Callable[[str], None], wall: Callable[[], float] = time.time) -> None:
         self._disk = Disk(path)
+        self._warn = warn
         self._wall = wall
         self._dirty = asyncio.Event()
         self._left: dict[tuple[str, TypeUrl], dict[str, Variant]] = {}
         for scope, kept in self._disk.load():
             self._left.setdefault((scope, kept.variant.type_url), {})[kept.variant.name] = kept.variant
-
-    def warnings(self) -> list[str]:
-        return self._disk.warnings()
+        self._pass_on()
 
     def recall(self, entry: Entry) -> Iterator[Variant]:
         known = self._left.get((_scope(entry), entry.type_url), {})
@@ -56,9 +55,16 @@ class LastGood:
             await asyncio.sleep(PAUSE)
             self._dirty.clear()
             await self._disk.flush()
+            self._pass_on()
 
     async def close(self) -> None:
         await self._disk.close()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """What the file could not do is no reason to stop, and one to speak."""
+        for text in self._disk.warnings():
+            self._warn(text)
 
 
 def _scope(entry: Entry) -> str:

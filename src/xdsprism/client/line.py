@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from ..core.replies import RequestEncoder, ResponseDecoder
 from ..core.subscriber import Subscriber
 from ..core.upstream import Upstream
 from ..errors import PeerError, WatchError
+from ..observe.logs import log
 from .transport import ByteStream, Ended, Transport
+
+LINGER = 0.5  # seconds: no server that does not read keeps a client from closing for longer
 
 
 class Line:
@@ -39,16 +43,28 @@ class Line:
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
+        self._said = asyncio.Event()  # nothing waits to be written, or there is no stream to write it on
+        self._said.set()
 
     def wake(self) -> None:
         self._woken.set()
+        if self._upstream.connected:
+            self._said.clear()
+
+    async def flush(self) -> None:
+        """Say what is to be said before the end: a server would never hear that its last response was refused."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                await self._said.wait()
 
     async def run(self) -> None:
         while self._upstream.wanted:
             await self._pause(self._upstream.retry_at - self._loop.time())
             if self._upstream.wanted:
                 await self._stream()
-        self._upstream.closed()
+            if not self._upstream.wanted:
+                self._upstream.closed()
+                await self.transport.close()  # who wants it meanwhile finds this loop still running
 
     async def _pause(self, seconds: float) -> None:
         """Until it is time to try again, or nobody wants to any more."""
@@ -69,26 +85,34 @@ class Line:
             finally:
                 stream.cancel()
         except PeerError as error:
-            if self._upstream.wanted:
-                told = WatchError(error.status if error.status != "OK" else "UNAVAILABLE", error.message)
-                self._subscriber.ended(self._upstream, told, self._loop.time(), self._chance())
-                self._settle()
+            self._ended(WatchError(error.status if error.status != "OK" else "UNAVAILABLE", error.message))
+        except Exception as error:  # noqa: BLE001
+            # A slip of ours, or an address that gRPC can't make sense of: watchers are told, and it is tried again.
+            log.exception("the stream to %s failed", self._upstream.label)
+            self._ended(WatchError("INTERNAL", f"{self._upstream.label}: {error!r}"))
+
+    def _ended(self, error: WatchError) -> None:
+        if self._upstream.wanted:
+            self._subscriber.ended(self._upstream, error, self._loop.time(), self._chance())
+            self._settle()
 
     async def _converse(self, stream: ByteStream) -> None:
         """Until one end is done: with the server's reason, which reading knows better than writing."""
         self._subscriber.opened(self._upstream, self._loop.time())
+        self._said.clear()
         self._settle()
         reading = asyncio.create_task(self._read(stream))
         writing = asyncio.create_task(self._write(stream))
         try:
             await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._said.set()
             for task in (reading, writing):
                 task.cancel()
-            await asyncio.wait([reading, writing])
-        for task in (reading, writing):
-            if not task.cancelled():
-                task.result()
+            outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):  # and not that it was cancelled
+                raise outcome
 
     async def _read(self, stream: ByteStream) -> None:
         while True:
@@ -98,8 +122,11 @@ class Line:
             except PeerError as error:
                 raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
             self._subscriber.receive(self._upstream, response, self._loop.time())
+            self._upstream.stop_reading(self._loop.time())
             self._settle()
             await self._taken()
+            self._upstream.read_on(self._loop.time())
+            self._settle()
 
     async def _write(self, stream: ByteStream) -> None:
         encoder = self._encoder()
@@ -108,5 +135,7 @@ class Line:
             for type_url, asked in self._subscriber.poll(self._upstream, self._loop.time()):
                 await stream.send(encoder.encode(type_url, asked.body))
             self._settle()
+            if not self._woken.is_set():
+                self._said.set()
             await self._woken.wait()
             await asyncio.sleep(0)  # whatever else is wanted in this turn goes along

@@ -14,6 +14,7 @@ from .bootstrap import ServerConfig
 from .credentials import Access
 
 RECEIVE_BYTES = 64 * 1024 * 1024
+CONNECT_SECONDS = 20.0  # MIN_CONNECT_TIMEOUT of gRPC's connection-backoff.md
 
 # grpc.aio puts this in place of the status that the server gave, where a write meets the end of a stream (grpc#36066).
 _OVERWRITTEN = "Internal error from Core"
@@ -46,13 +47,23 @@ class Transport(Protocol):
 
 
 class GrpcTransport:
-    """gRPC, as the bootstrap says. The channel is made when it is first used, and again when credentials changed."""
+    """gRPC, as the bootstrap says.
 
-    def __init__(self, server: ServerConfig, clock: Callable[[], float], receive_bytes: int = RECEIVE_BYTES) -> None:
+    The channel is made when it is first used, and again after it failed or when credentials changed.
+    """
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        clock: Callable[[], float],
+        receive_bytes: int = RECEIVE_BYTES,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
         self._server = server
         self._access = Access(server)
         self._clock = clock
         self._receive_bytes = receive_bytes
+        self._connect_seconds = connect_seconds
         self._channel: Any = None
 
     async def open(self, path: str) -> ByteStream:
@@ -63,7 +74,13 @@ class GrpcTransport:
             self._channel = self._connect()
         call = self._channel.stream_stream(path)(metadata=metadata)
         stream = GrpcStream(call, self._server.uri)
-        await stream.connected()
+        try:
+            await stream.connected()
+        except Ended:
+            # Retrying is decided in the core. A channel that failed goes on trying by itself, at a pace of its own, and
+            # meanwhile has nothing but its last failure for every call.
+            await self.close()
+            raise
         return stream
 
     async def close(self) -> None:
@@ -76,9 +93,8 @@ class GrpcTransport:
             ("grpc.max_receive_message_length", self._receive_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", 60_000),
-            # Retrying is decided in the core, not by the channel: it would only wait longer than it was told to.
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1_000),
+            # It says "reconnect backoff", and is how long a server may take to accept and to say its first word.
+            ("grpc.min_reconnect_backoff_ms", int(self._connect_seconds * 1000)),
             ("grpc.use_local_subchannel_pool", 1),
         )
         credentials = self._access.channel_credentials
@@ -95,6 +111,9 @@ class GrpcStream:
     async def connected(self) -> None:
         try:
             await self._call.wait_for_connection()
+        except asyncio.CancelledError:
+            self._call.cancel()  # nobody else has it yet
+            raise
         except grpc.aio.AioRpcError as error:
             raise self._ended(error.code(), error.details()) from error
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.constraints import Constraint
 from ..core.events import Key
+from ..core.expression import Expression
 from ..core.types import TypeUrl, Variant
 from ..core.watching import Notice, Watch
 from ..errors import WatchError
@@ -38,9 +38,9 @@ class Update:
         return self.variant.version if self.variant is not None else ""
 
     @property
-    def constraint(self) -> Constraint | None:
-        """Whom this variant is for, as the server says (TP2)."""
-        return self.variant.constraint if self.variant is not None else None
+    def constraint(self) -> Expression | None:
+        """Whom this variant is for, as the server says (TP2); `true`: for everybody."""
+        return Expression(self.variant.constraint) if self.variant is not None else None
 
 
 def update_of(notice: Notice) -> Update:

@@ -99,20 +99,20 @@ class SotwAsking(Asking):
             self._nonce = answer.nonce  # CLI-3, CLI-4
             if answer.error is None:
                 self.version = answer.version
-            if self._again:
-                asked.append(self._ask([key for key in self._wanted if key not in self._unsent], answer.error))
-                self._dropped.clear()
-            else:
-                asked.append(self._whole(answer.error))
-        if self._again:
-            asked.append(self._ask([key for key in self._wanted if key not in self._unsent]))
-        if self._unsent or self._dropped:
-            if self._nameless and not self._wanted:  # WLD-5: only after a name does an empty list mean nothing
-                asked.append(self._ask([_ALL]))
-                self._nameless = False
-            if self._wanted or self._begun:
-                asked.append(self._whole())
+            asked.append(self._step(answer.error))
+        while (self._unsent or self._dropped) and (self._wanted or self._begun):
+            asked.append(self._step())
         return asked
+
+    def _step(self, error: Rejection | None = None) -> Asked:
+        """One request on the way to what is wanted: nearly always the only one."""
+        if self._nameless and (self._again or not self._wanted):
+            self._nameless = False  # WLD-5: only after a name does an empty list mean nothing
+            return self._ask([_ALL], error)
+        if self._again:
+            self._dropped.clear()
+            return self._ask([key for key in self._wanted if key not in self._unsent], error)
+        return self._whole(error)
 
     def _whole(self, error: Rejection | None = None) -> Asked:
         """A request with everything that is wanted."""

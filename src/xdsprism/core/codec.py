@@ -8,6 +8,7 @@ No protobuf object is built on the way out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any as AnyType
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
@@ -119,11 +120,15 @@ def variant_of(
 
 def name_of(message: Message) -> str | None:
     """The name by which a message is asked for: `name`, or a ClusterLoadAssignment's `cluster_name`."""
-    fields = message.DESCRIPTOR.fields_by_name
-    for field in ("name", "cluster_name"):
-        if field in fields and fields[field].cpp_type == fields[field].CPPTYPE_STRING:
-            return str(getattr(message, field))
-    return None
+    field = _name_field(message.DESCRIPTOR)
+    return str(getattr(message, field)) if field is not None else None
+
+
+@cache
+def _name_field(descriptor: AnyType) -> str | None:
+    fields = descriptor.fields_by_name
+    named = (field for field in ("name", "cluster_name") if field in fields)
+    return next((field for field in named if fields[field].cpp_type == fields[field].CPPTYPE_STRING), None)
 
 
 def _warms(cluster: AnyType) -> str | None:

@@ -124,6 +124,7 @@ class Rejected:
     type_url: TypeUrl
     version: str
     message: str
+    nameless: tuple[str, ...] = ()  # what is wrong with those that nobody can be told of
 
 
 @dataclass(frozen=True, slots=True)

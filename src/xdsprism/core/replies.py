@@ -64,6 +64,7 @@ class RequestEncoder:
         self._delta = delta
         self._v3 = v3
         self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
+        self._called: dict[TypeUrl, dict[str, set[Key]]] = {}  # v2, delta: what goes by a name
 
     def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
         node, self._node = self._node, b""
@@ -84,7 +85,7 @@ class RequestEncoder:
                 join_field(1, node) if node else b"",
                 join_field(2, url),
                 self._keys(request.subscribe, 3, 8),
-                self._keys(request.unsubscribe, 4, 9),
+                self._keys(request.unsubscribe if self._v3 else self._nameless(type_url, request), 4, 9),
                 *[_pair(5, name, version) for name, version in request.initial_versions.items()],
                 _text(6, request.nonce),
                 _error(7, request.error),
@@ -96,6 +97,18 @@ class RequestEncoder:
         if known is None or known[0] is not wanted:
             known = self._listed[type_url] = wanted, self._keys(wanted, 3, 7)
         return known[1]
+
+    def _nameless(self, type_url: TypeUrl, request: DeltaRequest) -> list[Key]:
+        """VER-13: where there are no locators several keys go by one name; it is given up with the last of them."""
+        called = self._called.setdefault(type_url, {})
+        for key in request.subscribe:
+            called.setdefault(key[0], set()).add(key)
+        for key in request.unsubscribe:
+            called.get(key[0], set()).discard(key)
+        gone = [key for key in request.unsubscribe if not called.get(key[0])]
+        for name, _ in gone:
+            called.pop(name, None)
+        return gone
 
     def _keys(self, keys: Iterable[Key], name: int, locator: int) -> bytes:
         if not self._v3:  # VER-13: v2 has no locators
@@ -143,10 +156,18 @@ Check = Callable[[TypeUrl, bytes], Checked]
 class ResponseDecoder:
     """Reads the responses of one stream. A resource that is no good is a Flaw, and never stops the others (NAK-18)."""
 
-    def __init__(self, check: Check, *, delta: bool, locators: bool = True) -> None:
+    def __init__(
+        self,
+        check: Check,
+        *,
+        delta: bool,
+        locators: bool = True,
+        asks: Callable[[TypeUrl], bool] = lambda _: True,
+    ) -> None:
         self._check = check
         self._delta = delta
         self._locators = locators  # DYN-54: whether resource_name is looked at
+        self._asks = asks  # NAK-22: what is in a response that nobody asked for is not even looked at
 
     def decode(self, message: bytes) -> Response:
         """Raises PeerError for what is no response at all."""
@@ -159,11 +180,15 @@ class ResponseDecoder:
 
     def _sotw_response(self, proto: AnyType) -> Response:
         url = as_v3(proto.type_url)
+        if not self._asks(url):
+            return Response(url, proto.version_info, proto.nonce)
         read = [self._item(url, item, proto.version_info) for item in proto.resources]
         return _response(url, proto.version_info, proto, read, (), ())
 
     def _delta_response(self, proto: AnyType) -> Response:
         url = as_v3(proto.type_url)
+        if not self._asks(url):
+            return Response(url, proto.system_version_info, proto.nonce)
         read = [self._resource(url, resource, resource.version) for resource in proto.resources]
         removed = tuple(_name(name) for name in proto.removed_resources)
         withdrawn: list[Absence] = []
@@ -171,7 +196,7 @@ class ResponseDecoder:
             try:
                 withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
             except UsageError as error:
-                read.append(Flaw(gone.name, None, f"its removal can't be read: {error}"))
+                read.append(Flaw(_name(gone.name), TRUE, f"its removal can't be read: {error}"))
         return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
 
     def _item(self, url: TypeUrl, item: AnyType, version: str) -> Arrival | Heartbeat | Flaw:
@@ -193,7 +218,8 @@ class ResponseDecoder:
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
             except UsageError as error:
-                return Flaw(name, None, f"its constraints are none: {error}", version)
+                # Nobody knows which variant it is: any of those that were asked for by a locator.
+                return Flaw(name, TRUE, f"its constraints are none: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
             return _empty(name, constraint, ttl, version)

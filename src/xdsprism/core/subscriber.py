@@ -16,11 +16,12 @@ from itertools import count
 
 from ..errors import WatchError
 from .asking import Answer, Asked
-from .constraints import canonical
-from .events import WILDCARD, Key, Rejection, ResourceError
+from .constraints import Constraint, canonical
+from .events import WILDCARD, Key, Rejection
 from .expr import show
 from .facts import Ambiguous, Fact, Lost, Reached, Rejected
-from .responses import Arrival, Flaw, Identity, Response, judge
+from .reading import Reading
+from .responses import Arrival, Response
 from .topic import Topic
 from .types import TYPES, TypeSpec, TypeUrl, Variant
 from .upstream import Held, Upstream
@@ -28,27 +29,6 @@ from .watching import Collection, Entry, State, Watch
 from .xdstp import is_glob
 
 INVALID_ARGUMENT = 3
-NOT_FOUND, PERMISSION_DENIED = 5, 7
-
-_STATUS = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-)
 
 
 class Authority:
@@ -56,14 +36,17 @@ class Authority:
 
     def __init__(self, name: str, servers: Sequence[Upstream]) -> None:
         self.name = name
-        self.servers = tuple(servers)
+        self.servers = tuple(dict.fromkeys(servers))
         self.active: tuple[Upstream, ...] = ()
         self.entries: dict[Entry, None] = {}
 
     @property
     def failing(self) -> WatchError | None:
-        """Why nobody can be asked: the last server's reason, if all that are in use have failed."""
-        failures = [upstream.failing for upstream in self.active]
+        """Why nobody can be asked: the last server's reason, if all that are in use have failed.
+
+        One that is connected again can be asked, answered or not: where nothing is newer, a server has nothing to say.
+        """
+        failures = [None if upstream.connected else upstream.failing for upstream in self.active]
         return failures[-1] if failures and all(failures) else None
 
     @property
@@ -90,12 +73,18 @@ class Subscriber:
         self._expiries: list[tuple[float, int, Entry]] = []
         self._ticket = count()
         self._upstreams: list[Upstream] = []
-        self._ambiguous: set[tuple[TypeUrl, Identity]] = set()
+        self._ambiguous: set[tuple[TypeUrl, str, frozenset[Constraint]]] = set()
 
     # -- setting up
 
     def upstream(
-        self, label: str, *, delta: bool, fail_on_data_errors: bool = False, timer_is_transient: bool = False
+        self,
+        label: str,
+        *,
+        delta: bool,
+        fail_on_data_errors: bool = False,
+        timer_is_transient: bool = False,
+        formless: bool = False,
     ) -> Upstream:
         made = Upstream(
             label,
@@ -104,6 +93,7 @@ class Subscriber:
             delta=delta,
             fail_on_data_errors=fail_on_data_errors,
             timer_is_transient=timer_is_transient,
+            formless=formless,
         )
         self._upstreams.append(made)
         return made
@@ -145,10 +135,24 @@ class Subscriber:
             for upstream in authority.active:
                 upstream.want(entry.type_url, key)
             self._cope(authority, [entry])
+        if isinstance(entry, Collection):
+            self._share(topic, entry)
         return entry
+
+    def _share(self, topic: Topic, collection: Collection) -> None:
+        """CLI-18: what is held of it by name already. A delta server need not send that once more (WLD-10)."""
+        for held in topic.held_by_name(collection):
+            member = collection.member(held.name)
+            member.adopt(held)
+            if member.expires is not None:
+                heappush(self._expiries, (member.expires, next(self._ticket), member))
+            self._changed(member, None)
 
     def _leave(self, entry: Entry) -> None:
         del entry.authority.entries[entry]
+        members = entry.members.values() if isinstance(entry, Collection) else ()
+        for one in (entry, *members):
+            one.expires = None
         topic = self._topics[entry.type_url]
         topic.discard(entry)
         if not topic:
@@ -218,7 +222,7 @@ class Subscriber:
             topic = self._topics.get(type_url)
             for key in request.fresh if topic is not None else ():
                 entry = topic.find(key) if topic is not None else None
-                if entry is not None and entry.lacking and not isinstance(entry, Collection):
+                if entry is not None and entry.unanswered and not isinstance(entry, Collection):
                     upstream.timers[entry] = now + upstream.patience
         return asked
 
@@ -228,21 +232,26 @@ class Subscriber:
         if upstream.heard():
             self._recovered(upstream)
         topic = self._topics.get(response.type_url) or Topic(self.spec(response.type_url))
-        flaws = _Reading(self, topic, upstream, response, now).read()
+        reading = Reading(self, topic, upstream, response, now)
+        flaws = reading.read()
         error = None
         if flaws:
             message = "; ".join(map(str, flaws))
-            error = Rejection(INVALID_ARGUMENT, f"{len(flaws)} resources are invalid: {message}")  # NAK-17
-            self.facts.append(Rejected(upstream.label, response.type_url, response.version, message))
-        upstream.answer(response.type_url, Answer(response.nonce, response.version, error))
+            error = Rejection(INVALID_ARGUMENT, f"{len(flaws)} resource(s) invalid: {message}")  # NAK-17
+            nameless = tuple(flaw.reason for flaw in flaws if not flaw.name)
+            self.facts.append(Rejected(upstream.label, response.type_url, response.version, message, nameless))
+        answer = Answer(response.nonce, response.version, error)
+        upstream.answer(response.type_url, answer, now, fruitful=reading.fruitful)
 
     def _recovered(self, upstream: Upstream) -> None:
-        error, upstream.failing = upstream.failing, None
+        was_failing = upstream.failing is not None
         for authority in [*upstream.users]:
+            failures = {each.failing for each in authority.active} - {None}  # watchers were told one of these
             self._release(authority, authority.active.index(upstream) + 1)
-        for entry in self.entries() if error is not None else ():
-            if entry.error is error:
-                entry.error = None  # nothing is wrong any more; who watches finds out by what comes
+            for entry in authority.entries if was_failing else ():
+                if entry.error in failures:
+                    entry.recover()
+        upstream.failing = None
 
     def _held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
         topic = self._topics.get(type_url)
@@ -251,16 +260,20 @@ class Subscriber:
     # -- time
 
     def deadline(self) -> float | None:
-        timers = [next(iter(upstream.timers.values())) for upstream in self._upstreams if upstream.timers]
+        timers = [upstream.timer_due for upstream in self._upstreams if upstream.timer_due is not None]
+        while self._expiries and self._expiries[0][2].expires != self._expiries[0][0]:
+            heappop(self._expiries)  # it lives longer by now, or is gone
         expiries = [self._expiries[0][0]] if self._expiries else []
-        return min([*timers, *expiries], default=None)
+        answers = [upstream.answer_due for upstream in self._upstreams if upstream.answer_due is not None]
+        return min([*timers, *expiries, *answers], default=None)
 
     def tick(self, now: float) -> None:
         for upstream in self._upstreams:
-            while upstream.timers and next(iter(upstream.timers.values())) <= now:
-                entry = next(iter(upstream.timers))
-                del upstream.timers[entry]
-                self._time_out(entry, upstream, now)
+            upstream.release(now)
+            while upstream.timer_due is not None and upstream.timer_due <= now:
+                entry, _ = upstream.timers.popitem(last=False)
+                if entry.unanswered:  # and another server has not given it meanwhile
+                    self._time_out(entry, upstream, now)
         while self._expiries and self._expiries[0][0] <= now:
             due, _, entry = heappop(self._expiries)
             if entry.expires == due:
@@ -272,7 +285,7 @@ class Subscriber:
             entry.fail(WatchError("UNAVAILABLE", what), State.TIMEOUT, now, drop=False)
         else:
             error = WatchError("NOT_FOUND", f"{what}, so it does not exist")
-            entry.fail(error, State.DOES_NOT_EXIST, now, drop=False)
+            self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=upstream.fail_on_data_errors)
 
     def _expire(self, entry: Entry, now: float) -> None:
         """TTL-4. Whoever gave it a time to live meant that nobody should use it afterwards."""
@@ -289,27 +302,30 @@ class Subscriber:
     def drop(self, entry: Entry, error: WatchError, now: float) -> None:
         self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=True)
 
-    def fail(self, entry: Entry, error: WatchError, state: State, now: float, *, drop: bool) -> None:
+    def fail(self, entry: Entry, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
         """A resource is gone, or can't be had."""
         topic, before = self._topics[entry.type_url], entry.variant
         if drop:
             topic.forget_alias(entry)
             entry.expires = None
-        entry.fail(error, state, now, drop=drop)
+        news = entry.fail(error, state, now, drop=drop)
         if entry.variant is None:
             topic.left(entry)
         if drop and before is not None:
             self._changed(entry, before)
+        return news
 
-    def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> None:
+    def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
         before = entry.variant
         topic.forget_alias(entry)
         upstream.timers.pop(entry, None)
-        if entry.accept(arrival, upstream, now):
+        news = entry.accept(arrival, upstream, now)
+        if news:
             self._changed(entry, before)
         topic.note_alias(entry)
         if arrival.ttl is not None or entry.expires is not None:
             self.lives(entry, arrival.ttl, now)
+        return news
 
     def _changed(self, entry: Entry, before: Variant | None) -> None:
         for listener in self.listeners:
@@ -317,120 +333,13 @@ class Subscriber:
 
     def note_ambiguity(self, entry: Entry, kept: Variant, other: Variant) -> None:
         """DYN-45: the one received last wins; both are told of, once."""
-        identity = (entry.type_url, (entry.name, canonical(other.constraint)))
-        if identity not in self._ambiguous and len(self._ambiguous) < 10_000:
-            self._ambiguous.add(identity)
+        pair = (entry.type_url, entry.name, frozenset(map(canonical, (kept.constraint, other.constraint))))
+        if pair not in self._ambiguous and len(self._ambiguous) < 10_000:
+            self._ambiguous.add(pair)
             both = show(kept.constraint), show(other.constraint)
             self.facts.append(Ambiguous(entry.type_url, entry.name, *both, first=True))
         else:
             self.facts.append(Ambiguous(entry.type_url, entry.name, "", "", first=False))
-
-
-class _Reading:
-    """One response being read."""
-
-    def __init__(
-        self, subscriber: Subscriber, topic: Topic, upstream: Upstream, response: Response, now: float
-    ) -> None:
-        self._subscriber = subscriber
-        self._topic = topic
-        self._upstream = upstream
-        self._response = response
-        self._now = now
-        self._touched: dict[Entry, Variant | None] = {}  # and what it was given
-
-    def read(self) -> list[Flaw]:
-        """Every good resource is used, whatever else is in the response (A46); returns what is wrong with the rest."""
-        arrivals, flaws = judge(self._response)
-        for arrival in arrivals:
-            self._arrive(arrival, flaws)
-        for flaw in flaws:
-            self._refuse(flaw)
-        for heartbeat in self._response.heartbeats:
-            for entry in self._topic.about(heartbeat.identity, self._upstream):
-                self._touched[entry] = None
-                if entry.variant is not None:
-                    self._subscriber.lives(entry, heartbeat.ttl, self._now)
-        for error in self._response.errors:
-            self._err(error)
-        if self._upstream.delta:
-            self._remove()
-        elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
-            self._miss()
-        self._topic.answered(self._upstream)
-        return flaws
-
-    def _arrive(self, arrival: Arrival, flaws: list[Flaw]) -> None:
-        entries = self._topic.wanting(arrival, self._upstream, strict=self._subscriber.strict)
-        if not entries and self._subscriber.strict and arrival.located and self._is_ours(arrival):
-            variant = arrival.variant
-            reason = f"its constraints ({show(variant.constraint)}) do not match the params that were sent"
-            flaws.append(Flaw(variant.name, variant.constraint, reason, variant.version))  # DYN-56
-        for entry in entries:  # none: CLI-7
-            self._compare(entry, arrival)
-            self._touched[entry] = arrival.variant
-            self._subscriber.take(self._topic, entry, arrival, self._upstream, self._now)
-
-    def _is_ours(self, arrival: Arrival) -> bool:
-        return self._topic.has_located(arrival.variant.name, self._upstream)
-
-    def _compare(self, entry: Entry, arrival: Arrival) -> None:
-        """Two variants for one subscription. In delta one that is still held should have been withdrawn."""
-        other = self._touched.get(entry)
-        if other is None and self._upstream.delta and entry.source is self._upstream:
-            other = entry.variant
-            if other is not None and self._is_withdrawn(other):
-                return
-        if other is None or not arrival.located or entry.key[1] is None or other.name != arrival.variant.name:
-            return
-        if canonical(other.constraint) != canonical(arrival.variant.constraint):
-            self._subscriber.note_ambiguity(entry, arrival.variant, other)
-
-    def _is_withdrawn(self, variant: Variant) -> bool:
-        identity = variant.identity
-        return any((gone.name, canonical(gone.constraint)) == identity for gone in self._response.withdrawn)
-
-    def _refuse(self, flaw: Flaw) -> None:
-        if not flaw.name:
-            return
-        error = WatchError("INVALID_ARGUMENT", f"{flaw.name!r} from {self._upstream.label} is invalid: {flaw.reason}")
-        for entry in self._topic.flawed(flaw, self._upstream):
-            self._upstream.timers.pop(entry, None)  # NAK-21
-            self._touched[entry] = None
-            entry.refuse(error, flaw.version or self._response.version, self._now)
-
-    def _err(self, error: ResourceError) -> None:
-        """TP3. ERR-10: where the server is trusted with data errors, what it denies is dropped."""
-        status = _STATUS[error.code] if error.code < len(_STATUS) else "UNKNOWN"
-        drop = error.code in (NOT_FOUND, PERMISSION_DENIED) and self._upstream.fail_on_data_errors
-        told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} has an error for it")
-        for entry in self._topic.denied(error.about, self._upstream):
-            self._upstream.timers.pop(entry, None)  # ERR-8
-            self._touched[entry] = None
-            self._subscriber.fail(entry, told, State.RECEIVED_ERROR, self._now, drop=drop)
-
-    def _remove(self) -> None:
-        response, topic = self._response, self._topic
-        gone: list[tuple[Identity, str]] = [((name, None), name) for name in response.removed]
-        gone += [((each.name, canonical(each.constraint)), each.name) for each in response.withdrawn]
-        for identity, name in gone:
-            for entry in topic.withdrawn(identity, self._upstream):
-                if entry not in self._touched:  # DYN-58: what replaces it has just come
-                    self._touched[entry] = None
-                    self._delete(entry, f"{name!r} does not exist on {self._upstream.label}")
-
-    def _miss(self) -> None:
-        """CLI-8: what a full response lacks is gone. CLI-9: what never came is not judged by that."""
-        for entry in [*self._topic]:
-            if entry not in self._touched and entry.variant is not None and self._upstream in entry.authority.active:
-                self._delete(entry, f"{self._upstream.label} has removed {entry.name!r}")
-
-    def _delete(self, entry: Entry, why: str) -> None:
-        """CLI-15: the value is kept, unless the server is trusted with deletions."""
-        self._upstream.timers.pop(entry, None)
-        error = WatchError("NOT_FOUND", why)
-        drop = self._upstream.fail_on_data_errors
-        self._subscriber.fail(entry, error, State.DOES_NOT_EXIST, self._now, drop=drop)
 
 
 def _is_collection(key: Key) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import chain
 
-from .constraints import Constraint, canonical, matches
+from .constraints import TRUE, Constraint, canonical, matches
 from .events import WILDCARD, Absence, Key
-from .responses import Arrival, Flaw, Identity
+from .responses import Arrival, Flaw, Heartbeat, Identity
 from .types import TypeSpec
 from .upstream import Held, Upstream
 from .watching import Collection, Entry, State
 from .xdstp import is_xdstp, parse
+
+# Whether an entry may be given a variant whose constraints do not match its params.
+IsOpen = Callable[[Entry], bool]
 
 
 class Topic:
@@ -54,17 +57,28 @@ class Topic:
         else:
             del self._named[entry.name]
 
+    def held_by_name(self, collection: Collection) -> list[Entry]:
+        """What belongs to a collection, and is held because its name was asked for too, with the same params."""
+        entries = (entry for entry in chain.from_iterable(self._named.values()) if entry.variant is not None)
+        alike = (
+            entry for entry in entries if (entry.authority, entry.key[1]) == (collection.authority, collection.key[1])
+        )
+        return [entry for entry in alike if collection in self._covering(entry.name)]
+
     def left(self, entry: Entry) -> None:
         """Nothing is held any more: a member of a collection is none then."""
         for each in self._collections:
             if each.members.get(entry.name) is entry:
                 del each.members[entry.name]
 
-    def answered(self, upstream: Upstream) -> None:
-        """A response came: what a collection still lacks, it has none of."""
+    def answered(self, upstream: Upstream, denied: Container[Entry]) -> None:
+        """A response came: what a collection still lacks, it has none of; an error of its own is over."""
         for each in self._collections:
-            if each.state is State.REQUESTED and upstream in each.authority.active:
+            if each.state is not State.ACKED and upstream in each.authority.active and each not in denied:
                 each.state = State.ACKED
+                each.error = each.verdict = None
+                for watch in each.watches:
+                    watch.wake()  # there may be nothing to take, and that is news too
 
     # -- aliases
 
@@ -81,30 +95,36 @@ class Topic:
 
     # -- who is meant
 
-    def wanting(self, arrival: Arrival, upstream: Upstream, *, strict: bool) -> list[Entry]:
+    def wanting(self, arrival: Arrival, upstream: Upstream, is_open: IsOpen) -> list[Entry]:
         """Whom a resource is for.
 
         The form tells, where there is a choice: what came by resource_name is for locators that its constraints match,
         what came by name is for plain names (DESIGN 6.1). Where nobody asked in that form, a server that does not know
-        dynamic parameters has answered a locator by name, or the reverse, and the name decides (DYN-55).
+        dynamic parameters has answered a locator by name, or the reverse, and the name decides (DYN-55). But not for
+        somebody who has been answered in the right form: then this was on its way to one who has just left.
         """
         variant = arrival.variant
         if not self._collections and not variant.aliases:  # nearly always
             known = self._named.get(variant.name, ())
             if len(known) == 1 and not arrival.located:
-                return [known[0]] if upstream in known[0].authority.active else []
+                return [one for one in known if upstream in one.authority.active and _takes(one, arrival, upstream)]
         entries = [entry for entry in self._asked(variant.name, variant.aliases) if upstream in entry.authority.active]
         groups = [each for each in self._covering(variant.name) if upstream in each.authority.active]
+        if upstream.formless:
+            return [*entries, *(each.member(variant.name) for each in groups)]
         formed = [entry for entry in entries if (entry.key[1] is not None) == arrival.located]
         formed_groups = [each for each in groups if (each.key[1] is not None) == arrival.located]
         if formed or formed_groups:
             entries, groups = formed, formed_groups
             if arrival.located:
-                entries = self._matching(entries, variant.constraint, strict=strict)
                 groups = [each for each in groups if matches(variant.constraint, each.key[1] or {})]
+                entries = _matching(entries, variant.constraint, is_open if not groups else _is_closed)
+        else:
+            entries = [entry for entry in entries if _takes(entry, arrival, upstream)]
+            groups = [each for each in groups if all(_takes(one, arrival, upstream) for one in each.members.values())]
         return [*entries, *(each.member(variant.name) for each in groups)]
 
-    def flawed(self, flaw: Flaw, upstream: Upstream) -> list[Entry]:
+    def flawed(self, flaw: Flaw, upstream: Upstream, is_open: IsOpen) -> list[Entry]:
         """Whom a resource that is no good would have been for. In a collection it counts as there."""
         form = flaw.constraint is not None
         groups = [each for each in self._covering(flaw.name) if upstream in each.authority.active]
@@ -113,47 +133,66 @@ class Topic:
         groups = [each for each in groups if (each.key[1] is not None) == form] or groups
         for each in groups:
             each.member(flaw.name)
-        return self.about(flaw.identity, upstream)
+        formed = self._formed(flaw.identity, upstream)
+        if flaw.constraint is None or all(entry.key[1] is None for entry in formed):
+            return formed
+        return _matching(formed, flaw.constraint, is_open)
 
     def denied(self, about: Absence, upstream: Upstream) -> list[Entry]:
         """Whom an error is for: TP3 names a resource, with constraints where they matter, or a whole glob (ERR-6)."""
         entries: list[Entry] = [*self._known(about.name, upstream)]
         entries += [each for each in self._collections if each.name == about.name and upstream in each.authority.active]
-        return [entry for entry in entries if entry.key[1] is None or matches(about.constraint, entry.key[1])]
+        located = [entry for entry in entries if entry.key[1] is not None]
+        if not located or len(located) == len(entries):
+            return [entry for entry in entries if matches(about.constraint, entry.key[1] or {})] if located else entries
+        # Asked for in both forms. A plain name is denied without constraints; a locator only where there is nothing for
+        # anybody. So without constraints it can't be told whether a variant that is held is meant: then it is not.
+        if canonical(about.constraint) != TRUE:
+            return [entry for entry in located if matches(about.constraint, entry.key[1] or {})]
+        return [entry for entry in entries if entry.key[1] is None or not entry.usable]
+
+    def living(self, beat: Heartbeat, upstream: Upstream) -> list[Entry]:
+        """Who holds the very variant that a sign of life is about."""
+        constraint = beat.identity[1]
+        formed = self._formed(beat.identity, upstream)
+        return [entry for entry in formed if entry.usable and (constraint is None or _equal(entry, constraint))]
 
     def has_located(self, name: str, upstream: Upstream) -> bool:
-        known: list[Entry] = [*self._asked(name, ()), *self._covering(name)]
+        known = self._asked_for(name)
         return any(entry.key[1] is not None and upstream in entry.authority.active for entry in known)
-
-    def about(self, identity: Identity, upstream: Upstream) -> list[Entry]:
-        """Whom a resource that is no good, or only a sign of life, would have been for; members that exist only."""
-        name, constraint = identity
-        entries = self._known(name, upstream)
-        formed = [entry for entry in entries if (entry.key[1] is not None) == (constraint is not None)]
-        if formed and constraint is not None:
-            return [entry for entry in formed if matches(constraint, entry.key[1] or {})]
-        return formed or entries
 
     def withdrawn(self, identity: Identity, upstream: Upstream) -> list[Entry]:
         """Whose variant is gone, or who is told that there is none for it.
 
-        DYN-59: of what is held only the variant with equal constraints goes. Who holds nothing is answered by
-        constraints that match its params (DESIGN 6.4).
+        DYN-59: of what is held only the variant with equal constraints goes. Who was given nothing on this stream is
+        answered by constraints that match its params (DESIGN 6.4): also one that has something from an earlier stream,
+        of which the server does not know the constraints.
         """
         name, constraint = identity
         known = self._known(name, upstream)
         located = [entry for entry in known if entry.key[1] is not None]
-        if constraint is None or not located:
-            return [entry for entry in known if entry.key[1] is None] or known
+        if upstream.formless:
+            return known
+        if constraint is None:
+            plain = any(each.key[1] is None and upstream in each.authority.active for each in self._asked_for(name))
+            # TP2: what was sent with constraints is never removed by name alone.
+            return [entry for entry in known if (entry.key[1] is None if plain else not entry.is_bound(upstream))]
+        if not located:
+            return [entry for entry in known if not entry.is_suited(upstream)]
         return [
             entry
             for entry in located
-            if (_equal(entry, constraint) if entry.variant is not None else matches(constraint, entry.key[1] or {}))
+            if _equal(entry, constraint) or (not entry.came_from(upstream) and matches(constraint, entry.key[1] or {}))
         ]
 
     def held(self, upstream: Upstream) -> Held:
-        """CLI-6, NAK-24: what was taken from this server. DYN-40: names of which one variant is held."""
+        """CLI-6, NAK-24: what was taken from this server. DYN-40: names of which one variant is held.
+
+        What is from another server, or from disk, has no version here that could be current: this server is to send it
+        or say that it is gone, and it would not say so of what it never heard of.
+        """
         versions: dict[str, str] = {}
+        foreign: dict[str, str] = {}
         several: set[str] = set()
         complete = True
         for entry in self:
@@ -162,9 +201,18 @@ class Topic:
             variant = entry.variant
             if variant is None or entry.source is not upstream:
                 complete = complete and not entry.lacking and variant is None
+                if variant is not None and entry.key[1] is None:
+                    foreign[variant.name] = ""
             elif versions.setdefault(variant.name, variant.version) != variant.version:
                 several.add(variant.name)
-        return Held({name: version for name, version in versions.items() if name not in several}, complete)
+        return Held({name: version for name, version in (foreign | versions).items() if name not in several}, complete)
+
+    def _formed(self, identity: Identity, upstream: Upstream) -> list[Entry]:
+        """Who is known by this name and asked in this form; if nobody, all who are known by it."""
+        name, constraint = identity
+        entries = self._known(name, upstream)
+        formed = [entry for entry in entries if (entry.key[1] is not None) == (constraint is not None)]
+        return entries if upstream.formless else formed or entries
 
     def _known(self, name: str, upstream: Upstream) -> list[Entry]:
         entries = [*self._asked(name, ()), *self._renamed.get(name, ())]
@@ -176,14 +224,25 @@ class Topic:
         for alias in aliases:
             yield from self._named.get(alias, ())
 
+    def _asked_for(self, name: str) -> list[Entry]:
+        return [*self._asked(name, ()), *self._renamed.get(name, ()), *self._covering(name)]
+
     def _covering(self, name: str) -> list[Collection]:
         return [each for each in self._collections if each.name == WILDCARD or _in_glob(each.name, name)]
 
-    @staticmethod
-    def _matching(entries: list[Entry], constraint: Constraint, *, strict: bool) -> list[Entry]:
-        """DYN-56: a leaf need not look at constraints where there is only one that it can be for."""
-        found = [entry for entry in entries if matches(constraint, entry.key[1] or {})]
-        return entries if not found and len(entries) == 1 and not strict else found
+
+def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> list[Entry]:
+    """DYN-56: a leaf need not look at constraints where there is only one that it can be for."""
+    found = [entry for entry in entries if matches(constraint, entry.key[1] or {})]
+    return entries if not found and len(entries) == 1 and is_open(entries[0]) else found
+
+
+def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
+    return (entry.key[1] is not None) == arrival.located or not entry.is_suited(upstream)
+
+
+def _is_closed(_entry: Entry) -> bool:
+    return False
 
 
 def _equal(entry: Entry, constraint: Constraint) -> bool:

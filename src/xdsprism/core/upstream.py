@@ -8,6 +8,7 @@ begins anew with each stream.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from ..errors import WatchError
 from .asking import Answer, Asked, Asking, DeltaAsking, SotwAsking
 from .backoff import Backoff
 from .events import Key
+from .pace import Pace
 from .types import TypeSpec, TypeUrl
 
 if TYPE_CHECKING:
@@ -45,15 +47,20 @@ class Upstream:
         delta: bool,
         fail_on_data_errors: bool = False,
         timer_is_transient: bool = False,
+        formless: bool = False,
     ) -> None:
         self.label = label
         self.delta = delta
         self.fail_on_data_errors = fail_on_data_errors
         self.timer_is_transient = timer_is_transient
+        self.formless = formless  # VER-13: v2 has no locators, and so an answer is for all who asked for its name
         self.users: set[Authority] = set()
-        self.timers: dict[Entry, float] = {}  # in the order in which they end: they are all of one length
+        self.timers: OrderedDict[Entry, float] = (
+            OrderedDict()
+        )  # in the order in which they end: they are all of one length
         self.failing: WatchError | None = None  # why there was no answer at the last try
         self.connected = False
+        self.streams = 0  # that were opened so far
         self.retry_at = 0.0
         self.wake: Callable[[], None] = lambda: None
         self._spec = spec
@@ -61,20 +68,39 @@ class Upstream:
         self._wants: dict[TypeUrl, dict[Key, None]] = {}
         self._versions: dict[TypeUrl, str] = {}
         self._asking: dict[TypeUrl, Asking] = {}
+        self._paces: dict[TypeUrl, Pace] = {}
+        self._answers: list[tuple[float, TypeUrl, Answer]] = []  # held back: when they go out
         self._backoff = Backoff()
         self._answered = False
         self._opened_at = 0.0
         self._was_hasty = False
+        self._deaf_since: float | None = None
 
     @property
     def wanted(self) -> bool:
-        """Whether there ought to be a stream."""
-        return bool(self.users)
+        """Whether there ought to be a stream. One on which nothing is asked any more is kept, but not replaced."""
+        return bool(self.users) and (self.connected or any(self._wants.values()))
 
     @property
     def patience(self) -> float:
         """How long to wait for a resource. CLI-11; CLI-14 where the server says that silence means nothing."""
         return 30.0 if self.timer_is_transient else 15.0
+
+    @property
+    def timer_due(self) -> float | None:
+        """When the first timer ends. None does while nothing is read: what it waits for may have come (CLI-20)."""
+        return next(iter(self.timers.values())) if self.timers and self._deaf_since is None else None
+
+    def stop_reading(self, now: float) -> None:
+        self._deaf_since = now
+
+    def read_on(self, now: float) -> None:
+        """Time in which nothing was read does not count."""
+        lost = now - self._deaf_since if self._deaf_since is not None else 0.0
+        self._deaf_since = None
+        if lost > 0:
+            for entry, due in self.timers.items():
+                self.timers[entry] = due + lost
 
     def want(self, type_url: TypeUrl, key: Key) -> None:
         self._wants.setdefault(type_url, {})[key] = None
@@ -84,7 +110,7 @@ class Upstream:
                 self._begin(type_url)
             else:
                 asking.want(key)
-            self.wake()
+        self.wake()
 
     def unwant(self, type_url: TypeUrl, key: Key) -> None:
         self._wants.get(type_url, {}).pop(key, None)
@@ -97,8 +123,10 @@ class Upstream:
     def opened(self, now: float) -> None:
         """A new stream is connected. Each type begins anew."""
         self.connected = True
+        self.streams += 1
         self._answered = False
         self._opened_at = now
+        self._asking.clear()
         for type_url, keys in self._wants.items():
             if keys:
                 self._begin(type_url)
@@ -118,17 +146,37 @@ class Upstream:
         first, self._answered = not self._answered, True
         return first
 
-    def answer(self, type_url: TypeUrl, answer: Answer) -> None:
-        if self.connected:
+    def answer(self, type_url: TypeUrl, answer: Answer, now: float, *, fruitful: bool = True) -> None:
+        if not self.connected:
+            return
+        due = self._paces.setdefault(type_url, Pace()).answer_at(now, fruitful=fruitful)
+        self._answers.append((due, type_url, answer))
+        if due <= now:
+            self._let_out(lambda waiting: waiting == type_url)  # and what was held back before it
+
+    @property
+    def answer_due(self) -> float | None:
+        """When the next answer goes out that was held back."""
+        return min((due for due, _, _ in self._answers), default=None)
+
+    def release(self, now: float) -> None:
+        due = {type_url for when, type_url, _ in self._answers if when <= now}
+        if due:
+            self._let_out(due.__contains__)
+
+    def _let_out(self, of_type: Callable[[TypeUrl], bool]) -> None:
+        ready = [waiting for waiting in self._answers if of_type(waiting[1])]
+        self._answers = [waiting for waiting in self._answers if not of_type(waiting[1])]
+        for _, type_url, answer in ready:
             self._asking[type_url].answer(answer)
-            self.wake()
+        self.wake()
 
     def ended(self, error: WatchError, now: float, random: float) -> bool:
         """The stream is over, or could not be opened. True if that is a failure (CLI-16, CLI-17)."""
         for type_url, asking in self._asking.items():
             if isinstance(asking, SotwAsking):
                 self._versions[type_url] = asking.version
-        self._asking.clear()
+        self._forget_stream()
         self.timers.clear()  # CLI-12: no timer runs while there is no stream
         answered, self._answered = self._answered, False
         hasty = self.connected and now - self._opened_at < HASTY
@@ -144,12 +192,19 @@ class Upstream:
 
     def closed(self) -> None:
         """Nobody wants it any more, and its stream was let go of."""
-        self._asking.clear()
+        self._forget_stream()
+        self._versions.clear()
         self.timers.clear()
         self.connected = self._answered = False
         self.failing = None
         self.retry_at = 0.0
         self._backoff.reset()
+
+    def _forget_stream(self) -> None:
+        self._asking.clear()
+        self._deaf_since = None
+        self._paces.clear()
+        self._answers.clear()
 
     def _begin(self, type_url: TypeUrl) -> None:
         keys = self._wants[type_url]

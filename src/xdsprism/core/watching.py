@@ -6,12 +6,14 @@ good, but something is wrong with getting newer).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import WatchError
+from .constraints import TRUE, canonical
 from .events import Key
 from .responses import Arrival
 from .types import TypeUrl, Variant
@@ -46,7 +48,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The last version that was refused, for CSDS."""
+    """What is wrong in the state that an entry is in, for CSDS; `version` is the one that was refused, if any was."""
 
     version: str
     message: str
@@ -61,16 +63,15 @@ class Watch:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.entries: list[Entry] = []
         self.wake = wake
-        self._pending: dict[tuple[Entry | str, bool], Notice] = {}
+        # From the front of a plain dict things can't be taken fast: it looks past all that are gone, each time.
+        self._pending: OrderedDict[tuple[Entry | str, bool], Notice] = OrderedDict()
 
     def __bool__(self) -> bool:
         """Whether there is something to take."""
         return bool(self._pending)
 
     def take(self) -> Notice | None:
-        if not self._pending:
-            return None
-        return self._pending.pop(next(iter(self._pending)))
+        return self._pending.popitem(last=False)[1] if self._pending else None
 
     def tell(self, entry: Entry, notice: Notice) -> None:
         pending = self._pending
@@ -97,9 +98,12 @@ class Entry:
         "refusal",
         "source",
         "state",
+        "stream",
+        "suited",
         "type_url",
         "updated",
         "variant",
+        "verdict",
         "watches",
     )
 
@@ -112,8 +116,11 @@ class Entry:
         self.state = State.REQUESTED
         self.error: WatchError | None = None  # what watchers were told last, if it was not the resource
         self.refusal: Refusal | None = None
+        self.verdict: WatchError | None = None  # what is wrong with the resource itself; that a server is gone is not
         self.source: Upstream | None = None  # the server that the variant is from
-        self.updated = 0.0
+        self.stream = 0  # which of the streams to it
+        self.suited = False  # whether it came in the form in which it was asked for (DESIGN 6.1)
+        self.updated = 0.0  # when the source gave the variant last
         self.expires: float | None = None
 
     @property
@@ -127,8 +134,13 @@ class Entry:
 
     @property
     def lacking(self) -> bool:
-        """Neither cached nor known to be missing (FBK-1); such an entry has a timer."""
+        """Neither cached nor known to be missing (FBK-1)."""
         return self.variant is None and self.state in (State.REQUESTED, State.TIMEOUT)
+
+    @property
+    def unanswered(self) -> bool:
+        """No server has said anything about it, so it has a timer. One from disk has too: who knows if it still is."""
+        return self.source is None and self.state in (State.REQUESTED, State.TIMEOUT)
 
     def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
         """A good resource came. False if nobody needs to hear of it (CLI-19)."""
@@ -137,7 +149,9 @@ class Entry:
         if not news and before is not None:
             before.version = arrival.variant.version
             self.variant = before  # one copy of the contents, not two
-        self.source, self.state, self.error, self.refusal, self.updated = source, State.ACKED, None, None, now
+        self.source, self.stream, self.state, self.updated = source, source.streams, State.ACKED, now
+        self.suited = arrival.located == (self.key[1] is not None)
+        self.error = self.verdict = self.refusal = None
         if news:
             self._tell(Notice(self.type_url, self.name, self.variant, arrival.message))
         return news
@@ -147,25 +161,55 @@ class Entry:
         self.variant = variant
         self._tell(Notice(self.type_url, self.name, variant))
 
-    def refuse(self, error: WatchError, version: str, now: float) -> None:
-        """What came was no good. NAK-15: the last good one stays."""
+    def adopt(self, other: Entry) -> None:
+        """The same resource is held under another key."""
+        self.variant, self.source, self.stream, self.suited = other.variant, other.source, other.stream, other.suited
+        self.state, self.error, self.verdict, self.refusal = other.state, other.error, other.verdict, other.refusal
+        self.updated, self.expires = other.updated, other.expires
+        for watch in self.watches:
+            self.greet(watch)
+
+    def refuse(self, error: WatchError, version: str, now: float) -> bool:
+        """What came was no good. NAK-15: the last good one stays. True if that is news, as in all of these."""
         self.refusal = Refusal(version, error.message, now)
         self.state = State.NACKED
-        self.ail(error)
+        self.verdict = error
+        return self.ail(error)
 
-    def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> None:
+    def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
         """The server says that there is none, or may as well have said so."""
         self.state = state
-        self.updated = now
+        self.refusal = Refusal("", str(error), now)  # A88: the most recent error
+        self.verdict = error
         if drop and self.variant is not None:
             self.variant = self.error = None
-        self.ail(error)
+        return self.ail(error)
 
-    def ail(self, error: WatchError) -> None:
+    def ail(self, error: WatchError) -> bool:
         """Tell of an error: an ambient one where there is something to go on with. Never the same twice."""
         known, self.error = self.error, error
-        if known is None or str(known) != str(error):
+        news = known is None or str(known) != str(error)
+        if news:
             self._tell(Notice(self.type_url, self.name, self.variant, error=error, ambient=self.usable))
+        return news
+
+    def recover(self) -> None:
+        """There is a server again. ERR-11: what was wrong with the resource before still is."""
+        self.error = None
+        if self.verdict is not None:
+            self.ail(self.verdict)
+
+    def came_from(self, upstream: Upstream) -> bool:
+        """Whether the variant came on the present stream of that server."""
+        return self.variant is not None and self.source is upstream and self.stream == upstream.streams
+
+    def is_suited(self, upstream: Upstream) -> bool:
+        return self.suited and self.came_from(upstream)
+
+    def is_bound(self, upstream: Upstream) -> bool:
+        """Whether what is held was asked for by a locator and has constraints."""
+        bound = self.variant is not None and canonical(self.variant.constraint) != TRUE
+        return bound and self.key[1] is not None and self.is_suited(upstream)
 
     def greet(self, watch: Watch) -> None:
         """CLI-18: one more watcher gets what there is, at once; an ambient error after it."""
@@ -209,4 +253,6 @@ class Collection(Entry):
 
 
 def _same(one: Variant, other: Variant) -> bool:
-    return one.body == other.body and one.constraint == other.constraint and one.extras == other.extras
+    """DYN-30: constraints that differ in form only are the same."""
+    same = one.body == other.body and one.extras == other.extras
+    return same and (one.constraint == other.constraint or canonical(one.constraint) == canonical(other.constraint))

@@ -32,9 +32,14 @@ def check(message: Message) -> Faults:
     """List what Envoy would refuse in a message: the path of each field, and what is wrong with it."""
     faults: Faults = []
     descriptor: Any = message.DESCRIPTOR
-    for each in _inside(descriptor):
+    for each in _whole(descriptor):
         each(message, faults)
     return faults
+
+
+@cache
+def _whole(descriptor: Descriptor) -> list[Check]:
+    return _inside(descriptor)
 
 
 @cache
@@ -48,8 +53,8 @@ class Checker:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self.unknown: list[str] = []  # rules of a kind that this interpreter does not know
-        self._present: dict[int, Check] = {}
-        self._absent: list[tuple[int, str, str]] = []
+        self._present: dict[FieldDescriptor, Check] = {}
+        self._absent: dict[FieldDescriptor, str] = {}
         self._oneofs: list[tuple[str, str]] = []
         if _is_disabled(descriptor):
             return
@@ -61,18 +66,21 @@ class Checker:
                 self._oneofs.append((oneof.name, f"one of these is required: {names}"))
 
     def __call__(self, message: Message, faults: Faults) -> None:
-        present = self._present
+        present, absent = self._present, self._absent
         fields = message.ListFields()
+        lacking = len(absent)
         for field, value in fields:
-            test = present.get(field.number)
+            if field in absent:
+                lacking -= 1
+            test = present.get(field)
             if test is not None:
                 count = len(faults)
                 test(value, faults)
                 if len(faults) > count:
                     prefix(faults, count, field.name)
-        if self._absent:
-            numbers = {field.number for field, _ in fields}
-            faults.extend(((name,), text) for number, name, text in self._absent if number not in numbers)
+        if lacking:
+            there = {field for field, _ in fields}
+            faults.extend(((field.name,), text) for field, text in absent.items() if field not in there)
         for name, text in self._oneofs:
             if message.WhichOneof(name) is None:
                 faults.append(((), text))
@@ -83,10 +91,10 @@ class Checker:
         checks = [_of_tests(tests)] if tests else []
         checks += self._of_contents(field, rules)
         if checks:
-            self._present[field.number] = _both(checks)
+            self._present[field] = _both(checks)
         absent = "is required" if _is_required(field, rules) else _of_default(field, tests)
         if absent is not None:
-            self._absent.append((field.number, field.name, absent))
+            self._absent[field] = absent
 
     def _tests(self, field: FieldDescriptor, rules: Any) -> list[Test]:
         kind = rules.WhichOneof("type")
@@ -210,8 +218,13 @@ def _inside(descriptor: Descriptor | None) -> list[Check]:
     if descriptor.full_name == _ANY:
         return [_check_any]
 
+    rules: Checker | None = None
+
     def check_inside(message: Any, faults: Faults) -> None:
-        checker(descriptor)(message, faults)  # compiled when first met: messages contain each other
+        nonlocal rules
+        if rules is None:  # compiled when first met: messages contain each other
+            rules = checker(descriptor)
+        rules(message, faults)
 
     return [check_inside]
 

@@ -11,7 +11,21 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 from ..core.events import Node
-from ..core.facts import Closed, Fact, Joined, Nacked, Opened, OtherNode, Oversize, Published, Refused
+from ..core.facts import (
+    Ambiguous,
+    Closed,
+    Fact,
+    Joined,
+    Lost,
+    Nacked,
+    Opened,
+    OtherNode,
+    Oversize,
+    Published,
+    Reached,
+    Refused,
+    Rejected,
+)
 
 Format = Literal["text", "json"]
 
@@ -50,6 +64,8 @@ class FactLog:
             case Refused(problems):
                 text = "configuration refused, the last good one stays: %(problems)s"
                 _say(logging.ERROR, text, problems="; ".join(problems))
+            case Reached() | Lost() | Rejected() | Ambiguous():
+                _upstream(fact)
             case _:
                 pass  # requests, responses, ACKs: too many, and in the metrics
 
@@ -89,6 +105,23 @@ class FactLog:
             code=fact.error.code,
             version=fact.version,
         )
+
+
+def _upstream(fact: Reached | Lost | Rejected | Ambiguous) -> None:
+    """What happens to a client."""
+    match fact:
+        case Reached(server):
+            _say(logging.INFO, "connected to %(server)s", server=server)
+        case Lost(server, error, failed):
+            level = logging.WARNING if failed else logging.INFO
+            _say(level, "lost %(server)s: %(error)s", server=server, error=error)
+        case Rejected(server, type_url, version, message):
+            text = "refused %(type)s %(version)s of %(server)s: %(error)s"
+            _say(logging.WARNING, text, type=_label(type_url), version=version, server=server, error=message)
+        case Ambiguous(type_url, name, kept, other, first):
+            text = "%(type)s %(name)r has two variants for one subscription: used is `%(kept)s`, not `%(other)s`"
+            if first:  # DESIGN 6.10
+                _say(logging.WARNING, text, type=_label(type_url), name=name, kept=kept, other=other)
 
 
 def _label(type_url: str) -> str:

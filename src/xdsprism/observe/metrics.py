@@ -13,7 +13,23 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from ..core.facts import Acked, Closed, Fact, Joined, Nacked, Opened, Oversize, Refused, Requested, Sent, Suppressed
+from ..core.facts import (
+    Acked,
+    Ambiguous,
+    Closed,
+    Fact,
+    Joined,
+    Lost,
+    Nacked,
+    Opened,
+    Oversize,
+    Reached,
+    Refused,
+    Rejected,
+    Requested,
+    Sent,
+    Suppressed,
+)
 from ..core.store import Applied, Store
 from ..core.types import TypeUrl
 
@@ -170,3 +186,33 @@ class Metrics:
                 return self._other
             found = self._types[type_url] = _OfType(self._families, spec.label)
         return found
+
+
+class ClientMetrics:
+    """A reader of what happens to a client: `client.readers.append(ClientMetrics(registry))`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, label: str) -> Counter:
+            return Counter(f"xdsprism_{name}", text, [label], registry=registry)
+
+        self._connected = Gauge(
+            "xdsprism_upstream_connected", "1 if there is a stream to the server", ["server"], registry=registry
+        )
+        self._failures = counter("upstream_failures", "Streams that ended before any answer", "server")
+        self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
+        self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            match fact:
+                case Reached(server):
+                    self._connected.labels(server).set(1)
+                case Lost(server, _, failed):
+                    self._connected.labels(server).set(0)
+                    self._failures.labels(server).inc(failed)
+                case Rejected(_, type_url):
+                    self._rejected.labels(type_url.rpartition("/")[2]).inc()
+                case Ambiguous(type_url):
+                    self._ambiguous.labels(type_url.rpartition("/")[2]).inc()
+                case _:
+                    pass

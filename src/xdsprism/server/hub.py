@@ -121,7 +121,7 @@ class XdsCall(Call):
 
     def poll(self) -> Iterator[bytes]:
         sends = self._stream.poll(self._hub.clock())
-        if sends:
+        if sends or self._hub.facts:
             self._hub.turn()
         return map(self._encode, sends)
 

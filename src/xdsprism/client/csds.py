@@ -1,0 +1,136 @@
+"""What a client has and in which state, as CSDS tells it (gRFC A40, A71, A88): by call, and over gRPC on request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from envoy.admin.v3.config_dump_shared_pb2 import ClientResourceStatus
+from envoy.config.core.v3.base_pb2 import Node
+from envoy.service.status.v3 import csds_pb2 as pb
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from ..core.constraints import canonical
+from ..core.replies import node_bytes
+from ..core.watching import Collection, Entry, State
+from ..errors import UsageError
+from ..release import release
+
+if TYPE_CHECKING:
+    from .client import Client
+
+SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"  # VER-11: there is no v2
+
+
+def client_status(
+    client: Client, *, contents: bool = True, scope: str | None = None, wall: Callable[[], float] = time.time
+) -> Any:
+    """Build a ClientStatusResponse: everything that is watched, each with its state and its last good contents.
+
+    contents    with the resources themselves, as they came
+    scope       what to call this client among others of the program (A71); None: its first server
+    """
+    config = pb.ClientConfig(
+        # A40: who the client is, as the control plane hears it.
+        node=Node.FromString(node_bytes(client.bootstrap.node, release(), v3=True)),
+        client_scope=_first_server(client) if scope is None else scope,
+    )
+    offset = wall() - client.now()
+    for entry in _distinct(client.subscriber.entries()):
+        _describe(entry, config.generic_xds_configs.add(), offset, contents=contents)
+    return pb.ClientStatusResponse(config=[config])
+
+
+def status_service(client: Client, *, scope: str | None = None) -> Any:
+    """CSDS for a program that has a grpc.aio server of its own, in the client's event loop.
+
+    `server.add_generic_rpc_handlers((status_service(client),))`
+    """
+
+    async def answer(request: Any, context: Any) -> Any:
+        if request.node_matchers:  # CSD-4. A40: to match nodes is for servers, who have many
+            text = "node_matchers: this is one client, there is nothing to choose from"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        return client_status(client, contents=not request.exclude_resource_contents, scope=scope)
+
+    async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for request in requests:  # A40: no watching, one answer for each question
+            yield await answer(request, context)
+
+    coding = {
+        "request_deserializer": pb.ClientStatusRequest.FromString,
+        "response_serializer": pb.ClientStatusResponse.SerializeToString,
+    }
+    methods = {
+        "StreamClientStatus": grpc.stream_stream_rpc_method_handler(stream, **coding),
+        "FetchClientStatus": grpc.unary_unary_rpc_method_handler(answer, **coding),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+class StatusServer:
+    """A gRPC server with nothing but CSDS, in plain text: for 127.0.0.1, or a socket file."""
+
+    def __init__(self, client: Client, scope: str | None) -> None:
+        # Without SO_REUSEPORT: whoever asks for a port that is taken should hear of it.
+        self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        self._server.add_generic_rpc_handlers((status_service(client, scope=scope),))
+
+    async def start(self, listen: str) -> str:
+        try:
+            port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise UsageError(f"can't serve the status on {listen!r}: {error}") from error
+        await self._server.start()
+        host, colon, _ = listen.rpartition(":")
+        return listen if listen.startswith("unix:") else f"{host}{colon}{port}"
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+
+def _first_server(client: Client) -> str:
+    bootstrap = client.bootstrap
+    servers = [*bootstrap.servers, *(each for config in bootstrap.authorities.values() for each in config.servers)]
+    return servers[0].uri if servers else ""
+
+
+def _distinct(entries: list[Entry]) -> Iterator[Entry]:
+    """DYN-47: one entry per variant, whoever asked for it.
+
+    A collection is shown by its members; by itself only while it has been answered with something else than those.
+    """
+    told = set()
+    for entry in entries:
+        if isinstance(entry, Collection) and entry.state is State.ACKED:
+            continue
+        variant, refusal = entry.variant, entry.refusal
+        held = (canonical(variant.constraint), variant.version, variant.body) if variant is not None else None
+        says = entry.type_url, entry.name, entry.state, held, refusal and (refusal.version, refusal.message)
+        if says not in told:
+            told.add(says)
+            yield entry
+
+
+def _describe(entry: Entry, into: Any, offset: float, *, contents: bool) -> None:
+    into.type_url, into.name = entry.type_url, entry.name
+    into.client_status = ClientResourceStatus.Value(entry.state.name)
+    variant, refusal = entry.variant, entry.refusal
+    if variant is not None:
+        into.version_info = variant.version
+        if entry.source is not None:  # a server, not the disk
+            into.last_updated.CopyFrom(_moment(entry.updated + offset))
+        if contents:  # CSD-2
+            into.xds_config.type_url, into.xds_config.value = variant.type_url, variant.body
+    if refusal is not None:  # CSD-3: beside what is used still
+        into.error_state.details, into.error_state.version_info = refusal.message, refusal.version
+        into.error_state.last_update_attempt.CopyFrom(_moment(refusal.at + offset))
+
+
+def _moment(seconds: float) -> Timestamp:
+    moment = Timestamp()
+    moment.FromMicroseconds(int(seconds * 1_000_000))
+    return moment

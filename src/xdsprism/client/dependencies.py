@@ -1,0 +1,188 @@
+"""`Client.watch_config`: a listener with all that it leads to, whole or not at all (gRFC A74)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.clusters.aggregate.v3.cluster_pb2 import ClusterConfig as Aggregate
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm
+from google.protobuf.message import DecodeError
+
+from ..core.dependencies import (
+    ClusterPart,
+    Config,
+    Dependencies,
+    EndpointPart,
+    Known,
+    ListenerPart,
+    Part,
+    Ref,
+    RoutePart,
+)
+from ..core.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, Params, TypeUrl
+from ..core.watching import Watch
+from ..errors import WatchError
+from .updates import update_of
+
+if TYPE_CHECKING:
+    from .client import Client
+
+# By the end of their names, as v2 has other packages for the same messages (VER-9).
+_HTTP = ".HttpConnectionManager"
+_AGGREGATES = ("aggregate.v3.ClusterConfig", "aggregate.v2alpha.ClusterConfig")
+
+
+class ConfigWatching:
+    """Whole configurations, one after the other, until `close`. The subscription begins with the first `anext`.
+
+    Only the newest whole is shown: one that nobody asked for in time is skipped. As with every watch, streams are not
+    read on while what they brought has not been taken (CLI-20).
+    """
+
+    def __init__(self, client: Client, listener: str, clusters: Iterable[str], params: Params | None) -> None:
+        self._client = client
+        self._dependencies = Dependencies(listener, clusters)
+        self._params = params
+        self._news = asyncio.Event()
+        self._watches: dict[Ref, Watch] = {}
+        self._woken: dict[Ref, None] = {}
+        self._closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Config:
+        while not self._closed and not self._client.is_closed:
+            config = self._dependencies.advance() if self._take() else None
+            self._follow()
+            if config is not None:
+                return config
+            if not self._woken:  # what is cached is there as soon as it is watched
+                self._news.clear()
+                await self._client.wait(self._news, first=self._dependencies.incomplete)
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching, all of it."""
+        self._closed = True
+        while self._watches:
+            self._client.end(self._watches.popitem()[1])
+        self._news.set()
+
+    def __del__(self) -> None:
+        """A loop that was left by `break`, or by an exception."""
+        for watch in self._watches.values():
+            self._client.abandon(watch)
+
+    def _follow(self) -> None:
+        wanted = self._dependencies.wanted
+        for ref in [ref for ref in wanted if ref not in self._watches]:
+            type_url, name = ref
+            self._watches[ref] = self._client.begin(self._wake(ref), type_url, [(name, self._params)])
+        for ref in [ref for ref in self._watches if ref not in wanted]:
+            self._client.end(self._watches.pop(ref))
+
+    def _wake(self, ref: Ref) -> Callable[[], None]:
+        woken, news = self._woken, self._news  # and not self, or nobody who forgets it would be noticed
+
+        def wake() -> None:
+            woken[ref] = None
+            news.set()
+
+        return wake
+
+    def _take(self) -> bool:
+        """All that has come, at once: a response may have thousands. True if anything is different now."""
+        changed = False
+        while self._woken:
+            ref, _ = self._woken.popitem()
+            watch = self._watches[ref]
+            while (notice := watch.take()) is not None:
+                update = update_of(notice)
+                if update.ambient_error is None:  # A74: what there is stays in use
+                    known = update.error if update.error is not None else part_of(ref[0], update.resource)
+                    self._dependencies.learn(ref, known)
+                    changed = True
+            self._client.took(watch)
+        return changed
+
+
+# -- what a resource refers to
+
+
+def part_of(type_url: TypeUrl, message: Any) -> Known:
+    try:
+        return _PARTS[type_url](message)
+    except (DecodeError, ValueError) as error:
+        return WatchError("INVALID_ARGUMENT", f"{message.name!r}: {error}")
+
+
+def _listener(message: Any) -> Part:
+    routes = tuple(dict.fromkeys(_route_of(each) for each in _connection_managers(message)))
+    if not routes:
+        raise ValueError("a listener without an HTTP connection manager has no routes to follow")
+    return ListenerPart(message, routes)
+
+
+def _connection_managers(listener: Any) -> Iterator[Any]:
+    """A client's, and those of all filter chains of a server."""
+    configs = [listener.api_listener.api_listener]
+    for chain in (*listener.filter_chains, listener.default_filter_chain):
+        configs += [each.typed_config for each in chain.filters]
+    for config in configs:
+        if config.type_url.endswith(_HTTP):
+            yield hcm.HttpConnectionManager.FromString(config.value)
+
+
+def _route_of(manager: Any) -> str | RoutePart:
+    kind = manager.WhichOneof("route_specifier")
+    if kind == "rds":
+        return str(manager.rds.route_config_name)
+    if kind == "route_config":
+        return _route(manager.route_config)
+    raise ValueError(f"an HTTP connection manager with {kind or 'no routes'}; only rds and route_config are followed")
+
+
+def _route(message: Any) -> RoutePart:
+    names = [name for host in message.virtual_hosts for route in host.routes for name in _targets(route.route)]
+    for level in (message, *message.virtual_hosts):
+        names += [policy.cluster for policy in level.request_mirror_policies]
+    return RoutePart(message, tuple(dict.fromkeys(name for name in names if name)))
+
+
+def _targets(action: Any) -> Iterator[str]:
+    """Of a route; one that chooses by a header or a plugin names none."""
+    yield action.cluster
+    for weighted in action.weighted_clusters.clusters:
+        yield weighted.name
+    for policy in action.request_mirror_policies:
+        yield policy.cluster
+
+
+def _cluster(message: Any) -> Part:
+    config = message.cluster_type.typed_config
+    if config.type_url.endswith(_AGGREGATES):
+        return ClusterPart(message, children=tuple(Aggregate.FromString(config.value).clusters))
+    if message.WhichOneof("cluster_discovery_type") == "type" and message.type == Cluster.EDS:
+        return ClusterPart(message, service=message.eds_cluster_config.service_name or message.name)
+    return ClusterPart(message, endpoints=message.load_assignment if message.HasField("load_assignment") else None)
+
+
+_PARTS: dict[TypeUrl, Callable[[Any], Part]] = {
+    LISTENER: _listener,
+    ROUTE: _route,
+    CLUSTER: _cluster,
+    ENDPOINT: EndpointPart,
+}

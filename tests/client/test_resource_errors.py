@@ -1,0 +1,245 @@
+"""Errors that a server sends in place of resources (TP3, gRFC A88)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import xdsprism as xp
+from tests.client.rig import (
+    BOOT,
+    accept,
+    bootstrap,
+    both,
+    cluster,
+    endpoint,
+    follow,
+    quiet,
+    server,
+    status,
+    talk,
+    timeless,
+)
+from tests.client.wrapping import error, is_ack, reply, wrap
+
+NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE, INTERNAL, UNKNOWN = 5, 7, 14, 13, 2
+DATA_ERRORS = [(NOT_FOUND, "NOT_FOUND"), (PERMISSION_DENIED, "PERMISSION_DENIED")]
+OTHERS = [
+    (UNAVAILABLE, "UNAVAILABLE"),
+    (INTERNAL, "INTERNAL"),
+    (UNKNOWN, "UNKNOWN"),
+    (8, "RESOURCE_EXHAUSTED"),
+    (16, "UNAUTHENTICATED"),
+    (17, "UNKNOWN"),
+    (0, "UNKNOWN"),
+    (-1, "UNKNOWN"),
+    (-1000, "UNKNOWN"),
+]
+FAR = xp.CLUSTER.rpartition("/")[2]
+
+
+@pytest.mark.parametrize(("code", "word"), [*DATA_ERRORS, *OTHERS])
+@both
+@timeless
+async def test_an_error_is_an_answer_so_the_timer_stops(delta: bool, code: int, word: str) -> None:
+    # ERR-8, ERR-9: without a cached value it is an error
+    async with talk(delta=delta) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        assert is_ack(await reply(stream, xp.CLUSTER, errors=[error("a", code, "for a reason")]), "n1")
+        assert client.subscriber.deadline() is None
+        await quiet(100)
+        (told,) = watcher.seen()
+        assert status(told) == ("error", word)
+        assert "for a reason" in str(told.error)
+
+
+@timeless
+async def test_an_error_without_a_text_says_whom_it_is_about() -> None:
+    # ERR-8
+    async with talk() as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, errors=[error("a", INTERNAL)])
+        assert "'a'" in str((await watcher.next()).error)
+
+
+@pytest.mark.parametrize(("code", "word"), OTHERS)
+@pytest.mark.parametrize("trusted", [False, True])
+@both
+@timeless
+async def test_a_passing_error_keeps_the_cached_value(delta: bool, trusted: bool, code: int, word: str) -> None:
+    # ERR-9
+    async with talk(delta=delta, fail_on_data_errors=trusted) as (client, peer):
+        watcher = follow(client, xp.ENDPOINT, "a")
+        stream, _ = await accept(peer)
+        stream.respond(xp.ENDPOINT, endpoint("a"))
+        await stream.request()
+        await reply(stream, xp.ENDPOINT, nonce="n2", errors=[error("a", code)])
+        await quiet()
+        assert list(map(status, watcher.seen())) == [("resource", "a"), ("ambient", word)]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["endpoints", "clusters"])
+@pytest.mark.parametrize(("code", "word"), DATA_ERRORS)
+@pytest.mark.parametrize("trusted", [False, True])
+@both
+@timeless
+async def test_a_data_error_drops_the_cached_value_only_where_that_is_wanted(
+    delta: bool, trusted: bool, code: int, word: str, full: bool
+) -> None:
+    # ERR-10: and it is told once, also where the response lacks the resource or removes it
+    url, made = (xp.CLUSTER, cluster("a")) if full else (xp.ENDPOINT, endpoint("a"))
+    async with talk(delta=delta, fail_on_data_errors=trusted) as (client, peer):
+        watcher = follow(client, url, "a")
+        stream, _ = await accept(peer)
+        stream.respond(url, made)
+        await stream.request()
+        removed = ["a"] if delta else []
+        await reply(stream, url, nonce="n2", version="2", errors=[error("a", code, "why")], removed=removed)
+        late = follow(client, url, "a")
+        await quiet()
+        told = ("error" if trusted else "ambient", word)
+        assert list(map(status, watcher.seen())) == [("resource", "a"), told]
+        assert list(map(status, late.seen())) == [told] if trusted else [("resource", "a"), told]
+
+
+@timeless
+async def test_the_server_feature_says_whether_data_errors_count() -> None:
+    # ERR-10
+    trusted = bootstrap(server("one:1", "fail_on_data_errors"))
+    for source, kind in ((BOOT, "ambient"), (trusted, "error")):
+        async with talk(source) as (client, peer):
+            watcher = follow(client, xp.CLUSTER, "a")
+            stream, _ = await accept(peer)
+            await reply(stream, xp.CLUSTER, cluster("a"))
+            await reply(stream, xp.CLUSTER, nonce="n2", errors=[error("a", PERMISSION_DENIED)])
+            await quiet()
+            assert status(watcher.seen()[-1]) == (kind, "PERMISSION_DENIED")
+
+
+@both
+@timeless
+async def test_an_error_is_remembered_for_who_comes_later(delta: bool) -> None:
+    # ERR-11
+    async with talk(delta=delta) as (client, peer):
+        follow(client, xp.CLUSTER, "a", "b")
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, wrap(cluster("b")), errors=[error("a", NOT_FOUND, "gone")])
+        await reply(stream, xp.CLUSTER, wrap(cluster("b", "new")), nonce="n2", version="2")
+        late = follow(client, xp.CLUSTER, "a")
+        await quiet()
+        assert list(map(status, late.seen())) == [("error", "NOT_FOUND")]
+        assert not stream.pending()
+
+
+@both
+@timeless
+async def test_the_same_error_is_told_once_and_another_one_takes_its_place(delta: bool) -> None:
+    # ERR-11
+    async with talk(delta=delta) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        for nonce, code in enumerate([NOT_FOUND, NOT_FOUND, PERMISSION_DENIED]):
+            await reply(stream, xp.CLUSTER, nonce=str(nonce), errors=[error("a", code)])
+        late = follow(client, xp.CLUSTER, "a")
+        await quiet()
+        assert list(map(status, watcher.seen())) == [("error", "NOT_FOUND"), ("error", "PERMISSION_DENIED")]
+        assert list(map(status, late.seen())) == [("error", "PERMISSION_DENIED")]
+
+
+@pytest.mark.parametrize("code", [NOT_FOUND, UNAVAILABLE])
+@both
+@timeless
+async def test_a_resource_ends_an_error_even_if_it_is_what_it_was_before(delta: bool, code: int) -> None:
+    # ERR-11, NAK-20
+    async with talk(delta=delta) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        for nonce in ("1", "2"):
+            await reply(stream, xp.CLUSTER, errors=[error("a", code, "why")], nonce=f"e{nonce}", version=nonce)
+            await reply(stream, xp.CLUSTER, wrap(cluster("a")), nonce=f"r{nonce}", version=nonce)
+        late = follow(client, xp.CLUSTER, "a")
+        await quiet()
+        assert [status(update)[0] for update in watcher.seen()] == ["error", "resource", "ambient", "resource"]
+        assert list(map(status, late.seen())) == [("resource", "a")]
+
+
+@both
+@timeless
+async def test_an_outage_does_not_make_an_error_forgotten(delta: bool) -> None:
+    # ERR-11
+    async with talk(delta=delta, chance=lambda: 0.5) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a", "b")
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, errors=[error("a", PERMISSION_DENIED, "not yours")])
+        peer.refuse()
+        stream.end()
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, wrap(cluster("b")), nonce="m1")
+        late = follow(client, xp.CLUSTER, "a")
+        await quiet()
+        about_a = [status(update)[1] for update in watcher.seen() if update.name == "a"]
+        assert about_a == ["PERMISSION_DENIED", "UNAVAILABLE", "PERMISSION_DENIED"]
+        assert list(map(status, late.seen())) == [("error", "PERMISSION_DENIED")]
+
+
+@both
+@timeless
+async def test_a_resource_that_comes_with_an_error_of_its_own_counts_as_there(delta: bool) -> None:
+    # ERR-9: no server should (ERR-2)
+    async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        assert is_ack(await reply(stream, xp.CLUSTER, wrap(cluster("a")), errors=[error("a", NOT_FOUND)]), "n1")
+        await quiet(100)
+        assert list(map(status, watcher.seen())) == [("resource", "a")]
+
+
+@both
+@timeless
+async def test_an_error_with_constraints_is_for_whom_they_match(delta: bool) -> None:
+    # ERR-9, DYN-59
+    async with talk(delta=delta) as (client, peer):
+        plain = follow(client, xp.CLUSTER, "a")
+        prod, test = (follow(client, xp.CLUSTER, "a", params={"env": env}) for env in ("prod", "test"))
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, errors=[error("a", PERMISSION_DENIED, "no", "env=prod")])
+        await quiet()
+        assert list(map(status, prod.seen())) == [("error", "PERMISSION_DENIED")]
+        assert test.seen() == []
+        assert plain.seen() == []
+
+
+@both
+@timeless
+async def test_an_error_about_a_name_that_nobody_asked_for_is_acked(delta: bool) -> None:
+    # ERR-8
+    async with talk(delta=delta) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        stream, _ = await accept(peer)
+        assert is_ack(await reply(stream, xp.CLUSTER, errors=[error("b", NOT_FOUND), error("", INTERNAL)]), "n1")
+        await quiet()
+        assert watcher.seen() == []
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@both
+@timeless
+async def test_an_error_about_a_glob_is_for_all_of_it(delta: bool, trusted: bool) -> None:
+    # ERR-10
+    glob = f"xdstp:///{FAR}/things/*"
+    member = glob.replace("*", "a")
+    authorities: dict[str, Any] = {"": {}}
+    async with talk(bootstrap(authorities=authorities), delta=delta, fail_on_data_errors=trusted) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, glob)
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, wrap(cluster(member)))
+        await reply(stream, xp.CLUSTER, nonce="n2", errors=[error(glob, PERMISSION_DENIED)])
+        late = follow(client, xp.CLUSTER, glob)
+        await quiet()
+        kind = "error" if trusted else "ambient"
+        assert (kind, "PERMISSION_DENIED") in [status(update) for update in watcher.seen() if update.name == glob]
+        kept = [update.name for update in late.seen() if update.resource is not None]
+        assert kept == ([] if trusted else [member])

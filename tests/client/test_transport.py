@@ -1,0 +1,59 @@
+"""How the end of a gRPC stream is told, whichever way grpc.aio puts it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from xdsprism.client.transport import Ended, GrpcStream
+
+OK, ABORTED = grpc.StatusCode.OK, grpc.StatusCode.ABORTED
+
+
+class Over:
+    """A call that has ended with a status, and whose writes and reads fail."""
+
+    def __init__(self, error: Exception, status: grpc.StatusCode = OK, details: str = "") -> None:
+        self._error = error
+        self._status = status
+        self._details = details
+
+    async def write(self, _: bytes) -> None:
+        raise self._error
+
+    async def read(self) -> Any:
+        return grpc.aio.EOF
+
+    async def code(self) -> grpc.StatusCode:
+        return self._status
+
+    async def details(self) -> str:
+        return self._details
+
+
+def _error(status: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (Over(asyncio.InvalidStateError()), "OK: here:1 ended the stream"),
+        (Over(asyncio.InvalidStateError(), ABORTED, "why"), "ABORTED: here:1: why"),
+        (Over(_error(grpc.StatusCode.INTERNAL, "Internal error from Core")), "UNAVAILABLE: here:1 ended the stream"),
+        (Over(_error(grpc.StatusCode.UNAVAILABLE, "gone")), "UNAVAILABLE: here:1: gone"),
+    ],
+)
+async def test_a_write_that_meets_the_end_of_the_stream_says_how_it_ended(call: Over, told: str):
+    with pytest.raises(Ended) as ended:
+        await GrpcStream(call, "here:1").send(b"")
+    assert str(ended.value) == told
+
+
+async def test_the_end_of_what_can_be_read_says_how_it_ended():
+    with pytest.raises(Ended, match="ABORTED: here:1: why"):
+        await GrpcStream(Over(ValueError(), ABORTED, "why"), "here:1").receive()

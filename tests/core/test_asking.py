@@ -1,0 +1,122 @@
+"""What a client asks for, against a server that takes each request at its word."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xdsprism.core.asking import Answer, Asking, DeltaAsking, SotwAsking
+from xdsprism.core.events import DeltaRequest, Key, Rejection, SotwRequest
+from xdsprism.core.types import CLUSTER, ENDPOINT, Params, TypeSpec
+
+ALL: Key = ("*", None)
+KEYS: tuple[Key, ...] = (ALL, ("a", None), ("b", None), ("b", Params({"env": "prod"})))
+SPECS = (TypeSpec(CLUSTER, wildcard=True), TypeSpec(ENDPOINT))
+BAD = Rejection(3, "bad")
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["want", "unwant"]), st.sampled_from(KEYS)),
+        st.tuples(st.sampled_from(["ack", "nack", "poll"]), st.none()),
+    ),
+    max_size=30,
+)
+
+
+class Model:
+    """What the server believes to be wanted. WLD-1, WLD-5: an empty list is everything until there was a name."""
+
+    def __init__(self, spec: TypeSpec) -> None:
+        self._spec = spec
+        self._first = True
+        self._named = False
+        self.wanted: set[Key] = set()
+
+    def hear(self, request: SotwRequest | DeltaRequest) -> set[Key]:
+        """The keys that this request makes the server send something for."""
+        new = self._sotw(request) if isinstance(request, SotwRequest) else self._delta(request)
+        self._first = False
+        return new
+
+    def _sotw(self, request: SotwRequest) -> set[Key]:
+        self._named = self._named or bool(request.wanted)
+        legacy = self._spec.wildcard and not self._named
+        before, self.wanted = self.wanted, {ALL} if legacy else {*request.wanted}
+        return self.wanted - before
+
+    def _delta(self, request: DeltaRequest) -> set[Key]:
+        legacy = self._first and self._spec.wildcard and not request.subscribe
+        new = {ALL} if legacy else {*request.subscribe}
+        self.wanted = (self.wanted | new) - ({*request.unsubscribe} - new)
+        return new
+
+
+def make(spec: TypeSpec, *, delta: bool) -> Asking:
+    return DeltaAsking(spec, {}, dict) if delta else SotwAsking(spec, {}, "")
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+@given(spec=st.sampled_from(SPECS), steps=STEPS)
+def test_the_server_always_learns_what_is_wanted_and_sends_what_is_wanted_anew(delta, spec, steps):  # CLI-2, CLI-3
+    asking, server = make(spec, delta=delta), Model(spec)
+    wanted: set[Key] = set()
+    awaited: set[Key] = set()  # wanted since, and the server has to send it, though it may have done so before
+    owed: list[Answer] = []
+    begun = False
+    for number, (step, key) in enumerate([*steps, ("poll", None)]):
+        if step == "want" and key not in wanted:
+            asking.want(key)
+            wanted.add(key)
+            awaited.add(key)
+        elif step == "unwant" and key in wanted:
+            asking.unwant(key)
+            wanted.discard(key)
+            awaited.discard(key)
+        elif step in ("ack", "nack") and begun:
+            owed.append(Answer(f"n{number}", f"v{number}", BAD if step == "nack" else None))
+            asking.answer(owed[-1])
+        elif step == "poll":
+            asked = asking.poll()
+            answered = [each.body.nonce for each in asked if each.body.nonce in {answer.nonce for answer in owed}]
+            assert list(dict.fromkeys(answered)) == [answer.nonce for answer in owed]  # NAK-23: one for each
+            assert [each.body.error for each in asked if each.body.error] == [each.error for each in owed if each.error]
+            owed.clear()
+            for each in asked:
+                new = server.hear(each.body)
+                assert {*each.fresh} <= new
+                awaited -= new
+                begun = True
+            assert awaited == set()
+            assert not begun or server.wanted == wanted
+
+
+@given(spec=st.sampled_from(SPECS), steps=STEPS)
+def test_every_sotw_request_has_the_newest_nonce_and_the_last_good_version(spec, steps):  # CLI-3, CLI-4
+    asking = make(spec, delta=False)
+    asking.want(KEYS[1])
+    assert [(each.body.nonce, each.body.version) for each in asking.poll()] == [("", "")]
+    nonce = version = ""
+    for number, (step, key) in enumerate(steps):
+        if step in ("ack", "nack"):
+            nonce, version = f"n{number}", f"v{number}" if step == "ack" else version
+            asking.answer(Answer(nonce, f"v{number}", None if step == "ack" else BAD))
+        elif step != "poll":
+            getattr(asking, step)(key)
+        assert all((each.body.nonce, each.body.version) == (nonce, version) for each in asking.poll())
+
+
+@given(spec=st.sampled_from(SPECS), steps=STEPS)
+def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_is_held(spec, steps):  # CLI-3, CLI-6
+    asking = DeltaAsking(spec, {("a", None): None}, lambda: {"a": "1"})
+    first, *_ = asking.poll()
+    assert (first.body.subscribe, first.body.initial_versions) == ((("a", None),), {"a": "1"})
+    for step, key in steps:
+        if step in ("ack", "nack"):
+            asking.answer(Answer("n", "v", None if step == "ack" else BAD))
+        elif step == "poll":
+            for each in asking.poll():
+                assert bool(each.body.nonce) != bool(each.body.subscribe or each.body.unsubscribe)
+                assert each.body.initial_versions == {}
+        else:
+            getattr(asking, step)(key)
