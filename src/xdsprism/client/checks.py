@@ -26,14 +26,15 @@ def check_rules(message: AnyType) -> list[str]:
 
     A typed config of a type that is not installed is let pass: somebody else may know it.
     """
-    faults = [
-        f"{show_path(path)}: {text}" if path else text
-        for path, text in check(message)
-        if not isinstance(text, UnknownType)
-    ]
+    found = check(message)
+    faults = [_told(path, text) for path, text in found if not isinstance(text, UnknownType)] if found else []
     if isinstance(message, Cluster) and is_xdstp(message.name) and not _names_its_endpoints(message):
         faults.append("eds_cluster_config.service_name: needed, as the name of the cluster is an xdstp one")  # XTP-14
     return faults
+
+
+def _told(path: tuple[str | int, ...], text: str) -> str:
+    return f"{show_path(path)}: {text}" if path else text
 
 
 def _names_its_endpoints(cluster: AnyType) -> bool:

@@ -140,7 +140,7 @@ def _error(number: int, error: Rejection | None) -> bytes:
 # -- responses in
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Checked:
     """What the contents of a resource turn out to be: a message with a name, or the reasons why not."""
 
@@ -239,7 +239,7 @@ class ResponseDecoder:
         if as_v3(item.type_url) != url:  # NAK-25
             return Flaw(name, constraint, f"it is a {item.type_url or 'thing without a type'}, not a {url}", version)
         checked = self._check(url, body)
-        inner = _name(checked.name)
+        inner = checked.name if checked.name == name else _name(checked.name)
         if checked.faults:
             return Flaw(name or inner, constraint, "; ".join(checked.faults), version)
         if not (name or inner):

@@ -12,7 +12,7 @@ from .types import TypeUrl, Variant
 Identity = tuple[str, Constraint | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes its time: there may be a hundred thousand of them at once
 class Arrival:
     """A resource that can be read, and that passed every check."""
 

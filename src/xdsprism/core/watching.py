@@ -34,7 +34,7 @@ class State(Enum):
     TIMEOUT = 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes its time: there may be a hundred thousand of them at once
 class Notice:
     """One thing to tell a watcher. With a variant and no error: the resource."""
 
@@ -75,11 +75,13 @@ class Watch:
 
     def tell(self, entry: Entry, notice: Notice) -> None:
         pending = self._pending
+        first = not pending
         pending.pop((entry, notice.ambient), None)
         if not notice.ambient:
             pending.pop((entry, True), None)  # an ambient error is about the value before
         pending[entry, notice.ambient] = notice
-        self.wake()
+        if first:  # else it is awake
+            self.wake()
 
     def complain(self, type_url: TypeUrl, name: str, error: WatchError) -> None:
         """Tell of something that can't even be asked for."""
