@@ -67,9 +67,16 @@ async def test_the_check_itself_sees_what_is_left(leave: Callable[[], Awaitable[
 
 
 async def growth(turn: Callable[[int], Awaitable[None]], times: int) -> float:
-    """How many bytes each turn leaves behind."""
+    """How many bytes each turn leaves behind. A leak grows each time: what grows once is somebody's cache."""
     for number in range(times // 5):
         await turn(number)
+    seen = []
+    while len(seen) < 3 and min(seen, default=LITTLE) >= LITTLE:
+        seen.append(await _growth(turn, times))
+    return min(seen)
+
+
+async def _growth(turn: Callable[[int], Awaitable[None]], times: int) -> float:
     gc.collect()
     tracemalloc.start()
     try:

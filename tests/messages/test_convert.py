@@ -235,3 +235,12 @@ def test_a_parameter_without_quotes_that_could_be_something_else_must_be_quoted(
     (fault,) = faults_of({"constraint": constraint}, DynamicParameterConstraints)
     assert fault.startswith(f"constraint.{field}: expected a string")
     assert fault.endswith("; quote it")
+
+
+def test_a_struct_that_is_nested_too_deeply_is_a_fault():
+    value: dict[str, object] = {"x": 1}
+    for _ in range(60):
+        value = {"a": value}
+    faults: Faults = []
+    assert to_message({"name": "c", "metadata": {"filter_metadata": {"f": value}}}, Cluster, faults) is None
+    assert faults == [((), "is nested too deeply: no client could read it")]

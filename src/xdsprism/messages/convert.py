@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import ListValue, NullValue, Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -45,10 +45,14 @@ def to_message(value: object, kind: type[Message], faults: Faults) -> Message | 
     """Build a message of `kind` from proto3 JSON, or return None and append every fault that was found."""
     count = len(faults)
     descriptor: Any = kind.DESCRIPTOR
-    arguments = _of_message(descriptor)(value, faults)
-    if len(faults) > count:
+    try:
+        arguments = _of_message(descriptor)(value, faults)
+        if len(faults) > count:
+            return None
+        return arguments if isinstance(arguments, Message) else kind(**arguments)
+    except DecodeError:  # each step into a Struct is three messages, of which protobuf reads 100 in each other
+        faults.append(((), "is nested too deeply: no client could read it"))
         return None
-    return arguments if isinstance(arguments, Message) else kind(**arguments)
 
 
 def prefix(faults: Faults, start: int, step: str | int) -> None:
