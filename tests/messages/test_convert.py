@@ -243,4 +243,4 @@ def test_a_struct_that_is_nested_too_deeply_is_a_fault():
         value = {"a": value}
     faults: Faults = []
     assert to_message({"name": "c", "metadata": {"filter_metadata": {"f": value}}}, Cluster, faults) is None
-    assert faults == [((), "is nested too deeply: no client could read it")]
+    assert faults == [((), "nested too deeply: no client could read it")]

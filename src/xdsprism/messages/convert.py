@@ -51,7 +51,7 @@ def to_message(value: object, kind: type[Message], faults: Faults) -> Message | 
             return None
         return arguments if isinstance(arguments, Message) else kind(**arguments)
     except DecodeError:  # each step into a Struct is three messages, of which protobuf reads 100 in each other
-        faults.append(((), "is nested too deeply: no client could read it"))
+        faults.append(((), "nested too deeply: no client could read it"))
         return None
 
 
