@@ -1,12 +1,12 @@
-"""python -m bench [engine|daemon|client]: everything, or one part."""
+"""python -m bench [engine|daemon|client|relay]: everything, or one part."""
 
 from __future__ import annotations
 
 import sys
 
-from bench import client, daemon, engine
+from bench import client, daemon, engine, relay
 
-PARTS = {"engine": engine.run, "daemon": daemon.run, "client": client.run}
+PARTS = {"engine": engine.run, "daemon": daemon.run, "client": client.run, "relay": relay.run}
 
 
 def main() -> None:

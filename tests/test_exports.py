@@ -25,6 +25,7 @@ EXPORTS = [
     "Limits",
     "Params",
     "PeerError",
+    "Relay",
     "Server",
     "Settings",
     "Store",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
 
 import xdsprism as xp
-from xdsprism.testing import MemoryClient
+from xdsprism.server.hub import Hub
+from xdsprism.testing import HubTransport, MemoryClient, run_timeless
 
 
 @pytest.fixture
@@ -67,3 +70,52 @@ def test_what_it_rejects_is_sent_again_alone_and_then_parked(store: xp.Store) ->
     ]
     assert client.view(xp.CLUSTER) == {}
     assert client.poll() == []
+
+
+SERVER = {"server_uri": "one:1", "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
+BOOTSTRAP = {"xds_servers": [SERVER], "node": {"id": "x", "metadata": {"env": "prod"}}}
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+def test_a_client_follows_a_hub_in_the_same_process_through_an_outage(store: xp.Store, delta: bool) -> None:
+    async def talk() -> list[str]:
+        loop = asyncio.get_running_loop()
+        way = HubTransport(Hub(store, xp.Settings(), loop.time, loop.call_soon))
+        seen = []
+        async with xp.Client(BOOTSTRAP, delta=delta, connect=way.connect) as client:
+            async with client.watch(xp.CLUSTER, "a") as updates:
+                async for update in updates:
+                    seen.append(update.resource.alt_stat_name if update.ambient_error is None else "down")
+                    if seen == ["prod"]:
+                        way.go_down()
+                    elif seen == ["prod", "down"]:
+                        with store.transaction() as tx:
+                            tx.put(cluster_pb2.Cluster(name="a", alt_stat_name="changed"), when="env=prod")
+                        way.come_up()
+                    else:
+                        break
+            assert way.streams == 1
+            assert way.opened >= 3  # the first, one that was refused, the last
+        assert way.streams == 0
+        return seen
+
+    assert run_timeless(talk()) == ["prod", "down", "changed"]
+
+
+def test_a_stream_that_the_hub_refuses_ends_with_its_reason(store: xp.Store) -> None:
+    async def talk() -> list[str]:
+        loop = asyncio.get_running_loop()
+        way = HubTransport(Hub(store, xp.Settings(), loop.time, loop.call_soon))
+        statuses = []
+        way.refuse("PERMISSION_DENIED", "not you")
+        for message in (b"", b"", b"\xff"):
+            try:
+                path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+                stream = await way.open(path)
+                await stream.send(message)
+                await stream.receive()
+            except xp.XdsError as error:
+                statuses.append(str(error).partition(":")[0])
+        return statuses
+
+    assert run_timeless(talk()) == ["PERMISSION_DENIED", "INVALID_ARGUMENT", "INVALID_ARGUMENT"]

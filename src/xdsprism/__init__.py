@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TypeSpec,
     )
     from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
+    from .relay.relay import Relay
     from .server.server import Server
     from .sources.memory import Store
 
@@ -59,6 +60,7 @@ _HOMES = {
     "PeerError": "errors",
     "ROUTE": "core.types",
     "RUNTIME": "core.types",
+    "Relay": "relay.relay",
     "SCOPED_ROUTE": "core.types",
     "SECRET": "core.types",
     "Server": "server.server",
@@ -90,6 +92,7 @@ __all__ = [
     "Limits",
     "Params",
     "PeerError",
+    "Relay",
     "Server",
     "Settings",
     "Store",

@@ -1,23 +1,26 @@
-"""The composition root: builds a server from its settings, and owns its tasks and signals."""
+"""The composition root: builds a server or a relay from its settings, and owns its tasks and signals."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+from abc import ABC, abstractmethod
 from asyncio import TaskGroup
 from collections.abc import Callable
 from typing import Any
 
+from .admin.cache_model import Behind, streams
 from .admin.http import View, build
 from .admin.read_model import Loads
 from .admin.server import AdminServer, CannotListenError
-from .config import ServeConfig
+from .config import RelayConfig, ServeConfig
 from .core.facts import Refused
 from .core.store import Store
-from .errors import ConfigError, UsageError
+from .errors import ConfigError, UsageError, XdsError
 from .observe.logs import FactLog
-from .observe.metrics import Metrics
+from .observe.metrics import CacheMetrics, ClientMetrics, Metrics
+from .relay.relay import Relay
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
 
@@ -26,7 +29,11 @@ log = logging.getLogger("xdsprism")
 Announce = Callable[[str], None]
 
 
-def run(config: ServeConfig, announce: Announce) -> None:
+class CannotStartError(XdsError):
+    """Something that was given can't be used here and now."""
+
+
+def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT. `announce` is called with the ready line."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, announce))
@@ -40,9 +47,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def serve(config: ServeConfig, announce: Announce) -> None:
-    """Raises ConfigError if the first load fails, and CannotListenError; later mistakes are logged and survived."""
-    daemon = Daemon(config)
+async def serve(config: ServeConfig | RelayConfig, announce: Announce) -> None:
+    """Raises what keeps it from starting: ConfigError, CannotListenError. Later mistakes are logged and survived."""
+    daemon = FileDaemon(config) if isinstance(config, ServeConfig) else RelayDaemon(config)
     try:
         async with TaskGroup() as group:
             await daemon.run(group, announce)
@@ -50,36 +57,30 @@ async def serve(config: ServeConfig, announce: Announce) -> None:
         raise failed.exceptions[0] from None  # one task failed; the others only ended because of it
 
 
-class Daemon:
-    """One server, its files and its admin port."""
+class Daemon(ABC):
+    """One server and its admin port. Roles differ in where the contents come from."""
 
-    def __init__(self, config: ServeConfig) -> None:
-        self._config = config
-        self._store = Store()
-        self._server = Server(self._store, config.listen, settings=config.settings)
-        self._source = FileSource(config.paths, observe=self._loaded)
-        self._loads = Loads(tuple(str(path) for path in config.paths))
-        self._metrics = Metrics(self._store)
-        self._server.hub.readers.extend([self._metrics, FactLog()])
-        self._first: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
+    def __init__(self, server: Server, admin: str | None) -> None:
+        self._server = server
+        self._admin = admin
+        self._metrics = Metrics(server.store)
+        server.hub.readers.extend([self._metrics, FactLog()])
         self._stop = asyncio.Event()
-        self._unready: str | None = "the configuration is being loaded"
+        self._unready: str | None = "it is starting"
 
     async def run(self, group: TaskGroup, announce: Announce) -> None:
         self._listen_to_signals()
         admin = self._open_admin()
         if admin is not None:
             group.create_task(admin.serve())
-        feeding = group.create_task(self._source.run(self._store.apply))
         try:
-            if await self._first_load():
+            if await self._prepare(group):
                 await self._start()
                 announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}")
                 await self._stop.wait()
         finally:
             self._unready = "the server is shutting down"
-            feeding.cancel()
-            await self._server.stop()
+            await self._finish()
             self._metrics.close()
             if admin is not None:
                 admin.stop()
@@ -88,16 +89,56 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._source.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _open_admin(self) -> AdminServer | None:
-        if self._config.admin is None:
-            return None
-        view = View(self._server.hub, self._metrics, self._loads, lambda: self._unready)
-        return AdminServer(build(view), self._config.admin)
+        return AdminServer(build(self._view()), self._admin) if self._admin is not None else None
 
-    async def _first_load(self) -> bool:
-        """Wait for it; False: asked to stop before. DESIGN 3: nothing is served of what is not all valid."""
+    async def _start(self) -> None:
+        try:
+            await self._server.start()
+        except UsageError as error:
+            raise CannotListenError(str(error)) from error
+        self._unready = None
+
+    # -- of each role
+
+    @abstractmethod
+    def _view(self) -> View: ...
+
+    @abstractmethod
+    def _reload(self) -> None: ...
+
+    @abstractmethod
+    async def _prepare(self, group: TaskGroup) -> bool:
+        """Get ready to listen; False: asked to stop before."""
+
+    @abstractmethod
+    async def _finish(self) -> None: ...
+
+
+class FileDaemon(Daemon):
+    """Serves what is in files."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        store = Store()
+        super().__init__(Server(store, config.listen, settings=config.settings, v2=config.v2), config.admin)
+        self._store = store
+        self._source = FileSource(config.paths, observe=self._loaded)
+        self._loads = Loads(tuple(str(path) for path in config.paths))
+        self._first: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
+        self._feeding: asyncio.Task[None] | None = None
+        self._unready = "the configuration is being loaded"
+
+    def _view(self) -> View:
+        return View(self._server.hub, self._metrics, self._loads, lambda: self._unready)
+
+    def _reload(self) -> None:
+        self._source.reload()
+
+    async def _prepare(self, group: TaskGroup) -> bool:
+        """DESIGN 3: nothing is served of what is not all valid."""
+        self._feeding = group.create_task(self._source.run(self._store.apply))
         stopped = asyncio.ensure_future(self._stop.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, self._first]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -109,12 +150,10 @@ class Daemon:
             raise ConfigError(errors)
         return True
 
-    async def _start(self) -> None:
-        try:
-            await self._server.start()
-        except UsageError as error:
-            raise CannotListenError(str(error)) from error
-        self._unready = None
+    async def _finish(self) -> None:
+        if self._feeding is not None:
+            self._feeding.cancel()
+        await self._server.stop()
 
     def _loaded(self, report: LoadReport) -> None:
         """OPS-8: a bad edit is told with its reasons, and the last good state stays."""
@@ -127,3 +166,49 @@ class Daemon:
             self._server.hub.turn()
         if not report.errors:
             log.info("configuration loaded: %d resources in %d files", report.resources, report.files)
+
+
+class RelayDaemon(Daemon):
+    """Serves what other servers have."""
+
+    def __init__(self, config: RelayConfig) -> None:
+        self._relay = relay = Relay(
+            config.bootstrap,
+            config.listen,
+            settings=config.settings,
+            v2=config.v2,
+            delta=config.delta,
+            group_by=config.group_by,
+            linger=config.linger,
+            cache=config.cache,
+            max_stale=config.max_stale,
+        )
+        super().__init__(relay.server, config.admin)
+        relay.server.hub.readers.append(CacheMetrics(self._metrics))
+        relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
+
+    def _view(self) -> View:
+        behind = Behind(self._relay.relaying, self._relay.feed.upstreams, self._relay.forget)
+        return View(self._server.hub, self._metrics, None, self._why_not, behind)
+
+    def _why_not(self) -> str | None:
+        """PRX-30."""
+        if self._unready is not None or self._relay.is_ready:
+            return self._unready
+        errors = [f": {each.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lost is not None]
+        return f"no server was reached yet{errors[0] if errors else ''}"
+
+    def _reload(self) -> None:
+        log.info("SIGHUP: nothing to load again, a relay's contents come from its servers")
+
+    async def _prepare(self, group: TaskGroup) -> bool:
+        del group
+        try:
+            self._relay.enter()
+        except UsageError as error:
+            raise CannotStartError(str(error)) from error
+        self._relay.seek()
+        return True
+
+    async def _finish(self) -> None:
+        await self._relay.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,3 +17,20 @@ class ServeConfig:
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"  # None: off
     settings: Settings = field(default_factory=Settings)
+    v2: bool = True  # beside v3, on the same port
+
+
+@dataclass(frozen=True, slots=True)
+class RelayConfig:
+    """What `xdsprism relay` was told."""
+
+    bootstrap: Path | None = None  # None: as the environment says
+    listen: str = "127.0.0.1:18000"
+    admin: str | None = "127.0.0.1:18001"
+    settings: Settings = field(default_factory=Settings)
+    v2: bool = True
+    delta: bool = True  # how the servers are asked
+    cache: Path | None = None
+    group_by: Collection[str] | None = None
+    linger: float = 30.0
+    max_stale: float = 86400.0

@@ -1,4 +1,4 @@
-"""`xdsprism serve` in a process of its own, and the other commands in this one."""
+"""`xdsprism serve` and `relay` in processes of their own, and the other commands in this one."""
 
 from __future__ import annotations
 
@@ -58,11 +58,19 @@ def separately(*args: object) -> subprocess.CompletedProcess[str]:
 
 
 class Daemon:
-    """`xdsprism serve`, until the block ends."""
+    """`xdsprism serve`, or another daemon, until the block ends."""
 
-    def __init__(self, folder: Path, *args: object, listen: str = FREE, admin: str = FREE, first: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *args: object,
+        listen: str = FREE,
+        admin: str = FREE,
+        first: str = "",
+        verb: str = "serve",
+    ) -> None:
         self._log = folder / f"daemon-{time.monotonic_ns()}.log"
-        self._argv = command("serve", *args, "--listen", listen, "--admin", admin)
+        self._argv = command(verb, *args, "--listen", listen, "--admin", admin)
         self._environment = environment(first=first)
         self.listen = self.admin = ""
 

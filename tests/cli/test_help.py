@@ -18,7 +18,7 @@ COMMANDS = sorted(main.commands)
 
 
 def test_the_commands_are_these():
-    assert COMMANDS == ["check", "explain", "get", "serve", "watch"]
+    assert COMMANDS == ["check", "explain", "get", "relay", "serve", "watch"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -47,7 +47,7 @@ def test_an_unknown_command_is_status_2():
     assert "No such command 'frobnicate'" in done.stderr
 
 
-@pytest.mark.parametrize("args", [["--help"], ["serve", "--help"], ["get", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["serve", "--help"], ["relay", "--help"], ["get", "--help"]])
 def test_help_is_fast_because_it_imports_nothing_heavy(args: list[str]):
     heavy = ["grpc", "google.protobuf", "envoy", "yaml", "starlette", "uvicorn", "prometheus_client", "asyncio"]
     program = (

@@ -7,11 +7,12 @@ import re
 import signal
 from pathlib import Path
 
+import grpc
 import pytest
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from tests.cli.rig import FREE, READY, Daemon, Plain, ask, run, separately, write
+from tests.cli.rig import ADS, FREE, READY, Daemon, Plain, ask, run, separately, write
 from tests.support import web
 from tests.support.resources import routes, static_cluster, to
 from tests.support.waiting import becomes, eventually
@@ -251,3 +252,21 @@ def test_the_admin_port_closes_with_the_server(daemon: Daemon):
     assert daemon.stop() == 0
     with pytest.raises(OSError, match="refused"):
         web.get(*web.split(daemon.admin), "/healthz")
+
+
+# VER-1, VER-11
+def test_v2_is_served_beside_v3_unless_the_transport_says_otherwise(daemon: Daemon, tmp_path: Path, config: Path):
+    for version in ("v2", "v3"):
+        assert daemon.get("cds", "shop", "-o", "name", "--transport", version).stdout == "cds/shop\n"
+    with Daemon(tmp_path, config, "--transport", "v3") as alone, grpc.insecure_channel(alone.listen) as channel:
+        assert alone.get("cds", "shop", "-o", "name", "--transport", "v3").stdout == "cds/shop\n"
+        stream = channel.stream_stream(ADS.replace("v3", "v2") + "StreamAggregatedResources")
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream(iter([b""]), timeout=30))
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_transport_that_there_is_not_is_wrong_usage(config: Path):
+    done = run("serve", config, "--transport", "v2")
+    assert done.exit_code == 2
+    assert "'v2' is not one of 'v2,v3', 'v3'" in done.stderr

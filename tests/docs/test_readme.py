@@ -194,6 +194,6 @@ def test_links_and_code_paths_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
         assert (document.parent / target).exists(), target
     for target in re.findall(
-        r"`((?:core|server|sources|messages|client|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text
+        r"`((?:core|server|sources|messages|client|relay|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text
     ):
         assert (ROOT / "src/xdsprism" / target).exists(), target

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
 from google.protobuf.any_pb2 import Any
@@ -108,3 +110,23 @@ def test_a_message_without_a_name_needs_one(store: xp.Store) -> None:
 def test_a_resource_has_one_name_inside_and_outside(store: xp.Store) -> None:
     with pytest.raises(xp.UsageError, match="'x' outside and 'y' inside"), store.transaction() as tx:
         tx.put(cluster("y"), name="x")
+
+
+@pytest.mark.parametrize("ttl", [1.5, timedelta(seconds=1.5)])
+def test_a_time_to_live_is_seconds_or_a_timedelta(store: xp.Store, ttl: float | timedelta) -> None:  # TTL-3
+    before = store.revision
+    with store.transaction() as tx:
+        tx.put(cluster("b"), ttl=ttl)
+    (variant,) = store.table(xp.CLUSTER).named("b").variants
+    assert variant.ttl == 1.5
+    assert store.revision == before + 1
+    with store.transaction() as tx:
+        tx.put(cluster("b"))
+    assert store.revision == before + 2
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.01, float("nan"), float("inf"), timedelta(microseconds=1)])
+def test_what_can_t_be_a_time_to_live_is_refused(store: xp.Store, ttl: float | timedelta) -> None:  # TTL-2
+    with pytest.raises(xp.UsageError, match="ttl"), store.transaction() as tx:
+        tx.put(cluster("b"), ttl=ttl)
+    assert store.revision == 1

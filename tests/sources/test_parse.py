@@ -204,6 +204,16 @@ def test_constraints_and_a_template_are_one_too_many(place: str) -> None:
 # -- what is wrong, and where
 
 
+# TTL-3
+@pytest.mark.parametrize(("written", "ttl"), [("", None), ("ttl: 5s\n", 5.0), ("ttl: 0.25s\n", 0.25)])
+def test_a_resource_document_may_have_a_time_to_live(written: str, ttl: float | None) -> None:
+    (variant,) = parse(WRAPPED + written, "a.yaml").variants
+    assert variant.ttl == ttl
+    (plain,) = parse(WRAPPED, "a.yaml").variants
+    assert (variant.version == plain.version) == (ttl is None)
+    assert variant.extras == plain.extras
+
+
 LOCALITY = '"@type": envoy.config.core.v3.Locality'
 INNER = "resource: {'@type': envoy.config.cluster.v3.Cluster, name: b}\n"
 VALUE = "resource_name.dynamic_parameter_constraints.and_constraints.constraints[0].constraint.value"
@@ -216,7 +226,7 @@ UNFINISHED = "not valid YAML: while parsing a flow node, did not find expected n
 OTHER_TYPE = "is a envoy.config.cluster.v3.Cluster, but type_url says envoy.config.route.v3.RouteConfiguration"
 HOST_NAME = "a virtual host is called <route configuration>/<virtual host>, not"
 RESPONSE = "no such field in envoy.service.discovery.v3.DiscoveryResponse; did you mean"
-NO_TTL = "ttl is not supported: heartbeats are not served yet"
+SHORT_TTL = "a ttl of 0.05 seconds: it must be 0.1 or more, as a heartbeat goes out twice in it"
 NO_FIELD = "no such field in envoy.service.discovery.v3.Resource; did you mean"
 MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
 
@@ -247,7 +257,9 @@ MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
             "is 'a', but the resource inside is called 'b'",
         ),
         ("name: b\nresource_name: {name: a}\n" + INNER, 2, "resource_name.name", "is 'a', but name is 'b'"),
-        (WRAPPED + "ttl: 5s\n", 8, "ttl", NO_TTL),
+        (WRAPPED + "ttl: 0.05s\n", 8, "ttl", SHORT_TTL),
+        (WRAPPED + "ttl: -5s\n", 8, "ttl", None),
+        (WRAPPED + "ttl: soon\n", 8, "ttl", None),
         (WRAPPED + "alias: 5s\n", 8, "alias", f"{NO_FIELD} aliases?"),
         ("name: a\nresource: 5\n", 2, "resource", f"{MAPPING} the number 5"),
         ("'@type': envoy.service.discovery.v3.Resource\nname: a\n", 1, "resource", f"{MAPPING} null"),

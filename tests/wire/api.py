@@ -7,11 +7,13 @@ import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import envoy.api.v2
 import envoy.service
 from envoy.annotations import resource_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
-_REQUESTS = {"envoy.service.discovery.v3.DiscoveryRequest", "envoy.service.discovery.v3.DeltaDiscoveryRequest"}
+_PACKAGES = (envoy.service, envoy.api.v2)
+_MESSAGES = {"v3": "envoy.service.discovery.v3", "v2": "envoy.api.v2"}  # where discovery requests are defined
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,11 @@ class Defined:
         return self.path.rpartition("/")[2]
 
 
-def services() -> Iterator[ServiceDescriptor]:
-    for module in pkgutil.walk_packages(envoy.service.__path__, "envoy.service."):
-        if module.name.endswith("_pb2") and ".v3." in module.name:
-            yield from importlib.import_module(module.name).DESCRIPTOR.services_by_name.values()
+def services(version: str) -> Iterator[ServiceDescriptor]:
+    for package in _PACKAGES:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("_pb2") and f".{version}." in module.name:
+                yield from importlib.import_module(module.name).DESCRIPTOR.services_by_name.values()
 
 
 def _type_url(service: ServiceDescriptor) -> str:
@@ -38,17 +41,23 @@ def _type_url(service: ServiceDescriptor) -> str:
     return f"type.googleapis.com/{name}" if name else ""
 
 
-METHODS = [
-    Defined(
-        f"/{service.full_name}/{method.name}",
-        _type_url(service),
-        method.input_type.name.startswith("Delta"),
-        method.client_streaming,
-    )
-    for service in services()
-    for method in service.methods
-    if method.input_type.full_name in _REQUESTS
-]
+def methods(version: str) -> list[Defined]:
+    requests = {f"{_MESSAGES[version]}.{name}" for name in ("DiscoveryRequest", "DeltaDiscoveryRequest")}
+    return [
+        Defined(
+            f"/{service.full_name}/{method.name}",
+            _type_url(service),
+            method.input_type.name.startswith("Delta"),
+            method.client_streaming,
+        )
+        for service in services(version)
+        for method in service.methods
+        if method.input_type.full_name in requests
+    ]
+
+
+METHODS = methods("v3")
+V2_METHODS = methods("v2")
 STREAMS = [method for method in METHODS if method.streams]
 TYPED = [method for method in STREAMS if method.type_url]
 FETCHES = [method for method in METHODS if not method.streams]

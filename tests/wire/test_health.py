@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from tests.wire.api import METHODS
+from tests.wire.api import METHODS, V2_METHODS
 from tests.wire.rig import OPTIONS, PATIENCE, Stream, until
 from xdsprism import Server, Store
 
@@ -27,7 +27,8 @@ SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 ADS = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-DISCOVERY = sorted({method.path.split("/")[1] for method in METHODS})
+PATHS = [method.path for method in (*METHODS, *V2_METHODS)]
+DISCOVERY = sorted({path.split("/")[1] for path in PATHS})
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ async def test_reflection_describes_every_service_that_it_lists(reflection: Refl
         files = answer.file_descriptor_response.file_descriptor_proto
         described = pool_of(files).FindServiceByName(service)
         assert described.methods
-        served = {method.path.rpartition("/")[2] for method in METHODS if method.path.startswith(f"/{service}/")}
+        served = {path.rpartition("/")[2] for path in PATHS if path.startswith(f"/{service}/")}
         assert not served or {method.name for method in described.methods} == served
 
 

@@ -15,12 +15,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from ..core.types import resolve_type
+from ..core.store import Table
+from ..core.types import TypeUrl, resolve_type
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
-from . import read_model
-from .read_model import LIMIT, Loads, Page
+from . import cache_model, read_model
+from .cache_model import Behind, Moment
+from .read_model import LIMIT, Loads, Page, Row
 
 MOST = 10_000  # rows in one answer
 SLICE = 0.005  # seconds of work before the loop may turn
@@ -32,23 +34,34 @@ class View:
 
     hub: Hub
     metrics: Metrics
-    loads: Loads
+    loads: Loads | None  # None: nothing is loaded here
     unready: Callable[[], str | None]  # why clients should not come here, if they should not
+    behind: Behind | None = None  # of a relay
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.hub.clock(), time.time())
 
 
 def build(view: View) -> Starlette:
-    routes = {
+    routes: dict[str, Answer] = {
         "/": _index,
         "/healthz": _healthz,
         "/readyz": _readyz,
         "/metrics": _metrics,
         "/api/resources": _resources,
         "/api/clients": _clients,
-        "/api/config": _config,
         "/api/explain": _explain,
     }
+    if view.loads is not None:
+        routes["/api/config"] = _config
+    if view.behind is not None:
+        routes["/api/upstreams"] = _upstreams
+    known = [Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()]
+    if view.behind is not None:
+        known.append(Route("/api/resources", _bound(view, _forget), methods=["DELETE"]))
     app = Starlette(
-        routes=[Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()],
+        routes=known,
         exception_handlers={HTTPException: _refuse, UsageError: _refuse},
     )
     app.router.redirect_slashes = False
@@ -77,9 +90,10 @@ async def _refuse(_: Request, error: Exception) -> Response:
 # -- pages
 
 
-async def _index(_: View, request: Request) -> Response:
+async def _index(view: View, request: Request) -> Response:
     _params(request)
-    return HTMLResponse(files(__package__).joinpath("static/index.html").read_text())
+    page = "static/index.html" if view.behind is None else "static/relay.html"
+    return HTMLResponse(files(__package__).joinpath(page).read_text())
 
 
 async def _healthz(_: View, request: Request) -> Response:
@@ -102,6 +116,7 @@ async def _metrics(view: View, request: Request) -> Response:
 
 async def _resources(view: View, request: Request) -> Response:
     given = _params(request, "type", "name", "offset", "limit", "bodies")
+    bodies = _flag(given, "bodies")
     page = read_model.resources(
         view.hub.store,
         view.hub.interest,
@@ -109,9 +124,31 @@ async def _resources(view: View, request: Request) -> Response:
         name=given.get("name"),
         offset=_number(given, "offset", 0),
         limit=_number(given, "limit", LIMIT, MOST),
-        bodies=_flag(given, "bodies"),
+        bodies=bodies,
+        variants=_findings(view, bodies=bodies),
     )
     return await _listed(page)
+
+
+def _findings(view: View, *, bodies: bool) -> Callable[[TypeUrl, str], list[Row]] | None:
+    if view.behind is None:
+        return None
+    relaying, moment = view.behind.relaying, view.moment
+    return lambda type_url, name: cache_model.findings(relaying, type_url, name, moment, bodies=bodies)
+
+
+async def _forget(view: View, request: Request) -> Response:
+    """PRX-28."""
+    given = _params(request, "type", "name")
+    type_url, name = _subject(given, "DELETE /api/resources?type=rds&name=main")
+    if view.behind is None or not view.behind.forget(type_url, name):
+        raise HTTPException(404, f"there is no {given['type']} called {name!r} in the cache")
+    return JSONResponse({"forgotten": {"type_url": type_url, "name": name}})
+
+
+async def _upstreams(view: View, request: Request) -> Response:
+    _params(request)
+    return JSONResponse(cache_model.upstreams(view.behind.upstreams(), view.moment) if view.behind else {})
 
 
 async def _clients(view: View, request: Request) -> Response:
@@ -123,20 +160,24 @@ async def _clients(view: View, request: Request) -> Response:
 
 async def _config(view: View, request: Request) -> Response:
     _params(request)
-    return JSONResponse(read_model.config(view.loads))
+    return JSONResponse(read_model.config(view.loads) if view.loads is not None else {})
 
 
 async def _explain(view: View, request: Request) -> Response:
     given = _params(request, "type", "name", "param")
-    for needed in ("type", "name"):
-        if needed not in given:
-            raise UsageError(f"{needed}= is missing: /api/explain?type=rds&name=main&param=env%3Dprod")
-    type_url = resolve_type(given["type"])
+    type_url, name = _subject(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
+    params = _assignments(request)
     table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
-    found = read_model.explain(table, given["name"], _assignments(request)) if table is not None else None
+    found = _explained(view, table, name, params) if table is not None else None
     if found is None:
-        raise HTTPException(404, f"there is no {given['type']} called {given['name']!r}")
+        raise HTTPException(404, f"there is no {given['type']} called {name!r}")
     return JSONResponse(found)
+
+
+def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:
+    if view.behind is None:
+        return read_model.explain(table, name, params)
+    return cache_model.explain(view.behind.relaying, table, name, params, view.moment)
 
 
 # -- answers
@@ -170,6 +211,13 @@ def _params(request: Request, *known: str) -> dict[str, str]:
             raise UsageError(f"parameter {key!r} is given twice")
         given[key] = value
     return given
+
+
+def _subject(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
+    for needed in ("type", "name"):
+        if needed not in given:
+            raise UsageError(f"{needed}= is missing: {example}")
+    return resolve_type(given["type"]), given["name"]
 
 
 def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:

@@ -6,7 +6,7 @@ the engine one at a time, each at one moment; the list of what to look at is fix
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -53,7 +53,9 @@ def resources(
     offset: int = 0,
     limit: int | None = LIMIT,
     bodies: bool = False,
+    variants: Callable[[TypeUrl, str], list[Row]] | None = None,
 ) -> Page:
+    """`variants`: who knows more of them than the store does, as a relay of where they are from."""
     tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
     found = [(table, known) for table in tables for known in _named(table, name)]
     shown = found[offset:] if limit is None else found[offset : offset + limit]
@@ -63,30 +65,44 @@ def resources(
         "total": len(found),
         "offset": offset,
     }
-    return Page(head, "resources", (_resource(table, known, interest, bodies=bodies) for table, known in shown))
+    rows = (_resource(table, each, interest, bodies=bodies, variants=variants) for table, each in shown)
+    return Page(head, "resources", rows)
 
 
-def _named(table: Table, name: str | None) -> list[VariantSet]:
+Named = tuple[str, VariantSet]
+
+
+def _named(table: Table, name: str | None) -> list[Named]:
     if name is None:
-        return [known for _, known in sorted(table, key=lambda item: item[0])]
+        return sorted(table, key=lambda item: item[0])
     known = table.get(name)
-    return [known] if known is not None else []
+    return [(known.variants[0].name if known.variants else name, known)] if known is not None else []
 
 
-def _resource(table: Table, known: VariantSet, interest: Interest | None, *, bodies: bool) -> Row:
+def _resource(
+    table: Table,
+    named: Named,
+    interest: Interest | None,
+    *,
+    bodies: bool,
+    variants: Callable[[TypeUrl, str], list[Row]] | None,
+) -> Row:
     """DYN-47: one entry per variant, with its constraints."""
-    name = known.variants[0].name
+    name, known = named
     row: Row = {"type": table.spec.label, "type_url": table.spec.url, "name": name}
     if known.aliases:
         row["aliases"] = sorted(known.aliases)
     if interest is not None:
         row["subscribers"] = interest.subscribers(table.spec.url, name)
     row["params"] = list(known.keys)
-    row["variants"] = [_variant(variant, body=bodies) for variant in known.variants]
+    if variants is not None:
+        row["variants"] = variants(table.spec.url, name)
+    else:
+        row["variants"] = [variant_row(variant, body=bodies) for variant in known.variants]
     return row
 
 
-def _variant(variant: Variant, *, body: bool = False) -> Row:
+def variant_row(variant: Variant, *, body: bool = False) -> Row:
     row: Row = {
         "constraint": show(variant.constraint),
         "version": variant.version,
@@ -114,9 +130,10 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
         "name": known.variants[0].name,
         "params": dict(params),
         "keys": list(known.keys),
-        "variant": _variant(chosen) if chosen is not None else None,
+        "variant": variant_row(chosen) if chosen is not None else None,
         "others": [
-            _variant(variant) | {"fails": show(clause), "has": {key: params.get(key) for key in sorted(keys(clause))}}
+            variant_row(variant)
+            | {"fails": show(clause), "has": {key: params.get(key) for key in sorted(keys(clause))}}
             for variant, clause in explanation.refused
         ],
         # DESIGN 6.4: what a client is told, and may cache, where there is nothing for it

@@ -13,7 +13,7 @@ import click
 from ..core.types import TYPES, TypeUrl, resolve_type
 from ..core.xdstp import canonical
 from ..errors import UsageError, WatchError
-from .options import Address, params_option
+from .options import ENVIRONMENT, Address, params_option
 
 if TYPE_CHECKING:
     from ..client.bootstrap import Bootstrap
@@ -24,7 +24,6 @@ NODE = {"id": "xdsprism"}  # where no bootstrap says otherwise
 LASTING = 1.0  # seconds: a stream that was open for longer was a success, although there was nothing to say
 
 _LABELS = {spec.url: spec.label for spec in TYPES}
-_ENVIRONMENT = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             "--bootstrap",
             type=click.Path(exists=True, dir_okay=False),
             help="A gRPC bootstrap that says whom to ask, and as whom.  "
-            f"[default: ${_ENVIRONMENT[0]}, or the text in ${_ENVIRONMENT[1]}]",
+            f"[default: ${ENVIRONMENT[0]}, or the text in ${ENVIRONMENT[1]}]",
         ),
         click.option("--server", type=Address(), help="The xDS server to ask, in plain text."),
         click.argument("names", metavar="[NAME]...", nargs=-1),
@@ -109,8 +108,8 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 def _check_whom(server: str | None, bootstrap: str | None) -> None:
     if server is not None and bootstrap is not None:
         raise UsageError("--server and --bootstrap both say whom to ask: give one of them")
-    if server is None and bootstrap is None and not any(os.environ.get(name) for name in _ENVIRONMENT):
-        raise UsageError(f"whom to ask? Give --server or --bootstrap, or set {' or '.join(_ENVIRONMENT)}")
+    if server is None and bootstrap is None and not any(os.environ.get(name) for name in ENVIRONMENT):
+        raise UsageError(f"whom to ask? Give --server or --bootstrap, or set {' or '.join(ENVIRONMENT)}")
 
 
 class Happenings:

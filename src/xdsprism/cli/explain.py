@@ -32,8 +32,9 @@ def explain(
 ) -> None:
     """Say which variant of a resource a client gets, and why not the others.
 
-    Reads CONFIG (files, or directories of them), or asks the admin port of a running server. Exit status 1: there is
-    no such resource, or none for this client.
+    Reads CONFIG (files, or directories of them), or asks the admin port of a running server or relay; a relay also says
+    which server a variant is from, and how old it is. Exit status 1: there is no such resource, or none for this
+    client.
 
     \b
     Example:
@@ -86,20 +87,39 @@ def _from_server(admin: str, type_url: str, name: str, params: dict[str, str]) -
 
 
 def _print(answer: dict[str, Any]) -> None:
-    who = out.params_text(answer["params"])
+    what, who = f"{answer['type']}/{answer['name']}", out.params_text(answer["params"])
     chosen = answer["variant"]
-    if chosen is None:
-        click.echo(f"{answer['type']}/{answer['name']} does not exist for a client with {who}.")
-        click.echo(f"It is told so, and may remember it, for {answer['absent']}.")
+    if chosen is not None:
+        click.echo(f"{what} for a client with {who} is")
+    elif answer["absent"] is None:
+        click.echo(f"{what} for a client with {who} is not in the cache: it would be asked for.")
     else:
-        click.echo(f"{answer['type']}/{answer['name']} for a client with {who} is")
-    rows = [["=>", chosen["constraint"], "", chosen["origin"] or "-"]] if chosen is not None else []
-    rows += [["", other["constraint"], _because(other), other["origin"] or "-"] for other in answer["others"]]
+        click.echo(f"{what} does not exist for a client with {who}.")
+        click.echo(f"It is told so, and may remember it, for {answer['absent']}.")
+    rows = [["=>", chosen["constraint"], "", _origin(chosen)]] if chosen is not None else []
+    rows += [["", _what(other), _because(other), _origin(other)] for other in answer["others"]]
     click.echo()
     out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows)
 
 
+def _what(other: dict[str, Any]) -> str:
+    constraint = str(other["constraint"])
+    return constraint if other.get("exists", True) else f"nothing for {constraint}"
+
+
+def _origin(variant: dict[str, Any]) -> str:
+    """Where it is written, or who sent it."""
+    if "age_seconds" not in variant:
+        return variant["origin"] or "-"
+    parts = [variant["upstream"] or "an earlier answer", f"{variant['age_seconds']:.0f} s ago"]
+    if variant["stale"]:
+        parts.append(f"stale since {variant['stale_since']}")
+    return ", ".join(parts)
+
+
 def _because(other: dict[str, Any]) -> str:
+    if other["fails"] is None:
+        return "a newer one is for these params too"
     has = ", ".join(
         f"{key} is {value}" if value is not None else f"there is no {key}" for key, value in other["has"].items()
     )

@@ -11,6 +11,7 @@ from ..release import release
 from .check import check
 from .explain import explain
 from .get import get
+from .relay import relay
 from .serve import serve
 from .watch import watch
 
@@ -61,5 +62,5 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, get, watch, check, explain):
+for _command in (serve, relay, get, watch, check, explain):
     main.add_command(_command)

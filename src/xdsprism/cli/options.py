@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
 
+from ..errors import UsageError
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Where gRPC looks for a bootstrap.
+ENVIRONMENT = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 
@@ -23,6 +29,30 @@ class Address(click.ParamType[str]):
         if found is None or int(found[1]) > 65535:
             self.fail(f"{value!r} is no HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000", param, ctx)
         return value
+
+
+class AdminAddress(Address):
+    """HOST:PORT, or 'off'."""
+
+    name = "HOST:PORT|off"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value == "off" else super().convert(value, param, ctx)
+
+
+class Seconds(click.ParamType[float]):
+    """A length of time: a number, not less than 0."""
+
+    name = "SECONDS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1
+        if seconds < 0 or not isfinite(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
 
 
 class Assignment(click.ParamType[tuple[str, str]]):
@@ -53,3 +83,73 @@ def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, st
         twice = next(key for key, _ in value if sum(1 for other, _ in value if other == key) > 1)
         raise click.BadParameter(f"{twice!r} is given twice, and a parameter has one value", param=param)
     return params
+
+
+def daemon_options(command: F) -> F:
+    """What `serve` and `relay` have in common: their ports, how they answer, what they log."""
+    for decorate in reversed(
+        [
+            click.option(
+                "--listen",
+                type=Address(),
+                default="127.0.0.1:18000",
+                show_default=True,
+                help="Where xDS clients connect.",
+            ),
+            click.option(
+                "--admin",
+                type=AdminAddress(),
+                metavar="HOST:PORT|off",
+                default="127.0.0.1:18001",
+                show_default=True,
+                help="Status pages and metrics, or 'off'.",
+            ),
+            click.option(
+                "--node-params",
+                metavar="KEY,KEY|*|none",
+                default="*",
+                show_default=True,
+                help="Which keys of a node's metadata are params of clients that send none of their own.",
+            ),
+            click.option(
+                "--resource-errors",
+                type=click.Choice(["locators", "all", "none"]),
+                default="locators",
+                show_default=True,
+                help="Which subscriptions are told why a resource is missing: those with params of their own, all, "
+                "or none.",
+            ),
+            click.option(
+                "--transport",
+                type=click.Choice(["v2,v3", "v3"]),
+                default="v2,v3",
+                show_default=True,
+                help="Which versions of the API are served; both are on the one port.",
+            ),
+            click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+            click.option(
+                "--log-level",
+                type=click.Choice(["debug", "info", "warning", "error"]),
+                default="info",
+                show_default=True,
+            ),
+        ]
+    ):
+        command = decorate(command)
+    return command
+
+
+def keys(option: str, text: str) -> Collection[str] | None:
+    """DESIGN 6.2. None: all of them."""
+    if text == "*":
+        return None
+    if text == "none":
+        return frozenset()
+    listed = [key.strip() for key in text.split(",")]
+    if not all(listed) or "*" in listed:
+        raise UsageError(f"{option} {text!r} is no list of keys: write env,version or '*' or none")
+    return frozenset(listed)
+
+
+def announce(line: str) -> None:
+    click.echo(f"xdsprism: {line}", err=True)

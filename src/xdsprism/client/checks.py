@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any as AnyType
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -44,12 +45,9 @@ def _names_its_endpoints(cluster: AnyType) -> bool:
 
 def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
     """Read and check; a type that has a validator of its own is checked by that one in place of the rules."""
-    kinds: dict[TypeUrl, type[Message] | None] = {}
 
     def check_contents(type_url: TypeUrl, body: bytes) -> Checked:
-        if type_url not in kinds:
-            kinds[type_url] = find_message(type_name(type_url))
-        kind = kinds[type_url]
+        kind = _kind(type_url)
         if kind is None:
             message: AnyType = Any(type_url=type_url, value=body)
             return Checked(message, "", _faults(validators.get(type_url), message))
@@ -64,8 +62,13 @@ def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
 
 def decoded(type_url: TypeUrl, body: bytes) -> AnyType:
     """A resource that was checked before, once more as a message."""
-    kind = find_message(type_name(type_url))
+    kind = _kind(type_url)
     return kind.FromString(body) if kind is not None else Any(type_url=type_url, value=body)
+
+
+@lru_cache(maxsize=256)
+def _kind(type_url: TypeUrl) -> type[Message] | None:
+    return find_message(type_name(type_url))
 
 
 def _faults(validator: Validator | None, message: AnyType) -> tuple[str, ...]:

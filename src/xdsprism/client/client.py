@@ -26,13 +26,13 @@ from ..core.subscriber import Authority, Subscriber
 from ..core.twins import as_v3
 from ..core.types import Params, TypeSpec, TypeUrl
 from ..core.upstream import Upstream
-from ..core.watching import Entry, Watch
+from ..core.watching import Entry, Recalled, Watch
 from ..errors import UsageError, WatchError
 from ..observe.logs import FactLog, log
 from ..release import release
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
-from .last_good import LastGood
+from .last_good import LastGood, Shelf
 from .line import Line
 from .listing import Listing
 from .lrs import LoadReporter
@@ -57,7 +57,7 @@ class Client:
     validators          by type URL: what to check in place of `validate.rules`; yields what is wrong with a message
     verify_constraints  refuse variants whose constraints do not match the params that were sent
     fail_on_data_errors drop what a server deletes or denies; None: as its features say (A88)
-    cache               a file for the last good state, from which to start while every server is down
+    cache               a file for the last good state, to start from while every server is down; or a shelf of one
     types               what the protocol should know of further types
     max_message_bytes   the largest response that is taken; a stream on which a larger one comes is given up
     connect             how to get to a server; gRPC, unless a test has something else
@@ -72,7 +72,7 @@ class Client:
         validators: Mapping[TypeUrl, Validator] | None = None,
         verify_constraints: bool = False,
         fail_on_data_errors: bool | None = None,
-        cache: str | Path | None = None,
+        cache: str | Path | Shelf | None = None,
         types: Iterable[TypeSpec] = (),
         max_message_bytes: int = RECEIVE_BYTES,
         connect: Connect | None = None,
@@ -88,7 +88,7 @@ class Client:
         self._transport = transport
         self._fail_on_data_errors = fail_on_data_errors
         self._check = checking(validators or {})
-        self._cache = str(cache) if cache is not None else None
+        self._cache = cache
         self._max_message_bytes = max_message_bytes
         self._connect = connect
         self._chance = chance
@@ -98,6 +98,7 @@ class Client:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._reporters: dict[ServerConfig, tuple[LoadReporter, Transport]] = {}
         self._last_good: LastGood | None = None
+        self._shelf: Shelf | None = None
         self._status_servers: list[StatusServer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -109,12 +110,21 @@ class Client:
 
     # -- life
 
-    async def __aenter__(self) -> Self:
+    def enter(self) -> None:
+        """What `async with` begins with, for whoever closes it by `close`."""
         self._loop = asyncio.get_running_loop()
-        if self._cache is not None:
-            self._last_good = LastGood(self._cache, lambda text: log.warning("%s", text))
-            self.subscriber.listeners.append(self._last_good.note)
+        if isinstance(self._cache, str | Path):
+            self._last_good = LastGood(str(self._cache), lambda text: log.warning("%s", text))
+            self._shelf = self._last_good.shelf()
             self._tasks[self._last_good] = asyncio.create_task(self._last_good.run(), name="xdsprism disk cache")
+        else:
+            self._shelf = self._cache
+        if self._shelf is not None:
+            self.subscriber.listeners.append(self._shelf.note)
+            self.subscriber.leavers.append(self._shelf.leave)
+
+    async def __aenter__(self) -> Self:
+        self.enter()
         return self
 
     async def __aexit__(
@@ -363,14 +373,16 @@ class Client:
                 transport=self._reach(server),
                 path=ads_path(v3=v3, delta=delta),
                 encoder=lambda: RequestEncoder(node, delta=delta, v3=v3),
-                decoder=ResponseDecoder(
-                    self._check, delta=delta, locators=self.bootstrap.dynamic_parameters, asks=upstream.asks
-                ),
+                decoder=self._decoder(upstream),
                 settle=self._settle,
                 taken=self._all_taken,
                 chance=self._chance,
             )
         return known
+
+    def _decoder(self, upstream: Upstream) -> ResponseDecoder:
+        locators = self.bootstrap.dynamic_parameters
+        return ResponseDecoder(self._check, delta=upstream.delta, locators=locators, asks=upstream.asks)
 
     def _reach(self, server: ServerConfig) -> Transport:
         if self._connect is not None:
@@ -407,5 +419,5 @@ class Client:
         self.subscriber.tick(self._running.time())
         self._settle()
 
-    def _recall(self, entry: Entry) -> Iterable[Any]:
-        return self._last_good.recall(entry) if self._last_good is not None else ()
+    def _recall(self, entry: Entry) -> Recalled | None:
+        return self._shelf.recall(entry) if self._shelf is not None else None

@@ -17,6 +17,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,27 +31,44 @@ from ..core.types import TypeUrl, Variant
 from ..errors import UsageError
 
 APPLICATION = 0x58445350  # "XDSP", in the header of the file: PRAGMA application_id
-SCHEMA = 1  # PRAGMA user_version; another one is not converted, the servers have it all
+SCHEMA = 2  # PRAGMA user_version; another one is not converted, the servers have it all
 
 _PAGE = 500  # rows read at a time
 _WAIT = 1.0  # seconds for a predecessor to let go of the file
 
-_TABLE = """
-CREATE TABLE kept (
-    id INTEGER PRIMARY KEY,
-    scope TEXT NOT NULL, type_url TEXT NOT NULL, name TEXT NOT NULL,
-    constraints BLOB NOT NULL, located INTEGER NOT NULL,
-    version TEXT NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL, extras BLOB NOT NULL,
-    aliases TEXT NOT NULL, warms TEXT, written_at REAL NOT NULL
-)"""
-_INDEX = "CREATE INDEX kept_by_name ON kept (scope, type_url, name)"
-_COLUMNS = "scope, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at"
-_INSERT = f"INSERT INTO kept ({_COLUMNS}) VALUES ({', '.join('?' * 12)})"  # noqa: S608 - constants
+_TABLES = (
+    """CREATE TABLE kept (
+        id INTEGER PRIMARY KEY,
+        scope TEXT NOT NULL, type_url TEXT NOT NULL, name TEXT NOT NULL,
+        constraints BLOB NOT NULL, located INTEGER NOT NULL,
+        version TEXT NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL, extras BLOB NOT NULL,
+        aliases TEXT NOT NULL, warms TEXT, written_at REAL NOT NULL,
+        what TEXT NOT NULL, run INTEGER NOT NULL
+    )""",
+    "CREATE INDEX kept_by_name ON kept (scope, type_url, name)",
+    "CREATE INDEX kept_by_run ON kept (run)",
+    "CREATE TABLE contact (run INTEGER NOT NULL, place TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (run, place))",
+)
+_COLUMNS = (
+    "scope, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at, what, run"
+)
+_INSERT = f"INSERT INTO kept ({_COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
 _DELETE = "DELETE FROM kept WHERE scope = ? AND type_url = ? AND name = ?"
 _FIND = f"SELECT id, {_COLUMNS} FROM kept WHERE scope = ? AND type_url = ? AND name = ? ORDER BY id"  # noqa: S608
 _NEXT = f"SELECT id, {_COLUMNS} FROM kept WHERE id > ? ORDER BY id LIMIT {_PAGE}"  # noqa: S608
+_CONTACT = "INSERT OR REPLACE INTO contact (run, place, at) VALUES (?, ?, ?)"
+_CONTACTS = "SELECT run, place, at FROM contact"
+_NO_CONTACT = "DELETE FROM contact WHERE run NOT IN (SELECT run FROM kept)"
 
 _Key = tuple[str, TypeUrl, str]  # scope, type, name
+
+
+class What(Enum):
+    """What a row says of its name."""
+
+    VARIANT = "variant"
+    ABSENT = "absent"  # there is none for those whom the constraints match; of the variant there are only these
+    LIST = "list"  # everything that was there under this wildcard or glob is in the rows of the same scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,8 @@ class Kept:
     variant: Variant
     located: bool
     written_at: float  # wall time, the caller's: how stale it is
+    what: What = What.VARIANT
+    run: int = 0  # in which run it was kept up to date to the end; then the last contact of that run counts
 
 
 class _Unusable(Exception):
@@ -86,11 +107,23 @@ class Disk:
         self._path = Path(path)
         self._warnings: list[str] = []
         self._pending: dict[_Key, tuple[Kept, ...]] = {}
+        self._contacts: dict[tuple[int, str], float] = {}
         self._gate = Lock()  # for _pending and _warnings; held for moments, so that the loop may wait for it
         self._use = Lock()  # for the connection; held for a transaction, so only threads wait for it
         self._db = self._open()
 
+    @cached_property
+    def run(self) -> int:
+        """Which one of those who had the file this is."""
+        return 1 + max((run for run, _ in self.contacts()), default=0)
+
     # -- reading
+
+    def contacts(self) -> dict[tuple[int, str], float]:
+        """When somebody who could have told of changes was there last: by run and place, the caller's word for whom."""
+        with self._use, self._recovering():
+            return {(run, place): at for run, place, at in self._db.execute(_CONTACTS)}
+        return {}
 
     def load(self) -> Iterator[tuple[str, Kept]]:
         """Everything on disk, with its scope, in the order written. For the start: it reads in the caller's thread."""
@@ -140,9 +173,15 @@ class Disk:
     def remove(self, scope: str, type_url: TypeUrl, name: str) -> None:
         self.put(scope, type_url, name, ())
 
+    def contact(self, place: str, at: float) -> None:
+        """Everything that this run has written for a place was still so at this time."""
+        key = self.run, place
+        with self._gate:
+            self._contacts[key] = at
+
     @property
     def is_dirty(self) -> bool:
-        return bool(self._pending)
+        return bool(self._pending or self._contacts)
 
     async def flush(self) -> None:
         """Write all changes as one transaction. What can't be written now stays for the next time, with a warning."""
@@ -162,16 +201,19 @@ class Disk:
         with self._use:
             with self._gate:
                 batch, self._pending = self._pending, {}
-            if batch and not self._written(batch):
+                contacts, self._contacts = self._contacts, {}
+            if (batch or contacts) and not self._written(batch, contacts):
                 with self._gate:
                     self._pending = batch | self._pending
+                    self._contacts = contacts | self._contacts
 
-    def _written(self, batch: Mapping[_Key, tuple[Kept, ...]]) -> bool:
+    def _written(self, batch: Mapping[_Key, tuple[Kept, ...]], contacts: Mapping[tuple[int, str], float]) -> bool:
         for _ in range(2):
             before = self._db
             with self._recovering(), _transaction(self._db):
                 self._db.executemany(_DELETE, batch)
                 self._db.executemany(_INSERT, (_row(key[0], entry) for key, kept in batch.items() for entry in kept))
+                self._db.executemany(_CONTACT, ((*key, at) for key, at in contacts.items()))
                 return True
             if self._db is before:
                 break  # not a matter of the file: a second attempt, with a new one, would fare no better
@@ -268,10 +310,11 @@ def _prepare(db: sqlite3.Connection) -> None:
                 raise _Unusable(f"it has schema {schema}, and this is {SCHEMA}")
             if application or db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise _Unusable("it is the database of another program")
-            db.execute(_TABLE)
-            db.execute(_INDEX)
+            for statement in _TABLES:
+                db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {SCHEMA}")
+        db.execute(_NO_CONTACT)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last transactions, never the file
 
@@ -316,11 +359,13 @@ def _row(scope: str, kept: Kept) -> tuple[Any, ...]:
         json.dumps(variant.aliases),
         variant.warms,
         kept.written_at,
+        kept.what.value,
+        kept.run,
     )
 
 
 def _kept(row: Any) -> Kept | None:
-    _, _, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at = row
+    _, _, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at, *rest = row
     try:
         constraint = constraint_from_proto(pb.DynamicParameterConstraints.FromString(constraints))
     except (DecodeError, UsageError):
@@ -328,4 +373,4 @@ def _kept(row: Any) -> Kept | None:
     variant = Variant(
         type_url, name, constraint, body, version, int(digest), tuple(json.loads(aliases)), extras, warms=warms
     )
-    return Kept(variant, bool(located), written_at)
+    return Kept(variant, bool(located), written_at, What(rest[0]), rest[1])

@@ -23,7 +23,7 @@ class Update:
     """What a watcher hears: exactly one of `resource`, `error` and `ambient_error` is set (gRFC A88).
 
     `error`: there is no resource to use. `ambient_error`: the one that was given before stays good, but getting a newer
-    one is in trouble. A resource is shared by all who watch it: read it, do not change it.
+    one is in trouble.
     """
 
     type_url: TypeUrl
@@ -48,9 +48,7 @@ def update_of(notice: Notice) -> Update:
     if notice.error is not None:
         error, ambient = (None, notice.error) if notice.ambient else (notice.error, None)
         return Update(notice.type_url, notice.name, None, error, ambient, variant)
-    message = notice.message
-    if message is None and variant is not None:
-        message = decoded(variant.type_url, variant.body)
+    message = decoded(variant.type_url, variant.body) if variant is not None else None
     return Update(notice.type_url, notice.name, message, variant=variant)
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from .batch import Batch, Slot, portions, slot_of
 from .constraints import Constraint
-from .events import Absence, Rejection, ResourceError, Send
+from .events import Absence, Key, Rejection, ResourceError, Send
 from .expr import show
 from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
+from .heartbeat import Heartbeats, Life
 from .interest import Interest
 from .settings import Settings
-from .store import Table
+from .store import Table, alike
 from .subscription import Session, Want, Wild
 from .types import Params, Variant
 
 RESOURCE_EXHAUSTED = 8
+Lives = tuple[tuple[Slot, Variant], ...]
+
 UNJUDGED = 64  # responses remembered until they are ACKed or NACKed; a client that never answers costs no more
 
 
@@ -27,6 +31,11 @@ class Unjudged:
     sent_at: float
     version: str
     send: Send | None  # what was in it; of full state, where it may be large and says nothing, not kept
+    lives: Lives = ()
+
+    @property
+    def is_heartbeat(self) -> bool:
+        return self.send is not None and self.send.is_heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,9 @@ class AnsweredSession(Session):
         self.progress = Progress()
         self._unjudged: dict[str, Unjudged] = {}
         self._nonces = (0, 0)  # revision, number of responses at that revision
+        self.takes_ttl = False
+        self._beats = Heartbeats()
+        self._beating: list[Life] = []  # due a heartbeat in this turn
 
     def _nonce(self) -> str:
         """Unique within a stream (SRV-8), and mostly the same for every stream that gets the same response.
@@ -100,9 +112,15 @@ class AnsweredSession(Session):
         progress.sent += 1
         progress.sent_version = send.version
         progress.sent_at = now
-        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, None if self._full_state else send)
+        lives = self._lives(send)
+        kept = None if self._full_state else send
+        self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, kept, lives)
+        for slot, _ in lives:
+            self._beats.sent(slot, progress.sent)
         if len(self._unjudged) > UNJUDGED:
-            del self._unjudged[next(iter(self._unjudged))]
+            forgotten = self._unjudged.pop(next(iter(self._unjudged)))
+            for slot, _ in forgotten.lives:
+                self._beats.rejected(slot, forgotten.number, lost=True)
         gone = len(send.removed) + len(send.withdrawn)
         self._facts.append(Sent(self.stream, send.type_url, send.nonce, send.count, gone))
         return send
@@ -133,12 +151,16 @@ class AnsweredSession(Session):
         progress.acked = max(progress.acked, response.number)
         progress.acked_version = response.version
         progress.acked_at = now
+        self._revive(response)
+        if response.is_heartbeat:
+            return  # it says nothing of what was rejected before
         if progress.rejected and response.send is not None:
             self._unpark(response.send)
         if progress.nacked < response.number and not (self.delta and progress.rejected):
             progress.nack = None  # NAK-13
 
     def _rejected(self, response: Unjudged, nonce: str, error: Rejection, now: float) -> None:
+        self._disappoint(response)
         parts = {part.label: part for part in _parts(response.send)} if response.send is not None else {}
         wanted = {label: part for label, part in parts.items() if self._wanted(part)}
         if (parts and not wanted) or self._overtaken(response):
@@ -171,8 +193,11 @@ class AnsweredSession(Session):
                 del self.progress.rejected[label]
 
     def _drop(self, want: Want) -> None:
+        held = want.held
         super()._drop(want)
         self._forget_unwanted()
+        if held is not None:
+            self._forget_life(held, located=want.located)
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
@@ -205,6 +230,92 @@ class AnsweredSession(Session):
         limit = self.settings.response_bytes
         message = f"{variant.name!r} takes {variant.size} bytes, more than the {limit} that a response may have"
         return ResourceError(Absence(variant.name, variant.constraint), RESOURCE_EXHAUSTED, message)
+
+    # -- times to live
+
+    def tick(self, now: float) -> None:
+        """TTL-2: what has a time to live, and was not spoken of for half of it, is due."""
+        for life in self._beats.take(now):
+            if not self._keeps(life):
+                self._beats.forget(life.slot)
+            elif self._full_state or now >= life.at(1):
+                self._renew(life)
+            else:
+                self._beating.append(life)
+
+    def beat(self, now: float) -> list[Send]:
+        """The heartbeats of a turn, in as few responses as can be; DYN-15: each form of a name in its own."""
+        beating, self._beating = [life for life in self._beating if not life.response], []
+        due = [(life.slot[0], life.variant) for life in beating if life.variant is not None]
+        plain, located = ([variant for form, variant in due if form is each] for each in (False, True))
+        limit = self.settings.response_bytes
+        sends = [self._beat_with(part, ()) for part in portions(plain, limit, whole=not self.delta)]
+        sends += [self._beat_with((), part) for part in portions(located, limit, whole=not self.delta)]
+        return [self._sent(send, now) for send in sends]
+
+    @property
+    def next_beat(self) -> float | None:
+        return self._beats.deadline
+
+    def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
+        raise NotImplementedError
+
+    def _timed(self, variants: Iterable[Variant]) -> bool:
+        """TTL-1: whether there are times to live in this, and the client reads them."""
+        return self.takes_ttl and any(variant.ttl is not None for variant in variants)
+
+    def _lives(self, send: Send) -> Lives:
+        """What of a response has a time to live, or takes the place of what had one."""
+        if not self._beats and not self._timed((*send.plain, *send.located)):
+            return ()
+        found = [(slot_of(variant, located=False), variant) for variant in (*send.plain, *send.beats)]
+        found += [(slot_of(variant, located=True), variant) for variant in (*send.located, *send.located_beats)]
+        return tuple(one for one in found if one[1].ttl is not None or one[0] in self._beats)
+
+    def _revive(self, response: Unjudged) -> None:
+        for slot, variant in response.lives:
+            self._beats.accepted(slot, variant, response.number, response.sent_at)
+
+    def _disappoint(self, response: Unjudged) -> None:
+        """NAK-3: a heartbeat that was rejected is not repeated. NAK-29: of several, each is judged when sent alone."""
+        several = self.delta and response.send is not None and response.send.count > 1
+        for slot, _ in response.lives if not several else ():
+            self._beats.rejected(slot, response.number, lost=response.is_heartbeat)
+
+    def _keeps(self, life: Life) -> bool:
+        """Whether the client is to go on with this: what it should have, or had before something it rejected."""
+        if life.variant is None or not self.takes_ttl:
+            return False
+        if self._full_state:
+            return self.progress.nack is None  # NAK-3
+        located, variant = life.slot[0], life.variant
+        going = (held for (_, tag), held in self.leaving.items() if (tag is not None) == located)
+        parked = (each.part for each in self.progress.rejected.values() if each.part.variant is not None)
+        return (
+            self._has(variant, located=located)
+            or any(alike(held, variant) for held in going)
+            or any((part.name, part.located) == (variant.name, located) for part in parked)
+        )
+
+    def _renew(self, life: Life) -> None:
+        """It is too late for a heartbeat: the client has dropped it, so it is sent as if it were new."""
+        located, variant = life.slot[0], life.variant
+        if variant is None or not self._has(variant, located=located):
+            self._beats.forget(life.slot)
+            return
+        for name in (variant.name, *variant.aliases):
+            self.resend(name)
+
+    def release(self, keys: Iterable[Key] | None = None) -> Batch:
+        leaving = {key: self.leaving[key] for key in (self.leaving if keys is None else keys)}
+        batch = super().release(leaving)
+        for (_, tag), held in leaving.items():
+            self._forget_life(held, located=tag is not None)
+        return batch
+
+    def _forget_life(self, held: Variant, *, located: bool) -> None:
+        if self._beats and not any(self._held(held.name, located=located)):
+            self._beats.forget(slot_of(held, located=located))
 
 
 def _parts(send: Send) -> Iterator[Part]:

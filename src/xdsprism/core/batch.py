@@ -124,6 +124,25 @@ class Batch:
         yield from (Batch(withdrawn={absence: None}) for absence in withdrawn)
 
 
+def slot_of(variant: Variant, *, located: bool) -> Slot:
+    return (True, variant.name, canonical(variant.constraint)) if located else (False, variant.name, TRUE)
+
+
+def portions(variants: Iterable[Variant], limit: int, *, whole: bool) -> Iterator[tuple[Variant, ...]]:
+    """DLT-21, for heartbeats: of each the whole is said, or only the name."""
+    portion: list[Variant] = []
+    filled = 0
+    for variant in variants:
+        size = variant.size if whole else len(variant.name) + ABOUT
+        if portion and filled + size > limit:
+            yield tuple(portion)
+            portion, filled = [], 0
+        portion.append(variant)
+        filled += size
+    if portion:
+        yield tuple(portion)
+
+
 def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:
     """Apart from the rest, since a name may be an error in one form and a resource in the other (ERR-2)."""
     return (Batch(errors={error: None}) for error in errors)

@@ -7,12 +7,14 @@ No protobuf object is built on the way out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any as AnyType
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
 
@@ -20,8 +22,8 @@ from ..errors import PeerError, UsageError
 from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from .settings import Limits
-from .twins import RESOURCE
-from .types import CLUSTER, PREFIX, Origin, Params, Variant, make_variant
+from .twins import RESOURCE, as_v2, wrapper_of
+from .types import CLUSTER, PREFIX, Origin, Params, TypeUrl, Variant, make_variant
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
@@ -29,6 +31,9 @@ SOTW_NODE, DELTA_NODE = 2, 1
 DEFAULT = Limits()
 
 SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
+
+# Seconds. A heartbeat goes out twice in the time to live, and google.protobuf.Duration ends at 10,000 years.
+MIN_TTL, MAX_TTL = 0.1, 315_576_000_000.0
 
 _EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
 
@@ -98,8 +103,9 @@ def variant_of(
     aliases: Iterable[str] = (),
     extras: bytes = b"",
     origin: Origin | None = None,
+    ttl: float | None = None,
 ) -> Variant:
-    """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded."""
+    """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded. `ttl`: in seconds."""
     if isinstance(message, Any):
         type_url, body, inner = message.type_url, message.value, None
     else:
@@ -114,8 +120,17 @@ def variant_of(
     aliases = tuple(aliases)
     if aliases:
         extras = pb.Resource(aliases=aliases).SerializeToString() + extras
-    warms = _warms(message) if type_url == CLUSTER and inner is not None else None
-    return make_variant(type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms)
+    warms = warms_of(message) if type_url == CLUSTER and inner is not None else None
+    return make_variant(
+        type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms, ttl=check_ttl(ttl)
+    )
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """Raises UsageError for what can't be a time to live. To the microsecond, so that every reader finds the same."""
+    if ttl is not None and not MIN_TTL <= ttl <= MAX_TTL:
+        raise UsageError(f"a ttl of {ttl} seconds: it must be {MIN_TTL} or more, as a heartbeat goes out twice in it")
+    return round(float(ttl), 6) if ttl is not None else None
 
 
 def name_of(message: Message) -> str | None:
@@ -131,7 +146,7 @@ def _name_field(descriptor: AnyType) -> str | None:
     return next((field for field in named if fields[field].cpp_type == fields[field].CPPTYPE_STRING), None)
 
 
-def _warms(cluster: AnyType) -> str | None:
+def warms_of(cluster: AnyType) -> str | None:
     if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
         return None
     return str(cluster.eds_cluster_config.service_name or cluster.name)
@@ -265,10 +280,15 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
 # -- responses out
 
 
-class Encoder:
-    """Turns what sessions say into bytes, each thing once."""
+# The contents of a type, by its v3 URL, in the words of v2 (VER-4).
+ToV2 = Callable[[TypeUrl, bytes], bytes]
 
-    def __init__(self, identifier: str) -> None:
+
+class Encoder:
+    """Turns what sessions say into bytes, each thing once; in v3, or with `to_v2` in v2 (VER-3)."""
+
+    def __init__(self, identifier: str, to_v2: ToV2 | None = None) -> None:
+        self._to_v2 = to_v2
         self._control_plane = {
             True: join_field(7, join_field(1, identifier.encode())),
             False: join_field(6, join_field(1, identifier.encode())),
@@ -295,9 +315,11 @@ class Encoder:
         return b"".join(
             [
                 join_field(1, send.version.encode()),
-                *[_frame(variant, "delta") for variant in send.plain],
-                *[_frame(variant, "delta-located") for variant in send.located],
-                join_field(4, send.type_url.encode()),
+                *self._frames(send.plain, "delta"),
+                *self._frames(send.located, "delta-located"),
+                *self._frames(send.beats, "delta-beat"),
+                *self._frames(send.located_beats, "delta-located-beat"),
+                join_field(4, self._url(send.type_url)),
                 join_field(5, send.nonce.encode()),
                 *[join_field(6, name.encode()) for name in send.removed],
                 self._control_plane[True],
@@ -310,21 +332,35 @@ class Encoder:
         return b"".join(
             [
                 join_field(1, send.version.encode()),
-                *[_frame(variant, "sotw") for variant in send.plain],
-                *[_frame(variant, "sotw-located") for variant in send.located],
-                join_field(4, send.type_url.encode()),
+                *self._frames(send.plain, "sotw-ttl" if send.ttl else "sotw"),
+                *self._frames(send.located, "sotw-located-ttl" if send.ttl else "sotw-located"),
+                *self._frames(send.beats, "sotw-ttl"),  # TTL-2: Envoy goes by the time of what has contents only
+                *self._frames(send.located_beats, "sotw-located-ttl"),
+                join_field(4, self._url(send.type_url)),
                 join_field(5, send.nonce.encode()),
                 self._control_plane[False],
                 *[join_field(7, _resource_error(error)) for error in send.errors],
             ]
         )
 
+    def _url(self, type_url: TypeUrl) -> bytes:
+        return (type_url if self._to_v2 is None else as_v2(type_url)).encode()
 
-def _frame(variant: Variant, form: str) -> bytes:
-    frame = variant.frames.get(form)
-    if frame is None:
-        frame = variant.frames[form] = join_field(2, _FORMS[form](variant))
-    return frame
+    def _frames(self, variants: Iterable[Variant], form: str) -> list[bytes]:
+        key = form if self._to_v2 is None else f"v2-{form}"
+        return [variant.frames.get(key) or self._frame(variant, form, key) for variant in variants]
+
+    def _frame(self, variant: Variant, form: str, key: str) -> bytes:
+        said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)
+        frame = variant.frames[key] = join_field(2, _FORMS[form](said))
+        return frame
+
+
+def _in_v2(variant: Variant, to_v2: ToV2) -> Variant:
+    """For as long as it takes to encode it. Its version stays: it is the same thing in other words."""
+    extras = to_v2(RESOURCE, variant.extras) if variant.extras else b""
+    body = to_v2(variant.type_url, variant.body)
+    return replace(variant, type_url=as_v2(variant.type_url), body=body, extras=extras, ttl=None)  # v2 has no TTL
 
 
 def _any(variant: Variant) -> bytes:
@@ -338,15 +374,45 @@ def _plain(variant: Variant) -> bytes:
 
 def _located(variant: Variant) -> bytes:
     """DYN-2: resource_name in place of name, also where there are no constraints (DESIGN 6.1)."""
-    name = join_field(8, _resource_name(Absence(variant.name, variant.constraint)))
-    return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + variant.extras + name
+    return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + variant.extras + _locator(variant)
 
 
-def _wrapped(variant: Variant) -> bytes:
-    return join_field(1, RESOURCE.encode()) + join_field(2, _located(variant))
+def _locator(variant: Variant) -> bytes:
+    return join_field(8, _resource_name(Absence(variant.name, variant.constraint)))
 
 
-_FORMS = {"delta": _plain, "delta-located": _located, "sotw": _any, "sotw-located": _wrapped}
+def _timed(variant: Variant, resource: bytes) -> bytes:
+    """With the time to live, which is another field of discovery.Resource."""
+    if variant.ttl is None:
+        return resource
+    seconds, micros = divmod(round(variant.ttl * 1e6), 1_000_000)
+    return resource + join_field(6, Duration(seconds=seconds, nanos=micros * 1000).SerializeToString())
+
+
+def _beat(variant: Variant, name: bytes) -> bytes:
+    """TTL-2: the version that the client has, and for how long; no contents."""
+    return _timed(variant, join_field(1, variant.version.encode()) + name)
+
+
+def _wrapped(variant: Variant, resource: bytes) -> bytes:
+    return join_field(1, wrapper_of(variant.type_url).encode()) + join_field(2, resource)
+
+
+def _bare_or_timed(variant: Variant) -> bytes:
+    """TTL-1: the wrapper only where there is a time to live."""
+    return _any(variant) if variant.ttl is None else _wrapped(variant, _timed(variant, _plain(variant)))
+
+
+_FORMS: dict[str, Callable[[Variant], bytes]] = {
+    "delta": lambda variant: _timed(variant, _plain(variant)),
+    "delta-located": lambda variant: _timed(variant, _located(variant)),
+    "delta-beat": lambda variant: _beat(variant, join_field(3, variant.name.encode())),
+    "delta-located-beat": lambda variant: _beat(variant, _locator(variant)),
+    "sotw": _any,
+    "sotw-ttl": _bare_or_timed,
+    "sotw-located": lambda variant: _wrapped(variant, _located(variant)),
+    "sotw-located-ttl": lambda variant: _wrapped(variant, _timed(variant, _located(variant))),
+}
 
 
 def _resource_name(absence: Absence) -> bytes:

@@ -50,6 +50,7 @@ class DeltaSession(AnsweredSession):
                 self._isolate(rejected.send)
         first, self._first = self._first, False
         initial = request.initial_versions if first else {}  # DLT-16: only on the first message of the type
+        self._returns = self._returns or bool(initial)
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.wildcard)
         wanted = dict.fromkeys(request.subscribe)
@@ -80,11 +81,10 @@ class DeltaSession(AnsweredSession):
 
     def _spare(self, want: Want, version: str | None) -> None:
         """DLT-13: on the first message, what the client has in its current version is not sent again."""
+        want.claimed = version
         current = self.table.select(want.name, want.params)
-        if current is None or current.version != version or self.table.spec.always_resend:
-            return
-        want.held, want.answered = current, True
-        self._suppressed(1)
+        if current is not None and version is not None and self._is_claimed(want, current):
+            want.held = current
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
         name, tag = key
@@ -123,7 +123,7 @@ class DeltaSession(AnsweredSession):
         known = self.table.get(name)
         if known is None:
             return []
-        strings = (known.variants[0].name, *known.aliases)
+        strings = (self.table.owner(name) or name, *known.aliases)
         found = (self._find((string, tag)) for string in strings)
         return [want for want in found if want is not None]
 
@@ -168,7 +168,8 @@ class DeltaSession(AnsweredSession):
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending:
             return []
-        due, self._due = self._due, False
+        due = self._due and not self._waits
+        self._due = self._due and not due
         batch = self.collect()
         if together and self.leaving:
             batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
@@ -245,7 +246,8 @@ class DeltaSession(AnsweredSession):
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
-        if wild.initial.get(variant.name) == variant.version and not self.table.spec.always_resend:
+        due = self.table.spec.always_resend or variant.ttl is not None  # TTL-2: how long it is good, nobody knows
+        if wild.initial.get(variant.name) == variant.version and not due:
             self._suppressed(1)
         else:
             super()._start_member(wild, variant, batch)
@@ -290,3 +292,7 @@ class DeltaSession(AnsweredSession):
             tuple(batch.errors),
         )
         return self._sent(send, now)
+
+    def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
+        version = str(self.table.revision)
+        return Send(self.table.spec.url, True, self._nonce(), version, beats=plain, located_beats=located)  # noqa: FBT003

@@ -14,6 +14,10 @@ Key = tuple[str, Params | None]
 
 WILDCARD = "*"
 
+# TTL-1: of what a client says that it can do. The documents spell the first in two ways.
+WRAPPED = frozenset({"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"})
+TTL = "xds.config.supports-resource-ttl"
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -24,6 +28,11 @@ class Node:
     user_agent: str = ""
     metadata: Params = NO_PARAMS  # the string values only
     features: frozenset[str] = frozenset()
+
+    @property
+    def takes_ttl(self) -> bool:
+        """TTL-1: whether a SotW client reads wrapped resources, and their times to live."""
+        return not WRAPPED.isdisjoint(self.features) and TTL in self.features
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class Request:
     body: SotwRequest | DeltaRequest
     node: Node | None = None
     other_node: bool = False  # SRV-7: a later message named a different node
+    v2: bool = False  # it came in the words of v2, which has no times to live
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,13 @@ class Send:
     removed: tuple[str, ...] = ()
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
+    beats: tuple[Variant, ...] = ()  # TTL-2: heartbeats, in plain form
+    located_beats: tuple[Variant, ...] = ()
+    ttl: bool = False  # SotW: what has a time to live is wrapped, and says so (TTL-1)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        return bool(self.beats or self.located_beats)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .events import Node, Rejection
 from .types import TypeUrl
+
+Lookup = Literal["hit", "miss", "stale"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """Somebody subscribed at a cache: it had an answer, had none, or had one that may be out of date."""
+
+    type_url: TypeUrl
+    found: Lookup
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """A server's response had resources that can't be used."""
 
@@ -155,4 +166,5 @@ Fact = (
     | Lost
     | Rejected
     | Ambiguous
+    | Looked
 )

@@ -5,7 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from .types import Change, TypeUrl
+from .types import Change, Params, TypeUrl
+
+
+class Demand(Protocol):
+    """Who has to get what is wanted from elsewhere hears of each subscription: name or wildcard, and params."""
+
+    def want(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
+
+    def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
+
+
+class NoDemand:
+    """Everything there is, is here."""
+
+    def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Nothing to do."""
+
+    def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Nothing to do."""
 
 
 class Interested(Protocol):
@@ -15,7 +33,8 @@ class Interested(Protocol):
 class Interest:
     """Who wants what. Dictionaries are used as ordered sets, so that a fan-out has a reproducible order."""
 
-    def __init__(self) -> None:
+    def __init__(self, demand: Demand | None = None) -> None:
+        self.demand: Demand = demand or NoDemand()
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
         self._wild: dict[TypeUrl, dict[Interested, None]] = {}
 
@@ -39,6 +58,10 @@ class Interest:
         sessions.pop(session, None)
         if not sessions:
             self._wild.pop(type_url, None)
+
+    def everybody(self, type_url: TypeUrl) -> dict[Interested, None]:
+        """Who follows the whole table."""
+        return self._wild.get(type_url, {})
 
     def subscribers(self, type_url: TypeUrl, name: str) -> int:
         """How many sessions want this name, by itself or under a wildcard."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import WatchError
-from .constraints import canonical, matches
+from .constraints import Constraint, canonical, matches
 from .events import ResourceError
 from .expr import show
 from .responses import Arrival, Flaw, Identity, Response, judge
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND, PERMISSION_DENIED = 5, 7
 
-_STATUS = (
+STATUS = (
     "OK",
     "CANCELLED",
     "UNKNOWN",
@@ -75,7 +75,8 @@ class Reading:
             self._remove()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
             self._miss()
-        self._topic.answered(self._upstream, self._touched)
+        for collection in self._topic.answered(self._upstream, self._touched):
+            self._subscriber.answered(collection)
         return flaws
 
     def _arrive(self, arrival: Arrival, flaws: list[Flaw]) -> None:
@@ -140,7 +141,7 @@ class Reading:
 
     def _err(self, error: ResourceError) -> None:
         """TP3. ERR-10: where the server is trusted with data errors, what it denies is dropped."""
-        status = _STATUS[error.code] if 0 < error.code < len(_STATUS) else "UNKNOWN"
+        status = STATUS[error.code] if 0 < error.code < len(STATUS) else "UNKNOWN"
         drop = error.code in (NOT_FOUND, PERMISSION_DENIED) and self._upstream.fail_on_data_errors
         told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} has an error for it")
         denied = self._topic.denied(error.about, self._upstream)
@@ -150,7 +151,9 @@ class Reading:
                 continue  # ERR-2
             self._upstream.timers.pop(entry, None)  # ERR-8
             self._touched.add(entry)
-            self.fruitful |= self._subscriber.fail(entry, told, State.RECEIVED_ERROR, self._now, drop=drop)
+            self.fruitful |= self._subscriber.fail(
+                entry, told, State.RECEIVED_ERROR, self._now, drop=drop, absence=error.about.constraint
+            )
 
     def _remove(self) -> None:
         response, topic = self._response, self._topic
@@ -160,7 +163,8 @@ class Reading:
             for entry in topic.withdrawn(identity, self._upstream):
                 if entry not in self._touched:  # DYN-58: what replaces it has just come
                     self._touched.add(entry)
-                    self._delete(entry, f"{name!r} does not exist on {self._upstream.label}")
+                    absence = identity[1] if entry.variant is None or entry.variant.identity != identity else None
+                    self._delete(entry, f"{name!r} does not exist on {self._upstream.label}", absence)
 
     def _miss(self) -> None:
         """CLI-8: what a full response lacks is gone. CLI-9: what never came is not judged by that."""
@@ -169,9 +173,10 @@ class Reading:
             if came and entry not in self._touched and self._upstream in entry.authority.active:
                 self._delete(entry, f"{self._upstream.label} has removed {entry.name!r}")
 
-    def _delete(self, entry: Entry, why: str) -> None:
+    def _delete(self, entry: Entry, why: str, absence: Constraint | None = None) -> None:
         """CLI-15: the value is kept, unless the server is trusted with deletions."""
         self._upstream.timers.pop(entry, None)
         error = WatchError("NOT_FOUND", why)
         drop = self._upstream.fail_on_data_errors
-        self.fruitful |= self._subscriber.fail(entry, error, State.DOES_NOT_EXIST, self._now, drop=drop)
+        state = State.DOES_NOT_EXIST
+        self.fruitful |= self._subscriber.fail(entry, error, state, self._now, drop=drop, absence=absence)

@@ -163,10 +163,12 @@ class ResponseDecoder:
         delta: bool,
         locators: bool = True,
         asks: Callable[[TypeUrl], bool] = lambda _: True,
+        dress: Callable[[Variant, object], Variant] = lambda variant, _: variant,
     ) -> None:
         self._check = check
         self._delta = delta
         self._locators = locators  # DYN-54: whether resource_name is looked at
+        self._dress = dress  # last touches, for whoever passes it on
         self._asks = asks  # NAK-22: what is in a response that nobody asked for is not even looked at
 
     def decode(self, message: bytes) -> Response:
@@ -246,9 +248,10 @@ class ResponseDecoder:
             return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
         aliases, extras = _extras(resource) if resource is not None else ((), b"")
         variant = Variant(
-            url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras
+            url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras, ttl=ttl
         )
-        return Arrival(variant, constraint is not None, checked.message, ttl)
+        # The message goes: ten thousand that live at once cost more than to decode each again when somebody takes it.
+        return Arrival(self._dress(variant, checked.message), constraint is not None, ttl)
 
 
 def _response(

@@ -18,7 +18,6 @@ class Arrival:
 
     variant: Variant
     located: bool  # named by resource_name, constraints included, as locators are answered (DESIGN 6.1)
-    message: object
     ttl: float | None = None
 
     @property

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import itemgetter
 
-from .answers import AnsweredSession
-from .batch import Batch
-from .constraints import Constraint
+from .answers import AnsweredSession, Lives
+from .batch import Batch, Slot
+from .constraints import TRUE, Constraint
 from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from .facts import Fact
+from .heartbeat import Life
 from .interest import Interest
 from .settings import Settings
 from .store import Table, digest_of
@@ -28,6 +30,8 @@ from .subscription import Want, check_keys
 from .types import Params, Variant
 
 Resource = tuple[Variant, bool]  # the latter: whether in locator form
+
+EVERYTHING: Slot = (False, WILDCARD, TRUE)  # in place of each resource of a full state
 
 
 class SotwSession(AnsweredSession):
@@ -41,6 +45,7 @@ class SotwSession(AnsweredSession):
         super().__init__(table, interest, settings, params, stream, facts)
         self._first = True
         self._newest = ""  # the nonce of the newest response
+        self._client_version = ""  # that the client says it accepted last
         self._list: tuple[Key, ...] = ()
         self._added: dict[Want, None] = {}  # subscribed and not yet answered
         self._copies: Counter[Variant] = Counter()  # by how many subscriptions the client has each
@@ -53,8 +58,10 @@ class SotwSession(AnsweredSession):
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> None:
         check_keys(request.wanted, self.settings)
+        self._client_version = request.version
         if self._first:
             self._first = False
+            self._returns = bool(request.version)
             self._begin(request, legacy_wildcard=legacy_wildcard)
             return
         judged = self._judge(request.nonce, request.error, now) if request.nonce else None
@@ -85,8 +92,10 @@ class SotwSession(AnsweredSession):
     def _spare(self, version: str) -> None:
         """SOT-12: who wants everything and names the current version has everything."""
         wild = self._wilds[None]
+        if not self.table.lists(wild.params):
+            return
         snapshot = self.table.snapshot(wild.params)
-        if version == _version(snapshot.digest):
+        if version == _version(snapshot.digest) and not self._timed(snapshot.variants):
             wild.started, self._due = True, False
             self._suppressed(len(snapshot.variants))
 
@@ -141,7 +150,7 @@ class SotwSession(AnsweredSession):
         """Envoy never answers a response that a newer one overtook (S10)."""
         latest = max(self.progress.acked, self.progress.nacked)
         for nonce in [nonce for nonce, sent in self._unjudged.items() if sent.number < latest]:
-            del self._unjudged[nonce]
+            self._revive(self._unjudged.pop(nonce))  # a heartbeat keeps what the client has, whichever that is
 
     # -- out
 
@@ -159,8 +168,8 @@ class SotwSession(AnsweredSession):
 
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""
-        if not self.pending:
-            return []
+        if not self.pending or (self._full_state and self._waits):
+            return []  # SOT-4: what a full response lacks is gone, so what is not known can't be left out
         if self._pushed:
             self._alone.update(self._doubtful)
             self._doubtful = {}
@@ -176,13 +185,16 @@ class SotwSession(AnsweredSession):
         """Whether an answer is due whatever there is to say, and what there is."""
         self._dirty.update(self._added)
         self._added.clear()
-        due, self._due = self._due, False
+        due = self._due and not self._waits
+        self._due = self._due and not due
         batch = self.collect()
         self.news = batch.variants
         return due, batch
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """These removals may go: in full state by leaving them out (SOT-6). SRV-14: with all else there is to say."""
+        if self._full_state and self._waits:
+            return []
         due, batch = self._gather()
         batch.join(self.release(keys))
         return [self._whole(batch, now)] if due or batch else []
@@ -260,8 +272,34 @@ class SotwSession(AnsweredSession):
     ) -> Send:
         self._newest = self._nonce()
         self._stale = False
-        send = Send(self.table.spec.url, False, self._newest, version, plain, located, errors=errors)  # noqa: FBT003
+        url, ttl = self.table.spec.url, self._timed((*plain, *located))
+        send = Send(url, False, self._newest, version, plain, located, errors=errors, ttl=ttl)  # noqa: FBT003
         return self._sent(send, now)
+
+    # -- heartbeats
+
+    def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
+        """The encoder sends these with their contents. The version stays: nothing is new."""
+        self._newest = self._nonce()
+        url, version = self.table.spec.url, self._client_version
+        return Send(url, False, self._newest, version, beats=plain, located_beats=located)  # noqa: FBT003
+
+    def _lives(self, send: Send) -> Lives:
+        """TTL-2: full state is renewed as a whole, or Envoy would take a heartbeat for all that there is."""
+        if not self._full_state:
+            return super()._lives(send)
+        sent = (*send.plain, *send.located) if send.ttl else ()
+        timed = [(variant.ttl, variant) for variant in sent if variant.ttl is not None]
+        if not timed:
+            self._beats.forget(EVERYTHING)
+            return ()
+        return ((EVERYTHING, min(timed, key=itemgetter(0))[1]),)
+
+    def _renew(self, life: Life) -> None:
+        if self._full_state:
+            self._due = True
+        else:
+            super()._renew(life)
 
 
 def _version(digest: int) -> str:

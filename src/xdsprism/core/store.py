@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..errors import ConfigError, Problem
-from .constraints import canonical
+from .constraints import Constraint, canonical
 from .types import NO_PARAMS, TYPES, Change, Changeset, Origin, Params, TypeSpec, TypeUrl, Variant
 from .variants import Clash, VariantSet
 
@@ -48,8 +48,23 @@ class Applied:
     changes: tuple[Change, ...]
 
 
+class Wrong(Protocol):
+    """TP3: for whom, which code, in which words."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+
+    @property
+    def code(self) -> int: ...
+
+    @property
+    def message(self) -> str: ...
+
+
 class Table:
     """The resources of one type."""
+
+    authoritative = True  # what is not here does not exist
 
     def __init__(self, spec: TypeSpec) -> None:
         self.spec = spec
@@ -84,6 +99,22 @@ class Table:
     def select(self, name: str, params: Params) -> Variant | None:
         known = self.get(name)
         return known.select(params) if known is not None else None
+
+    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:  # noqa: ARG002 # a cache may not
+        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
+        return True
+
+    def lists(self, params: Params, *, sure: bool = False) -> bool:  # noqa: ARG002
+        """Whether everything is known that these params see."""
+        return True
+
+    def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
+        """Whether what there is, is for somebody who came at revision `since` (PRX-17)."""
+        return True
+
+    def trouble(self, name: str, params: Params) -> Wrong | None:  # noqa: ARG002
+        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
+        return None
 
     def owner(self, alias: str) -> str | None:
         """The name of the resource that has this alias."""
@@ -198,8 +229,9 @@ class Table:
 class Store:
     """All tables. Any type URL works; a table is there when somebody writes to it or follows it."""
 
-    def __init__(self, types: Iterable[TypeSpec] = ()) -> None:
+    def __init__(self, types: Iterable[TypeSpec] = (), tables: Callable[[TypeSpec], Table] = Table) -> None:
         self.revision = 0
+        self._make = tables
         self.listeners: list[Callable[[Applied], None]] = []
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self._tables: dict[TypeUrl, Table] = {}
@@ -210,7 +242,7 @@ class Store:
     def table(self, type_url: TypeUrl) -> Table:
         table = self._tables.get(type_url)
         if table is None:
-            table = self._tables[type_url] = Table(self.spec(type_url))
+            table = self._tables[type_url] = self._make(self.spec(type_url))
         return table
 
     def tables(self) -> list[Table]:
@@ -246,6 +278,15 @@ class Store:
         for variant, origin in moved:
             variant.origin = origin
         return self._commit(revision, changes)
+
+    def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
+        """Take what somebody else vouches for, as it is (DESIGN 7)."""
+        revision = self.revision + 1
+        changes = [
+            Change(revision, type_url, name, self.named(type_url, name), after)
+            for (type_url, name), after in found.items()
+        ]
+        return self._commit(revision, [change for change in changes if change.before is not change.after])
 
     def named(self, type_url: TypeUrl, name: str) -> VariantSet | None:
         """Without making a table: what is only asked about, or refused in the end, leaves nothing behind."""

@@ -68,6 +68,7 @@ class Stream:
         type_url = self._type_of(request)
         self._facts.append(Requested(self.number, type_url))
         session = self._session(type_url)
+        session.takes_ttl = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
             session.receive(request.body, now, legacy_wildcard=legacy)
@@ -77,6 +78,8 @@ class Stream:
 
     def poll(self, now: float) -> list[Send]:
         sends: list[Send] = []
+        for session in self.sessions.values():
+            session.tick(now)
         alone = sum(session.pending for session in self.sessions.values()) == 1
         for type_url, session in self.sessions.items():
             if not session.pending:
@@ -88,11 +91,14 @@ class Stream:
             keys = self._removable(type_url, session, now)
             if keys:
                 sends += session.settle(now, keys)
+        for session in self.sessions.values():
+            sends += session.beat(now)
         return sends
 
     def deadline(self) -> float | None:
-        holds = (hold for holds in self._holds.values() for hold in holds)
-        return min((hold.until for hold in holds if hold.until is not None), default=None)
+        times = [hold.until for holds in self._holds.values() for hold in holds]
+        times += [session.next_beat for session in self.sessions.values()]
+        return min((time for time in times if time is not None), default=None)
 
     def close(self) -> None:
         for type_url, session in self.sessions.items():

@@ -25,7 +25,7 @@ from .responses import Arrival, Response
 from .topic import Topic
 from .types import TYPES, TypeSpec, TypeUrl, Variant
 from .upstream import Held, Upstream
-from .watching import Collection, Entry, State, Watch
+from .watching import Collection, Entry, Recalled, State, Watch
 from .xdstp import is_glob
 
 INVALID_ARGUMENT = 3
@@ -38,6 +38,7 @@ class Authority:
         self.name = name
         self.servers = tuple(dict.fromkeys(servers))
         self.active: tuple[Upstream, ...] = ()
+        self.seeking = False  # a server is to be found, whether anything is asked or not
         self.entries: dict[Entry, None] = {}
 
     @property
@@ -51,7 +52,7 @@ class Authority:
 
     @property
     def lacks(self) -> bool:
-        return any(entry.lacking for entry in self.entries)
+        return self.seeking or any(entry.lacking for entry in self.entries)
 
 
 class Subscriber:
@@ -62,10 +63,11 @@ class Subscriber:
         types: Iterable[TypeSpec] = (),
         *,
         verify_constraints: bool = False,
-        recall: Callable[[Entry], Iterable[Variant]] = lambda _: (),
+        recall: Callable[[Entry], Recalled | None] = lambda _: None,
     ) -> None:
         self.facts: list[Fact] = []
         self.listeners: list[Callable[[Entry, Variant | None], None]] = []  # what an entry holds is another: was this
+        self.leavers: list[Callable[[Entry], None]] = []  # nobody watches it any more
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self.strict = verify_constraints  # DYN-56
         self._recall = recall
@@ -125,6 +127,15 @@ class Subscriber:
                 self._leave(entry)
         watch.entries.clear()
 
+    def ask_again(self, entry: Entry) -> None:
+        """Nothing that was said of it counts any more."""
+        entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
+        for member in entry.members.values() if isinstance(entry, Collection) else ():
+            member.source = None  # or a new stream would begin with what need not be sent
+        for upstream in entry.authority.active:
+            upstream.unwant(entry.type_url, entry.key)
+            upstream.want(entry.type_url, entry.key)
+
     def _enter(self, topic: Topic, kind: type[Entry], authority: Authority, key: Key, watch: Watch) -> Entry:
         entry = kind(topic.spec.url, key, authority, [watch])
         topic.add(entry)
@@ -149,6 +160,8 @@ class Subscriber:
             self._changed(member, None)
 
     def _leave(self, entry: Entry) -> None:
+        for leaver in self.leavers:
+            leaver(entry)
         del entry.authority.entries[entry]
         members = entry.members.values() if isinstance(entry, Collection) else ()
         for one in (entry, *members):
@@ -162,6 +175,17 @@ class Subscriber:
             upstream.timers.pop(entry, None)
 
     # -- servers
+
+    def seek(self, authority: Authority) -> None:
+        """Find a server that can be reached, before anything is asked of it."""
+        authority.seeking = True
+        if not authority.active:
+            self._activate(authority)
+
+    def rest(self, authority: Authority) -> None:
+        """Nothing will be asked of it: its servers are let go of."""
+        authority.seeking = False
+        self._release(authority, 0)
 
     def _activate(self, authority: Authority) -> None:
         """FBK-3: the next server is asked for everything that is watched."""
@@ -197,15 +221,26 @@ class Subscriber:
             entry.ail(error)
 
     def _fall_back_on_disk(self, entry: Entry) -> None:
-        if not entry.lacking:
+        recalled = self._recall(entry) if entry.lacking and entry.kept_at is None else None
+        if recalled is None:
             return
-        for variant in self._recall(entry):
-            (entry.member(variant.name) if isinstance(entry, Collection) else entry).recall(variant)
+        for variant in recalled.variants:
+            held = entry.member(variant.name) if isinstance(entry, Collection) else entry
+            held.recall(variant, recalled.since)
+            self._changed(held, None)
+        if recalled.absent:
+            entry.recall_absence(recalled.absence, recalled.since)
+            self._changed(entry, None)
+        if recalled.whole:
+            entry.kept_at = recalled.since
+            self._changed(entry, None)
 
     # -- streams
 
     def opened(self, upstream: Upstream, now: float) -> None:
         upstream.opened(now)
+        for authority in upstream.users:
+            authority.seeking = False
         self.facts.append(Reached(upstream.label))
 
     def ended(self, upstream: Upstream, error: WatchError, now: float, random: float) -> None:
@@ -302,30 +337,45 @@ class Subscriber:
     def drop(self, entry: Entry, error: WatchError, now: float) -> None:
         self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=True)
 
-    def fail(self, entry: Entry, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
-        """A resource is gone, or can't be had."""
+    def fail(
+        self,
+        entry: Entry,
+        error: WatchError,
+        state: State,
+        now: float,
+        *,
+        drop: bool,
+        absence: Constraint | None = None,
+    ) -> bool:
+        """A resource is gone, or can't be had; `absence`: for whom, where the server said that."""
         topic, before = self._topics[entry.type_url], entry.variant
         if drop:
             topic.forget_alias(entry)
             entry.expires = None
+        entry.absence = absence
         news = entry.fail(error, state, now, drop=drop)
         if entry.variant is None:
             topic.left(entry)
-        if drop and before is not None:
+        if entry.variant is None or entry.variant is not before:
             self._changed(entry, before)
         return news
 
     def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
-        before = entry.variant
+        before, was_kept = entry.variant, entry.kept_at is not None
         topic.forget_alias(entry)
         upstream.timers.pop(entry, None)
         news = entry.accept(arrival, upstream, now)
-        if news:
-            self._changed(entry, before)
-        topic.note_alias(entry)
         if arrival.ttl is not None or entry.expires is not None:
             self.lives(entry, arrival.ttl, now)
+        if news or was_kept:
+            self._changed(entry, before)
+        topic.note_alias(entry)
         return news
+
+    def answered(self, collection: Collection) -> None:
+        """A server has begun to answer for it."""
+        collection.kept_at = None
+        self._changed(collection, None)
 
     def _changed(self, entry: Entry, before: Variant | None) -> None:
         for listener in self.listeners:

@@ -23,7 +23,7 @@ from .events import WILDCARD, Absence, Key, ResourceError
 from .facts import Fact
 from .interest import Interest
 from .settings import Settings
-from .store import Table, Transition, alike
+from .store import Table, Transition, Wrong, alike
 from .types import Change, Params, Variant
 
 NOT_FOUND = 5
@@ -32,14 +32,17 @@ NOT_FOUND = 5
 class Want:
     """One subscription to one name."""
 
-    __slots__ = ("absence", "answered", "held", "key", "params")
+    __slots__ = ("absence", "answered", "claimed", "held", "key", "params", "since", "trouble")
 
-    def __init__(self, key: Key, params: Params) -> None:
+    def __init__(self, key: Key, params: Params, since: int = 0) -> None:
         self.key = key
         self.params = params
+        self.since = since  # the table's revision when it came
         self.held: Variant | None = None  # what the client was last sent
         self.answered = False  # it was sent something, or told that there is nothing
         self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
+        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
+        self.claimed: str | None = None  # delta: the version that the client has from an earlier stream
 
     @property
     def name(self) -> str:
@@ -89,6 +92,7 @@ class Session:
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
         self._due = False  # the request must be answered even if there is nothing to say
+        self._returns = False  # the client has something from an earlier stream
 
     # -- the verbs that both kinds share
 
@@ -137,6 +141,36 @@ class Session:
         wilds = self._wilds.values()
         return any(wild.cursor != self.table.revision or not wild.started or wild.again for wild in wilds)
 
+    @property
+    def _waits(self) -> bool:
+        """Something that was asked for is not known yet, neither what it is nor that it is not (PRX-11)."""
+        if self.table.authoritative:
+            return False
+        if any(not wild.started and not self._lists(wild) for wild in self._wilds.values()):
+            return True
+        wants = (want for wants in self._wants.values() for want in wants.values())
+        lacking = (want for want in wants if not want.answered and not self._knows(want))
+        return any(self._trouble(want) is None for want in lacking)
+
+    def _lists(self, wild: Wild) -> bool:
+        """PRX-25: what a cache has from disk may be older than what a client comes back with.
+
+        So it is for those who have nothing yet. The others keep what they have until a server has spoken.
+        """
+        return self.table.lists(wild.params, sure=self._returns)
+
+    def _knows(self, want: Want) -> bool:
+        return self.table.knows(want.name, want.params, sure=self._returns) and self._serves(want)
+
+    def _trouble(self, want: Want) -> Wrong | None:
+        """What is wrong with getting it, if the client is one to be told: others would take it for an answer."""
+        told = {"all": True, "none": False, "locators": want.located}[self.settings.resource_errors]
+        return self.table.trouble(want.name, want.params) if told else None
+
+    def _serves(self, want: Want) -> bool:
+        """PRX-17: what must not be cached is not for those who come later."""
+        return want.answered or self.table.serves(want.name, want.params, want.since)
+
     def _counted(self, key: Key, step: int) -> None:
         self.count += step
         self.locators += step if key[1] is not None else 0
@@ -148,11 +182,13 @@ class Session:
         want = self._find(key)
         if want is None:
             name, params = key
-            want = Want(key, params or self.params)  # DYN-13: a locator without params matches like a plain name
+            # DYN-13: a locator without params matches like a plain name.
+            want = Want(key, params or self.params, self.table.revision)
             self._wants.setdefault(name, {})[key] = want
             self._counted(key, 1)
             if len(self._wants[name]) == 1:
                 self._interest.add(self, self.table.spec.url, name)
+            self._interest.demand.want(self.table.spec.url, name, want.params)
             self._inherit(want)
         return want
 
@@ -177,6 +213,7 @@ class Session:
         if not self._wants[name]:
             del self._wants[name]
             self._interest.remove(self, self.table.spec.url, name)
+        self._interest.demand.unwant(self.table.spec.url, name, want.params)
         self._dirty.pop(want, None)
         if want.key[1] not in self._wilds:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
@@ -191,12 +228,14 @@ class Session:
         if wild is None:
             wild = self._wilds[tag] = Wild(tag, tag or self.params, self.table.follow())
             self._interest.add_wild(self, self.table.spec.url)
+            self._interest.demand.want(self.table.spec.url, WILDCARD, wild.params)
             self._counted((WILDCARD, tag), 1)
         return wild
 
     def _drop_wild(self, wild: Wild) -> None:
         del self._wilds[wild.tag]
         self._counted((WILDCARD, wild.tag), -1)
+        self._interest.demand.unwant(self.table.spec.url, WILDCARD, wild.params)
         self.table.unfollow(wild.cursor)
         if not self._wilds:
             self._interest.remove_wild(self, self.table.spec.url)
@@ -228,9 +267,16 @@ class Session:
         return batch
 
     def _collect_want(self, want: Want, batch: Batch) -> None:
+        self._warn(want, batch)
         after = self.table.select(want.name, want.params)
         if after is None:
-            self._miss(want, batch)
+            if self._knows(want):
+                self._miss(want, batch)
+            return  # else an answer is on its way, and until then the client keeps what it has
+        if not self._serves(want):
+            return
+        if want.claimed is not None and not want.answered and self._is_claimed(want, after):
+            self._hold(want, after)
             return
         self.leaving.pop(want.key, None)  # it may have gone and come back before anybody was told
         before = want.held
@@ -238,6 +284,27 @@ class Session:
         if not want.answered or not alike(before, after):
             want.answered, want.absence = True, None
             self._deliver(batch, before, after, located=want.located)
+
+    def _warn(self, want: Want, batch: Batch) -> None:
+        """PRX-22, PRX-11: once, in the server's words; it is no answer, and what the client has stays as it is."""
+        trouble = self._trouble(want)
+        if trouble is not None and trouble != want.trouble:
+            about = Absence(want.name, trouble.constraint, never=True)
+            batch.errors[ResourceError(about, trouble.code, trouble.message)] = None
+        want.trouble = trouble
+
+    def _is_claimed(self, want: Want, found: Variant) -> bool:
+        """DLT-13: what the client has in its current version is not sent again."""
+        claimed, want.claimed = want.claimed, None
+        if claimed != found.version or self.table.spec.always_resend or found.ttl is not None:
+            return False  # TTL-2: nobody knows for how long it is still good
+        want.answered = True
+        self._suppressed(1)
+        return True
+
+    def _suppressed(self, resources: int) -> None:
+        """Something was not sent, as the client has it."""
+        raise NotImplementedError
 
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
@@ -259,7 +326,7 @@ class Session:
         elif self.delta:
             batch.removed[want.name] = None
         told = {"all": True, "none": False, "locators": want.located and not self.delta}
-        if told[self.settings.resource_errors]:
+        if told[self.settings.resource_errors] and want.trouble is None:
             label = self.table.spec.url.rpartition("/")[2]
             error = ResourceError(about, NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
             batch.errors[error] = None  # ERR-1
@@ -272,6 +339,8 @@ class Session:
     def _collect_wild(self, wild: Wild, batch: Batch) -> None:
         """One number says what the client holds; the difference since then is shared by all that are as far."""
         if not wild.started:
+            if not self._lists(wild):
+                return
             self._start(wild, batch)
         if wild.cursor != self.table.revision:
             for change in self.table.difference(wild.cursor, wild.params).values():

@@ -71,14 +71,17 @@ class Topic:
             if each.members.get(entry.name) is entry:
                 del each.members[entry.name]
 
-    def answered(self, upstream: Upstream, denied: Container[Entry]) -> None:
+    def answered(self, upstream: Upstream, denied: Container[Entry]) -> list[Collection]:
         """A response came: what a collection still lacks, it has none of; an error of its own is over."""
+        answered = []
         for each in self._collections:
             if each.state is not State.ACKED and upstream in each.authority.active and each not in denied:
                 each.state = State.ACKED
                 each.error = each.verdict = None
+                answered.append(each)
                 for watch in each.watches:
                     watch.wake()  # there may be nothing to take, and that is news too
+        return answered
 
     # -- aliases
 
@@ -201,11 +204,21 @@ class Topic:
             variant = entry.variant
             if variant is None or entry.source is not upstream:
                 complete = complete and not entry.lacking and variant is None
-                if variant is not None and entry.key[1] is None:
+                if variant is not None and (entry.key[1] is None or entry.collection is not None):
                     foreign[variant.name] = ""
             elif versions.setdefault(variant.name, variant.version) != variant.version:
                 several.add(variant.name)
-        return Held({name: version for name, version in (foreign | versions).items() if name not in several}, complete)
+        claimed = {name: version for name, version in (foreign | versions).items() if name not in several}
+        claimed.update((name, "") for name in [*claimed] if self._is_lacked(name, upstream))
+        for name in several:  # of a member that is gone for some nobody would say so otherwise (DLT-14)
+            if any(name in each.members for each in self._covering(name)):
+                claimed[name] = ""
+        return Held(claimed, complete)
+
+    def _is_lacked(self, name: str, upstream: Upstream) -> bool:
+        """Whether somebody has just asked for this too, with other params: a version would say that all have it."""
+        known = (entry for entry in self._asked_for(name) if upstream in entry.authority.active)
+        return any(_lacks(entry, name) for entry in known)
 
     def _formed(self, identity: Identity, upstream: Upstream) -> list[Entry]:
         """Who is known by this name and asked in this form; if nobody, all who are known by it."""
@@ -239,6 +252,12 @@ def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     return (entry.key[1] is not None) == arrival.located or not entry.is_suited(upstream)
+
+
+def _lacks(entry: Entry, name: str) -> bool:
+    if isinstance(entry, Collection):
+        return entry.state is State.REQUESTED and name not in entry.members
+    return entry.lacking
 
 
 def _is_closed(_entry: Entry) -> bool:

@@ -42,3 +42,28 @@ def as_v3(type_url: TypeUrl) -> TypeUrl:
 
 def as_v2(type_url: TypeUrl) -> TypeUrl:
     return _V2.get(type_url, type_url)
+
+
+def wrapper_of(type_url: TypeUrl) -> TypeUrl:
+    """The Resource of the same version as what it wraps."""
+    return as_v2(RESOURCE) if type_url in _V3 else RESOURCE
+
+
+class Names:
+    """Which version's names the client of one stream uses for its types: those of its last request for each (VER-3)."""
+
+    def __init__(self, only_type: TypeUrl | None = None, *, v2: bool = False) -> None:
+        # SRV-3: a service of one type says the type for the client, and so the version.
+        self._v2 = {only_type} if v2 and only_type is not None else set()
+
+    def take(self, type_url: TypeUrl) -> TypeUrl:
+        """Note how the client calls it; returns what it is called in here."""
+        inside = as_v3(type_url)
+        if inside != type_url:
+            self._v2.add(inside)
+        else:
+            self._v2.discard(inside)
+        return inside
+
+    def is_v2(self, type_url: TypeUrl) -> bool:
+        return type_url in self._v2

@@ -88,6 +88,8 @@ class Variant:
     extras: bytes = b""  # further fields of discovery.Resource (aliases, cache_control ...), encoded
     origin: Origin | None = None
     warms: str | None = None  # a cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name
+    ttl: float | None = None  # seconds that a client may use it without hearing of it again (TTL-2)
+    fleeting: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
     frames: dict[object, bytes] = field(default_factory=dict, repr=False)  # the codec's: encoded once, by form
 
     @property
@@ -105,7 +107,7 @@ class Variant:
         return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
 
 
-def make_variant(
+def make_variant(  # noqa: PLR0913 # all that makes a variant
     type_url: TypeUrl,
     name: str,
     body: bytes,
@@ -115,13 +117,16 @@ def make_variant(
     extras: bytes = b"",
     origin: Origin | None = None,
     warms: str | None = None,
+    ttl: float | None = None,
 ) -> Variant:
     """Build a variant; its version is a hash of contents and constraints (DESIGN 6.6, DYN-31).
 
-    The same on every replica, after every restart and through every relay.
+    The same on every replica, after every restart and through every relay. TTL-3: a time to live is part of it, so
+    that another one is another version, and is sent.
     """
     digest = sha256()
-    for part in (type_url.encode(), name.encode(), body, extras, ascii(canonical(constraint)).encode()):
+    lives = [repr(ttl).encode()] if ttl is not None else []
+    for part in (type_url.encode(), name.encode(), body, extras, ascii(canonical(constraint)).encode(), *lives):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     head = digest.digest()[:8]
@@ -136,6 +141,7 @@ def make_variant(
         extras,
         origin,
         warms,
+        ttl,
     )
 
 

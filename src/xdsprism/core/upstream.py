@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .subscriber import Authority
     from .watching import Entry
 
+LASTING = 60.0  # seconds: on a stream that lasted as long there was just nothing to say, as where nothing is newer
 HASTY = 1.0  # seconds: a stream that lasts less, twice in a row, is not followed by another one at once
 
 
@@ -59,6 +60,7 @@ class Upstream:
             OrderedDict()
         )  # in the order in which they end: they are all of one length
         self.failing: WatchError | None = None  # why there was no answer at the last try
+        self.lost: tuple[float, WatchError] | None = None  # when and how the last stream ended
         self.connected = False
         self.streams = 0  # that were opened so far
         self.retry_at = 0.0
@@ -79,7 +81,17 @@ class Upstream:
     @property
     def wanted(self) -> bool:
         """Whether there ought to be a stream. One on which nothing is asked any more is kept, but not replaced."""
-        return bool(self.users) and (self.connected or any(self._wants.values()))
+        sought = any(user.seeking for user in self.users)
+        return bool(self.users) and (self.connected or sought or any(self._wants.values()))
+
+    @property
+    def since(self) -> float | None:
+        """When the stream was opened, if there is one."""
+        return self._opened_at if self.connected else None
+
+    @property
+    def subscriptions(self) -> int:
+        return sum(map(len, self._wants.values()))
 
     @property
     def patience(self) -> float:
@@ -177,9 +189,12 @@ class Upstream:
             if isinstance(asking, SotwAsking):
                 self._versions[type_url] = asking.version
         self._forget_stream()
+        self.lost = now, error
         self.timers.clear()  # CLI-12: no timer runs while there is no stream
         answered, self._answered = self._answered, False
         hasty = self.connected and now - self._opened_at < HASTY
+        if self.connected and now - self._opened_at >= LASTING:
+            self._backoff.reset()
         self.connected = False
         if answered and not (hasty and self._was_hasty):
             self.retry_at = now

@@ -87,7 +87,7 @@ class VariantSet:
         DYN-11: each mentioned key pinned to the client's value, or to its absence. Only mentioned keys decide, so
         this covers exactly the clients that are alike, and none that has a variant.
         """
-        return _pins({key: params.get(key) for key in self.keys})
+        return pins({key: params.get(key) for key in self.keys})
 
     def gaps(self, limit: int) -> list[dict[str, str]]:
         """Up to `limit` examples of params that no variant covers; `{}` is a client that sends none of the keys."""
@@ -142,7 +142,7 @@ def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> 
     decisions = Decisions(_order((first, second)))
     both = decisions.both(decisions.constraint(first.constraint), decisions.constraint(second.constraint))
     way = next(paths(both, True, [variant.constraint for variant in variants]))  # noqa: FBT003 - a terminal
-    where = show(_pins(way)) if way else "every client"
+    where = show(pins(way)) if way else "every client"
     message = f"both match {where}: {_quoted(first)} and {_quoted(second)}"
     return Clash(message, first, second, _present(way))
 
@@ -170,7 +170,7 @@ def _quoted(variant: Variant) -> str:
     return f"`{text}`" if len(text) <= _LONGEST else f"`{text[:_LONGEST]}...`"
 
 
-def _pins(way: Mapping[str, str | None]) -> Constraint:
+def pins(way: Mapping[str, str | None]) -> Constraint:
     """Exactly the clients that agree with this one on these keys."""
     pins = (Not(Exists(key)) if value is None else Eq(key, value) for key, value in sorted(way.items()))
     items: tuple[Constraint, ...] = tuple(pins)

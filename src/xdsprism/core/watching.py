@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import WatchError
-from .constraints import TRUE, canonical
+from .constraints import TRUE, Constraint, canonical
 from .events import Key
 from .responses import Arrival
 from .types import TypeUrl, Variant
@@ -41,7 +41,6 @@ class Notice:
     type_url: TypeUrl
     name: str
     variant: Variant | None
-    message: object = None  # the resource, decoded, where that has been done already
     error: WatchError | None = None
     ambient: bool = False
 
@@ -53,6 +52,17 @@ class Refusal:
     version: str
     message: str
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What an earlier run knew of an entry last."""
+
+    since: float  # wall time: until then it was known to be so
+    variants: tuple[Variant, ...] = ()  # one, or those of a collection
+    whole: bool = False  # of a collection: these are all
+    absent: bool = False  # there is none; for these, where the server said that
+    absence: Constraint | None = None
 
 
 class Watch:
@@ -93,9 +103,12 @@ class Entry:
     """One resource that is watched, under the name and params by which it was asked for."""
 
     __slots__ = (
+        "absence",
         "authority",
+        "collection",
         "error",
         "expires",
+        "kept_at",
         "key",
         "refusal",
         "source",
@@ -118,12 +131,15 @@ class Entry:
         self.state = State.REQUESTED
         self.error: WatchError | None = None  # what watchers were told last, if it was not the resource
         self.refusal: Refusal | None = None
+        self.absence: Constraint | None = None  # for whom there is nothing, where the server said so (DESIGN 6.4)
         self.verdict: WatchError | None = None  # what is wrong with the resource itself; that a server is gone is not
         self.source: Upstream | None = None  # the server that the variant is from
         self.stream = 0  # which of the streams to it
         self.suited = False  # whether it came in the form in which it was asked for (DESIGN 6.1)
         self.updated = 0.0  # when the source gave the variant last
         self.expires: float | None = None
+        self.kept_at: float | None = None  # it is what an earlier run knew at this wall time, and no server said so yet
+        self.collection: Collection | None = None  # it came for this one, not because its name was asked for
 
     @property
     def name(self) -> str:
@@ -153,21 +169,26 @@ class Entry:
             self.variant = before  # one copy of the contents, not two
         self.source, self.stream, self.state, self.updated = source, source.streams, State.ACKED, now
         self.suited = arrival.located == (self.key[1] is not None)
-        self.error = self.verdict = self.refusal = None
+        self.error = self.verdict = self.refusal = self.kept_at = None
         if news:
-            self._tell(Notice(self.type_url, self.name, self.variant, arrival.message))
+            self._tell(Notice(self.type_url, self.name, self.variant))
         return news
 
-    def recall(self, variant: Variant) -> None:
+    def recall(self, variant: Variant, since: float) -> None:
         """What an earlier run was given last, since nobody can be asked now."""
-        self.variant = variant
+        self.variant, self.kept_at = variant, since
         self._tell(Notice(self.type_url, self.name, variant))
+
+    def recall_absence(self, absence: Constraint | None, since: float) -> None:
+        """An earlier run was told last that there is none."""
+        self.state, self.absence, self.kept_at = State.DOES_NOT_EXIST, absence, since
+        self.verdict = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was there last")
 
     def adopt(self, other: Entry) -> None:
         """The same resource is held under another key."""
         self.variant, self.source, self.stream, self.suited = other.variant, other.source, other.stream, other.suited
         self.state, self.error, self.verdict, self.refusal = other.state, other.error, other.verdict, other.refusal
-        self.updated, self.expires = other.updated, other.expires
+        self.updated, self.expires, self.kept_at = other.updated, other.expires, other.kept_at
         for watch in self.watches:
             self.greet(watch)
 
@@ -181,6 +202,7 @@ class Entry:
     def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
         """The server says that there is none, or may as well have said so."""
         self.state = state
+        self.kept_at = None if drop else self.kept_at
         self.refusal = Refusal("", str(error), now)  # A88: the most recent error
         self.verdict = error
         if drop and self.variant is not None:
@@ -246,6 +268,7 @@ class Collection(Entry):
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = Entry(self.type_url, (name, self.key[1]), self.authority, self.watches)
+            found.collection = self
         return found
 
     def greet(self, watch: Watch) -> None:

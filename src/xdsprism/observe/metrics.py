@@ -6,7 +6,7 @@ What a client can make up must not become a label: a type that nobody serves is 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -19,6 +19,7 @@ from ..core.facts import (
     Closed,
     Fact,
     Joined,
+    Looked,
     Lost,
     Nacked,
     Opened,
@@ -178,26 +179,63 @@ class Metrics:
             if not self._node_streams[node]:
                 del self._node_streams[node]
 
+    def label(self, type_url: TypeUrl) -> str:
+        spec = self._store.spec(type_url)
+        return spec.label if spec.words or type_url in self._served else OTHER
+
     def _of(self, type_url: TypeUrl) -> _OfType:
         found = self._types.get(type_url)
         if found is None:
-            spec = self._store.spec(type_url)
-            if not spec.words and type_url not in self._served:
+            label = self.label(type_url)
+            if label == OTHER:
                 return self._other
-            found = self._types[type_url] = _OfType(self._families, spec.label)
+            found = self._types[type_url] = _OfType(self._families, label)
         return found
 
 
-class ClientMetrics:
-    """A reader of what happens to a client: `client.readers.append(ClientMetrics(registry))`."""
+class CacheMetrics:
+    """What a relay's cache had for those who came: a reader of facts beside `Metrics`, which knows the labels."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self._label = metrics.label
+        text = "Subscriptions by what the cache had for them: an answer, none, or one that may be out of date"
+        self._lookups = Counter("xdsprism_cache_lookups", text, ["type", "result"], registry=metrics.registry)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Looked):
+                self._lookups.labels(self._label(fact.type_url), fact.found).inc()
+
+
+class _StreamCollector(Collector):
+    """Which servers there are streams to, asked when somebody scrapes."""
+
+    def __init__(self, streams: Callable[[], Mapping[str, int]]) -> None:
+        self._streams = streams
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        connected = GaugeMetricFamily("xdsprism_upstream_connected", "Open streams to the server", labels=["server"])
+        for server, number in self._streams().items():
+            connected.add_metric([server], number)
+        yield connected
+
+
+class ClientMetrics:
+    """A reader of what happens to a client: `client.readers.append(ClientMetrics(registry))`.
+
+    streams: how many there are to each server, where somebody knows that better than one client's facts can tell.
+    """
+
+    def __init__(self, registry: CollectorRegistry, streams: Callable[[], Mapping[str, int]] | None = None) -> None:
         def counter(name: str, text: str, label: str) -> Counter:
             return Counter(f"xdsprism_{name}", text, [label], registry=registry)
 
-        self._connected = Gauge(
-            "xdsprism_upstream_connected", "1 if there is a stream to the server", ["server"], registry=registry
-        )
+        self._connected: Gauge | None = None
+        if streams is not None:
+            registry.register(_StreamCollector(streams))
+        else:
+            text = "1 if there is a stream to the server"
+            self._connected = Gauge("xdsprism_upstream_connected", text, ["server"], registry=registry)
         self._failures = counter("upstream_failures", "Streams that ended before any answer", "server")
         self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
         self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
@@ -206,9 +244,9 @@ class ClientMetrics:
         for fact in facts:
             match fact:
                 case Reached(server):
-                    self._connected.labels(server).set(1)
+                    self._connect(server, 1)
                 case Lost(server, _, failed):
-                    self._connected.labels(server).set(0)
+                    self._connect(server, 0)
                     self._failures.labels(server).inc(failed)
                 case Rejected(_, type_url):
                     self._rejected.labels(type_url.rpartition("/")[2]).inc()
@@ -216,3 +254,7 @@ class ClientMetrics:
                     self._ambiguous.labels(type_url.rpartition("/")[2]).inc()
                 case _:
                     pass
+
+    def _connect(self, server: str, number: int) -> None:
+        if self._connected is not None:
+            self._connected.labels(server).set(number)

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor_pool import Default
@@ -124,15 +125,21 @@ class Reflection(Call):
 
 def reflection_methods(discovery: Collection[str]) -> Iterator[Method]:
     """The v1 messages are those of v1alpha under another name, so one answer serves both."""
-    for package in {service.rpartition(".")[0] for service in discovery}:
-        _describe(package)
+    packages = {service.rpartition(".")[0] for service in discovery}
     names = {*discovery, HEALTH, REFLECTION[0]}  # the library can't describe v1, and what is listed is to be described
     for service in REFLECTION:
-        yield Method(f"/{service}/ServerReflectionInfo", lambda _: Reflection(names))
+        yield Method(f"/{service}/ServerReflectionInfo", lambda _: _open_reflection(packages, names))
 
 
+def _open_reflection(packages: Iterable[str], names: Iterable[str]) -> Reflection:
+    for package in packages:
+        _describe(package)
+    return Reflection(names)
+
+
+@cache
 def _describe(package: str) -> None:
-    """A proto is in the pool of descriptors once its module is imported."""
+    """A proto is in the pool of descriptors once its module is imported: not before somebody asks, it takes a while."""
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if found.name.endswith("_pb2"):
             importlib.import_module(f"{package}.{found.name}")

@@ -7,17 +7,19 @@ turn of the loop, however many changes the turn brought (DESIGN 9).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.codec import Decoder, Encoder
 from ..core.events import Request, Send
 from ..core.facts import Closed, Fact, Opened, Published
-from ..core.interest import Interest
+from ..core.interest import Demand, Interest
 from ..core.settings import Settings
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.subscription import Session
+from ..core.twins import Names
 from ..core.types import TypeUrl
+from ..messages.twins import to_v2
 from .calls import Call
 
 Clock = Callable[[], float]
@@ -37,11 +39,15 @@ class Connected:
 class Hub:
     """Owns everything that streams share. Belongs to one event loop; nothing in it awaits, so nothing is locked."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, schedule: Schedule) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, clock: Clock, schedule: Schedule, demand: Demand | None = None
+    ) -> None:
         self.store = store
         self.settings = settings
-        self.interest = Interest()
+        self.interest = Interest(demand)
+        self.chores: list[Callable[[], None]] = []  # done at the beginning of each turn
         self.encoder = Encoder(settings.identifier)
+        self.v2_encoder = Encoder(settings.identifier, to_v2)
         self.clock = clock
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.facts: list[Fact] = []
@@ -60,12 +66,13 @@ class Hub:
     def connected(self) -> Iterable[Connected]:
         return [call.connected for call in self._calls.values()]
 
-    def open(self, method: str, peer: str, *, delta: bool, only_type: TypeUrl | None) -> XdsCall:
+    def open(self, method: str, peer: str, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
+        """`v2`: the method is one of version 2, which matters where a request does not name its type (VER-3)."""
         self._count += 1
         stream = Stream(
             self._count, self.store, self.interest, self.settings, self.facts, delta=delta, only_type=only_type
         )
-        call = XdsCall(self, Connected(stream, method, peer, self.clock()))
+        call = XdsCall(self, Connected(stream, method, peer, self.clock()), Names(only_type, v2=v2))
         self._calls[stream.number] = call
         self.facts.append(Opened(stream.number, method, peer))
         self.turn()
@@ -75,6 +82,13 @@ class Hub:
         if self._calls.pop(number, None) is not None:
             self.facts.append(Closed(number, reason))
             self.turn()
+
+    def listed(self, type_url: TypeUrl) -> None:
+        """A wildcard can be answered now, perhaps with nothing (core.cached)."""
+        for session in self.interest.everybody(type_url):
+            if isinstance(session, Session):
+                self._woken[session.stream] = None
+        self.turn()
 
     def turn(self) -> None:
         """There is something to do before the loop's next turn: wake streams, hand facts to their readers."""
@@ -90,8 +104,11 @@ class Hub:
         self.turn()
 
     def _run_turn(self) -> None:
+        for chore in self.chores:
+            chore()
         self._turn_due = False
         self.encoder.forget()
+        self.v2_encoder.forget()
         woken, self._woken = self._woken, {}
         for number in woken:
             call = self._calls.get(number)
@@ -105,10 +122,11 @@ class Hub:
 class XdsCall(Call):
     """One discovery stream: decodes what comes in, encodes what goes out; the stream decides."""
 
-    def __init__(self, hub: Hub, connected: Connected) -> None:
+    def __init__(self, hub: Hub, connected: Connected, names: Names) -> None:
         super().__init__()
         self.connected = connected
         self._hub = hub
+        self._names = names
         self._stream = connected.stream
         self._decoder = Decoder(delta=connected.stream.delta, limits=hub.settings.limits)
 
@@ -116,6 +134,9 @@ class XdsCall(Call):
         self.take(self._decoder.decode(message))
 
     def take(self, request: Request) -> None:
+        type_url = self._names.take(request.type_url)
+        if self._names.is_v2(type_url or self._stream.only_type or ""):
+            request = replace(request, type_url=type_url, v2=True)
         self._stream.receive(request, self._hub.clock())
         self._hub.turn()
 
@@ -123,10 +144,12 @@ class XdsCall(Call):
         sends = self._stream.poll(self._hub.clock())
         if sends or self._hub.facts:
             self._hub.turn()
-        return map(self._encode, sends)
+        return map(self.encode, sends)
 
-    def _encode(self, send: Send) -> bytes:
-        return self._hub.encoder.encode(send)
+    def encode(self, send: Send) -> bytes:
+        """In the version that the client asked in (VER-3)."""
+        v2 = self._names.is_v2(send.type_url)
+        return (self._hub.v2_encoder if v2 else self._hub.encoder).encode(send)
 
     def deadline(self) -> float | None:
         return self._stream.deadline()

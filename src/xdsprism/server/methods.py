@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..core.codec import Decoder
@@ -25,10 +25,25 @@ from ..errors import PeerError
 from .calls import Call, Method, UnaryCall
 from .hub import Hub
 
-AGGREGATED = "envoy.service.discovery.v3.AggregatedDiscoveryService"
-
 # Service, the noun in its method names, its resource type.
-SERVICES: tuple[tuple[str, str, TypeUrl], ...] = (
+Typed = tuple[str, str, TypeUrl]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The discovery services of one version of the API."""
+
+    aggregated: str
+    services: tuple[Typed, ...]
+    delta_services: tuple[Typed, ...]  # SRV-2: the API gives these no SotW method and no fetch
+    v2: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.aggregated, *(service for service, _, _ in (*self.services, *self.delta_services))
+
+
+_V3_SERVICES: tuple[Typed, ...] = (
     ("envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", LISTENER),
     ("envoy.service.route.v3.RouteDiscoveryService", "Routes", ROUTE),
     ("envoy.service.route.v3.ScopedRoutesDiscoveryService", "ScopedRoutes", SCOPED_ROUTE),
@@ -38,8 +53,7 @@ SERVICES: tuple[tuple[str, str, TypeUrl], ...] = (
     ("envoy.service.runtime.v3.RuntimeDiscoveryService", "Runtime", RUNTIME),
     ("envoy.service.extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", EXTENSION_CONFIG),
 )
-# SRV-2: the API gives these no SotW method and no fetch.
-DELTA_SERVICES: tuple[tuple[str, str, TypeUrl], ...] = (
+_V3_DELTA_SERVICES: tuple[Typed, ...] = (
     ("envoy.service.route.v3.VirtualHostDiscoveryService", "VirtualHosts", VIRTUAL_HOST),
     (
         "envoy.service.endpoint.v3.LocalityEndpointDiscoveryService",
@@ -47,32 +61,45 @@ DELTA_SERVICES: tuple[tuple[str, str, TypeUrl], ...] = (
         PREFIX + "envoy.config.endpoint.v3.LbEndpoint",
     ),
 )
-DISCOVERY = (AGGREGATED, *(service for service, _, _ in (*SERVICES, *DELTA_SERVICES)))
+V3 = Api("envoy.service.discovery.v3.AggregatedDiscoveryService", _V3_SERVICES, _V3_DELTA_SERVICES)
+
+_V2_SERVICES: tuple[Typed, ...] = (
+    ("envoy.api.v2.ListenerDiscoveryService", "Listeners", LISTENER),
+    ("envoy.api.v2.RouteDiscoveryService", "Routes", ROUTE),
+    ("envoy.api.v2.ScopedRoutesDiscoveryService", "ScopedRoutes", SCOPED_ROUTE),
+    ("envoy.api.v2.ClusterDiscoveryService", "Clusters", CLUSTER),
+    ("envoy.api.v2.EndpointDiscoveryService", "Endpoints", ENDPOINT),
+    ("envoy.service.discovery.v2.SecretDiscoveryService", "Secrets", SECRET),
+    ("envoy.service.discovery.v2.RuntimeDiscoveryService", "Runtime", RUNTIME),
+)
+_V2_DELTA_SERVICES: tuple[Typed, ...] = (("envoy.api.v2.VirtualHostDiscoveryService", "VirtualHosts", VIRTUAL_HOST),)
+V2 = Api("envoy.service.discovery.v2.AggregatedDiscoveryService", _V2_SERVICES, _V2_DELTA_SERVICES, v2=True)
 
 NOTHING = f"{0:016x}"  # the version of no resources at all; it is the sum of their hashes
 
 
-def discovery_methods(hub: Hub) -> Iterator[Method]:
-    yield _stream(hub, f"/{AGGREGATED}/StreamAggregatedResources", delta=False)
-    yield _stream(hub, f"/{AGGREGATED}/DeltaAggregatedResources", delta=True)
-    for service, noun, type_url in SERVICES:
-        yield _stream(hub, f"/{service}/Stream{noun}", delta=False, only_type=type_url)
-        yield Method(f"/{service}/Fetch{noun}", partial(_open_fetch, hub, type_url))
-    for service, noun, type_url in (*SERVICES, *DELTA_SERVICES):
-        yield _stream(hub, f"/{service}/Delta{noun}", delta=True, only_type=type_url)
+def discovery_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
+    """VER-1: of one version; both go to the same hub."""
+    yield _stream(hub, api, f"/{api.aggregated}/StreamAggregatedResources", delta=False)
+    yield _stream(hub, api, f"/{api.aggregated}/DeltaAggregatedResources", delta=True)
+    for service, noun, type_url in api.services:
+        yield _stream(hub, api, f"/{service}/Stream{noun}", delta=False, only_type=type_url)
+        yield Method(f"/{service}/Fetch{noun}", partial(_open_fetch, hub, api, type_url))
+    for service, noun, type_url in (*api.services, *api.delta_services):
+        yield _stream(hub, api, f"/{service}/Delta{noun}", delta=True, only_type=type_url)
 
 
-def _stream(hub: Hub, path: str, *, delta: bool, only_type: TypeUrl | None = None) -> Method:
-    return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type))
+def _stream(hub: Hub, api: Api, path: str, *, delta: bool, only_type: TypeUrl | None = None) -> Method:
+    return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2))
 
 
-def _open_fetch(hub: Hub, type_url: TypeUrl, peer: str) -> Call:
-    return UnaryCall(lambda message: fetch(hub, type_url, peer, message))
+def _open_fetch(hub: Hub, api: Api, type_url: TypeUrl, peer: str) -> Call:
+    return UnaryCall(lambda message: fetch(hub, type_url, peer, message, v2=api.v2))
 
 
-def fetch(hub: Hub, type_url: TypeUrl, peer: str, message: bytes) -> bytes:
+def fetch(hub: Hub, type_url: TypeUrl, peer: str, message: bytes, *, v2: bool = False) -> bytes:
     """A fetch is a SotW stream that ends after its first answer; where a stream would stay quiet, an empty one."""
-    call = hub.open("Fetch", peer, delta=False, only_type=type_url)
+    call = hub.open("Fetch", peer, delta=False, only_type=type_url, v2=v2)
     try:
         call.take(_unversioned(Decoder(delta=False).decode(message)))
         answers = list(call.poll())
@@ -80,7 +107,7 @@ def fetch(hub: Hub, type_url: TypeUrl, peer: str, message: bytes) -> bytes:
         call.close()
     if len(answers) > 1:  # DYN-15
         raise PeerError("INVALID_ARGUMENT", "one answer can't hold a name both plain and as a locator: use a stream")
-    return answers[0] if answers else hub.encoder.encode(Send(type_url, False, "fetch", NOTHING))  # noqa: FBT003
+    return answers[0] if answers else call.encode(Send(type_url, False, "fetch", NOTHING))  # noqa: FBT003
 
 
 def _unversioned(request: Request) -> Request:

@@ -6,13 +6,14 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from ..core.interest import Demand
 from ..core.settings import Settings
 from ..core.store import Store
 from ..errors import UsageError
 from .engine_grpcio import GrpcioEngine
 from .health import Health, reflection_methods
 from .hub import Hub
-from .methods import DISCOVERY, discovery_methods
+from .methods import V2, V3, discovery_methods
 
 RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: a large reconnect names everything the client has
 GRACE = 5.0  # seconds that streams have to end when the server stops
@@ -24,6 +25,7 @@ class Server:
         async with xdsprism.Server(store, listen="127.0.0.1:0") as server:
             print(server.address)
 
+    Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone.
     The store belongs to the event loop that the server runs in: change it from there only.
     """
 
@@ -34,29 +36,35 @@ class Server:
         *,
         settings: Settings | None = None,
         receive_bytes: int = RECEIVE_BYTES,
+        v2: bool = True,
+        demand: Demand | None = None,
     ) -> None:
         self.store = store
         self.address = ""  # HOST:PORT, once started
         self._listen = listen
         self._settings = settings or Settings()
         self._receive_bytes = receive_bytes
+        self._demand = demand  # who gets what is wanted, where the store is a cache
         self._hub: Hub | None = None
         self._engine: GrpcioEngine | None = None
-        self._health = Health(DISCOVERY)
+        self._apis = (V2, V3) if v2 else (V3,)
+        self._services = tuple(name for api in self._apis for name in api.names)
+        self._health = Health(self._services)
 
     @property
     def hub(self) -> Hub:
         """What is connected, and what happens. There from the start on."""
         if self._hub is None:
             loop = asyncio.get_running_loop()
-            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon)
+            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand)
         return self._hub
 
     async def start(self) -> None:
         """Once only: a server that was stopped has let go of its store."""
         if self._engine is not None:
             raise UsageError("a server starts once: make another")
-        methods = [*discovery_methods(self.hub), *self._health.methods(), *reflection_methods(DISCOVERY)]
+        discovery = [method for api in self._apis for method in discovery_methods(self.hub, api)]
+        methods = [*discovery, *self._health.methods(), *reflection_methods(self._services)]
         self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
         try:
             self.address = await self._engine.start(self._listen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -45,9 +46,21 @@ class Transaction:
         self._problems: list[Problem] = []
         self.revision: int | None = None  # of the store, once applied
 
-    def put(self, message: Message, *, when: When = None, name: str | None = None, aliases: Iterable[str] = ()) -> None:
-        """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any."""
-        variant = variant_of(message, name=name, constraint=_constraint(when), aliases=aliases)
+    def put(
+        self,
+        message: Message,
+        *,
+        when: When = None,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        ttl: float | timedelta | None = None,
+    ) -> None:
+        """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any.
+
+        `ttl`: seconds after which clients drop it unless they hear of it again; they do, while this server runs.
+        """
+        seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+        variant = variant_of(message, name=name, constraint=_constraint(when), aliases=aliases, ttl=seconds)
         label = f"{variant.type_url.rpartition('/')[2]} {variant.name!r}"
         self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in _faults(message)]
         self._variants(variant.type_url, variant.name)[canonical(variant.constraint)] = variant

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
-from ..core.codec import constraint_from_proto, name_of, variant_of
+from ..core.codec import check_ttl, constraint_from_proto, name_of, variant_of
 from ..core.constraints import TRUE, Constraint
 from ..core.template import WHEN, TemplateError, compile_template
 from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
@@ -82,6 +82,7 @@ class _Wrapper(NamedTuple):
     constraint: Constraint | None = None
     aliases: tuple[str, ...] = ()
     extras: bytes = b""
+    ttl: float | None = None
 
 
 _BARE = _Wrapper()
@@ -145,9 +146,7 @@ class _Reader:
 
     def _wrapper(self, item: dict[str, Any], path: Path) -> _Wrapper | None:
         before = len(self.problems)
-        if "ttl" in item:
-            self._fault((*path, "ttl"), "ttl is not supported: heartbeats are not served yet")
-        rest = {key: value for key, value in item.items() if key not in ("@type", "resource", "ttl", WHEN)}
+        rest = {key: value for key, value in item.items() if key not in ("@type", "resource", WHEN)}
         faults: Faults = []
         resource: Any = to_message(rest, discovery_pb2.Resource, faults)
         self._faults(path, faults)
@@ -155,6 +154,7 @@ class _Reader:
             return None
         name, name_path = self._outer_name(resource, path)
         constraint = self._constraint(resource, path)
+        ttl = self._ttl(resource, path)
         extras = discovery_pb2.Resource()
         for field in ("cache_control", "metadata"):
             if resource.HasField(field):
@@ -162,7 +162,16 @@ class _Reader:
         if len(self.problems) > before:
             return None
         encoded = extras.SerializeToString(deterministic=True)
-        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded)
+        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl)
+
+    def _ttl(self, resource: Any, path: Path) -> float | None:
+        if not resource.HasField("ttl"):
+            return None
+        try:
+            return check_ttl(resource.ttl.ToMicroseconds() / 1e6)
+        except UsageError as error:
+            self._fault((*path, "ttl"), str(error))
+            return None
 
     def _outer_name(self, resource: Any, path: Path) -> tuple[str | None, Path]:
         located = resource.resource_name.name
@@ -208,6 +217,7 @@ class _Reader:
             constraint=constraint if wrapper.constraint is None else wrapper.constraint,
             aliases=wrapper.aliases,
             extras=wrapper.extras,
+            ttl=wrapper.ttl,
             origin=Origin(self._file, self._document.line_of(path[:-1] if path[-1:] == ("resource",) else path)),
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .hub_transport import HubTransport
 from .memory_client import MemoryClient
 from .scripted_peer import PeerStream, ScriptedPeer
 from .timeless import TimelessLoop, run_timeless
 
-__all__ = ["MemoryClient", "PeerStream", "ScriptedPeer", "TimelessLoop", "run_timeless"]
+__all__ = ["HubTransport", "MemoryClient", "PeerStream", "ScriptedPeer", "TimelessLoop", "run_timeless"]

@@ -1,0 +1,127 @@
+"""The relay beside the server that it stands for: what a cold start asks, what an answer costs, how long news take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from statistics import median
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, ResourceLocator
+
+import xdsprism as xp
+from bench.figures import say
+from xdsprism.relay.relay import Relay
+from xdsprism.server.hub import Hub, XdsCall
+
+CLIENTS, CLASSES = 1_000, 12
+ROUNDS = 100
+
+
+def run() -> None:
+    print("Relay")
+    asyncio.run(_crowd())
+    asyncio.run(_news())
+
+
+def _bootstrap(address: str) -> dict[str, object]:
+    server = {"server_uri": address, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
+    return {"xds_servers": [server], "node": {"id": "bench"}}
+
+
+def _store() -> xp.Store:
+    store = xp.Store()
+    with store.transaction() as tx:
+        for number in range(CLASSES):
+            tx.put(Cluster(name="shop", alt_stat_name=f"class-{number}"), when=f"class=c{number}")
+    return store
+
+
+def _join(hub: Hub, number: int) -> XdsCall:
+    """One more client: the same question as all of its class, and a host name that nobody asked about."""
+    call = hub.open("bench", "bench", delta=True, only_type=None)
+    params = {"class": f"c{number % CLASSES}", "host": f"h{number}"}
+    locator = ResourceLocator(name="shop", dynamic_parameters=params)
+    request = DeltaDiscoveryRequest(type_url=xp.CLUSTER, resource_locators_subscribe=[locator])
+    request.node.id = f"n{number}"
+    call.receive(request.SerializeToString())
+    return call
+
+
+async def _answered(calls: list[XdsCall]) -> None:
+    """Until each has its answer."""
+    waiting = list(calls)
+    while waiting:
+        await asyncio.sleep(0.001)
+        waiting = [call for call in waiting if not list(call.poll())]
+
+
+def _subscriptions(server: xp.Server) -> int:
+    streams = [connected.stream for connected in server.hub.connected() if connected.method != "bench"]
+    return sum(len(session.subscriptions) for stream in streams for session in stream.sessions.values())
+
+
+async def _crowd() -> None:
+    async with (
+        xp.Server(_store(), listen="127.0.0.1:0") as server,
+        Relay(_bootstrap(server.address), listen="127.0.0.1:0") as relay,
+    ):
+        calls = [_join(relay.server.hub, number) for number in range(CLIENTS)]
+        most = 0
+        gathering = asyncio.ensure_future(_answered(calls))
+        while not gathering.done():
+            most = max(most, _subscriptions(server))
+            await asyncio.sleep(0)
+        say(f"{CLIENTS:,} clients in {CLASSES} classes at a cold relay: subscriptions upstream, at most", f"{most}")
+        pairs = [(await _cost(server.hub), await _cost(relay.server.hub)) for _ in range(7)]
+        direct, cached = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        ratio = median(pair[1] / pair[0] for pair in pairs)
+        say(
+            "an answer from the server, and from a relay's cache",
+            f"{direct * 1e6:.0f} and {cached * 1e6:.0f} µs, ratio {ratio:.2f}",
+        )
+        for call in calls:
+            call.close()
+
+
+async def _cost(hub: Hub) -> float:
+    """Processor time of one client's question and its answer, all in."""
+    await asyncio.sleep(0.01)
+    start = time.process_time()
+    calls = [_join(hub, number) for number in range(300)]
+    await asyncio.sleep(0)
+    await _answered(calls)
+    taken = (time.process_time() - start) / len(calls)
+    for call in calls:
+        call.close()
+    return taken
+
+
+async def _news() -> None:
+    store = _store()
+    async with (
+        xp.Server(store, listen="127.0.0.1:0") as server,
+        Relay(_bootstrap(server.address), listen="127.0.0.1:0") as relay,
+        xp.Client(_bootstrap(server.address), delta=True) as direct,
+        xp.Client(_bootstrap(relay.address), delta=True) as through,
+    ):
+        watches = [client.watch(xp.CLUSTER, "shop", params={"class": "c1"}) for client in (direct, through)]
+        for watch in watches:
+            await anext(watch)
+        pairs = []
+        for edition in range(ROUNDS):
+            start = time.perf_counter()
+            with store.transaction() as tx:
+                tx.put(Cluster(name="shop", alt_stat_name=f"edition-{edition}"), when="class=c1")
+            pairs.append([taken - start for taken in await asyncio.gather(*map(_arrival, watches))])
+        first, second = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        ratio = median(pair[1] / pair[0] for pair in pairs)
+        figure = f"{first * 1e3:.2f} and {second * 1e3:.2f} ms, ratio {ratio:.2f}"
+        say("an update, directly and through a relay", figure)
+        for watch in watches:
+            watch.close()
+
+
+async def _arrival(watch: object) -> float:
+    await anext(watch)  # type: ignore[call-overload]
+    return time.perf_counter()

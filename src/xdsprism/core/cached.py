@@ -1,0 +1,146 @@
+"""What a cache knows of one name: the variants and the negative answers that a server gave, with their constraints.
+
+TP2, Caching: whoever holds a variant can tell by its constraints whom it is for. So a cache may answer a client that
+the server has never heard of, with a variant that another client asked for; or with the news that there is none, if the
+server pinned that to what the client has in common with the other (DESIGN 6.4). Where neither matches, nothing is
+known, which is not the same as nothing being there.
+
+A store proves that its variants can't overlap. A cache can't: two answers may overlap in passing, and a server may be
+wrong. Then the one received last wins (DESIGN 6.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .constraints import Constraint, canonical, keys, matches
+from .store import Table
+from .types import Params, TypeSpec, Variant
+from .variants import VariantSet, pins
+
+REMEMBERED = 4096  # classes of params per name
+
+# What a finding is known by: its constraints, and for whom alone it is if they do not say all of it.
+Form = tuple[Constraint, Params | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer: a variant, or that there is none, for those whom the constraints match.
+
+    Not every answer says whom else it is for. A variant that is withdrawn leaves whoever had it with nothing, but not
+    all others whom it was for: those may have got another. Such an answer is `only` for the params it was given to.
+    """
+
+    constraint: Constraint
+    variant: Variant | None
+    stale: bool = False  # withdrawn: it is served only to those for whom nothing newer is known yet (PRX-5)
+    since: float = 0.0
+    stale_since: float | None = None
+    only: Params | None = None
+    revision: int = 0  # of the store; where it is not for those who come after that (PRX-17)
+    kept: bool = False  # it is what an earlier run knew, and no server has said so yet (PRX-25)
+
+    @property
+    def form(self) -> Form:
+        return canonical(self.constraint), self.only
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """TP3: what a server says is wrong with a resource, or that there is nobody to ask; for whom, code and text."""
+
+    constraint: Constraint
+    code: int
+    message: str
+
+
+class CachedSet(VariantSet):
+    """The findings of one name, newest first; immutable, and to a session like any other set of variants."""
+
+    __slots__ = ("_classes", "_shared", "findings", "own", "troubles")
+
+    def __init__(self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = ()) -> None:
+        self.troubles = troubles
+        # What is stale comes last, whenever it was received.
+        self.findings = tuple(sorted(findings, key=lambda finding: finding.stale))
+        mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
+        variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
+        super().__init__(variants, tuple(sorted(mentioned)), None)
+        self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
+        self._shared = tuple(finding for finding in self.findings if finding.only is None)
+        self._classes: dict[Params, Finding | None] = {}
+
+    def find(self, params: Mapping[str, str]) -> Finding | None:
+        """The answer for these params. What was said to them alone counts more than what was said to others too."""
+        own = self.own.get(Params(params)) if self.own else None
+        return own or self.shared(Params({key: params[key] for key in self.keys if key in params}))
+
+    def shared(self, category: Params) -> Finding | None:
+        """The answer for all of a class; looked for once (DESIGN 6.3)."""
+        if category not in self._classes:
+            if len(self._classes) >= REMEMBERED:
+                self._classes.clear()
+            found = (finding for finding in self._shared if matches(finding.constraint, category))
+            self._classes[category] = next(found, None)
+        return self._classes[category]
+
+    def select(self, params: Mapping[str, str]) -> Variant | None:
+        found = self.find(params)
+        return found.variant if found is not None else None
+
+    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
+        found = self.find(params)
+        return found is not None and not (sure and found.kept and found.variant is None)
+
+    def trouble(self, params: Mapping[str, str]) -> Trouble | None:
+        return next((each for each in self.troubles if matches(each.constraint, params)), None)
+
+    def negative(self, params: Mapping[str, str]) -> Constraint:
+        """As the server gave it; where it did not say for whom there is nothing, for nobody who is any different."""
+        found = self.find(params)
+        if found is not None and found.variant is None and found.only is None:
+            return found.constraint
+        return pins({key: params.get(key) for key in {*self.keys, *params}})
+
+
+NOTHING = CachedSet(())
+
+
+class CacheTable(Table):
+    """The resources of one type, as far as they are known."""
+
+    authoritative = False
+
+    def __init__(self, spec: TypeSpec) -> None:
+        super().__init__(spec)
+        self.listed: set[Params] = set()  # wildcards that were answered
+        self.unsure: set[Params] = set()  # of these, by an earlier run
+        self._singular = 0  # names of which something is known that is only for certain params
+
+    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
+        known = self.get(name)
+        return isinstance(known, CachedSet) and known.knows(params, sure=sure)
+
+    def serves(self, name: str, params: Params, since: int) -> bool:
+        known = self.get(name)
+        found = known.find(params) if isinstance(known, CachedSet) else None
+        fleeting = found is not None and found.variant is not None and found.variant.fleeting
+        return not fleeting or (found is not None and found.revision > since)
+
+    def trouble(self, name: str, params: Params) -> Trouble | None:
+        known = self.get(name)
+        return known.trouble(params) if isinstance(known, CachedSet) else None
+
+    def lists(self, params: Params, *, sure: bool = False) -> bool:
+        return params in self.listed and not (sure and params in self.unsure)
+
+    def classify(self, params: Params) -> Params:
+        """Where something is only for certain params, those who agree with them on all keys that matter are others."""
+        return params if self._singular else super().classify(params)
+
+    def _count(self, name: str, known: VariantSet, step: int) -> None:
+        super()._count(name, known, step)
+        if isinstance(known, CachedSet) and known.own:
+            self._singular += step

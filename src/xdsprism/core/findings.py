@@ -1,0 +1,185 @@
+"""From what the subscriptions of a relay say to what is known of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from .cached import CachedSet, Finding, Form, Trouble
+from .constraints import Constraint, canonical, matches
+from .reading import STATUS
+from .types import Params, Variant
+from .variants import pins
+from .watching import Entry, State
+
+DENIED = "PERMISSION_DENIED"  # ERR-10: as good as not there
+
+Pin = Callable[[Entry], Constraint | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A subscription that speaks of a name: one of its own, or a wildcard."""
+
+    params: Params
+    entry: Entry
+    wild: bool
+    wanted: bool
+
+
+@dataclass(slots=True)
+class Said:
+    """Everything that is said of a name at one time."""
+
+    findings: dict[Form, Finding] = field(default_factory=dict)
+    holders: dict[Form, list[Params]] = field(default_factory=dict)  # subscriptions of the name that stand for each
+    listed: set[Form] = field(default_factory=set)  # what a wildcard stands for
+    lasting: set[Form] = field(default_factory=set)  # ... that somebody wants
+    doubtful: list[Entry] = field(default_factory=list)  # have to be asked again
+
+    def add(self, voice: Voice, finding: Finding) -> None:
+        form = finding.form
+        self.findings.setdefault(form, finding)
+        if not voice.wild:
+            self.holders.setdefault(form, []).append(voice.params)
+            return
+        self.listed.add(form)
+        if voice.wanted:
+            self.lasting.add(form)
+
+
+def listen(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Said:
+    """What is there counts from the newest on. What is not there may have been said of something that was."""
+    said = Said()
+    speaking = sorted(voices, key=lambda voice: -voice.entry.updated)
+    for voice in speaking:
+        if voice.entry.variant is not None:
+            said.add(voice, _present(voice.params, voice.entry.variant, pin(voice.entry), known))
+    gone = {each.form for each in known.findings if each.variant is not None and not each.stale} - said.findings.keys()
+    for voice in speaking:
+        if is_missing(voice.entry):
+            _add_absent(said, voice, gone, pin(voice.entry), known)
+    _generalise(said)
+    _press(said, speaking)
+    return said
+
+
+def _present(params: Params, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+    whose = pin if pin is not None else variant.constraint
+    if matches(whose, params):
+        return Finding(whose, _with(variant, whose))
+    whose = _exactly(params, known)  # the server has reasons of its own to give it to these; nobody else has them
+    return Finding(whose, _with(variant, whose), only=params)
+
+
+def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | None, known: CachedSet) -> None:
+    absence = pin if pin is not None else voice.entry.absence
+    kept = voice.entry.kept_at is not None
+    if absence is None or not matches(absence, voice.params):
+        said.add(voice, Finding(_exactly(voice.params, known), None, only=voice.params, kept=kept))
+    elif pin is None and (canonical(absence), None) in gone and not _is_denied(voice.entry):
+        said.doubtful.append(voice.entry)  # so others lost a variant, of which this one was never told
+    else:
+        said.add(voice, Finding(absence, None, kept=kept))
+
+
+def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Trouble, ...]:
+    """What is wrong, as the server said it (TP3); or that none can be reached (PRX-11)."""
+    found: dict[Trouble, None] = {}
+    for voice in voices:
+        entry = voice.entry
+        error = entry.verdict if entry.state is State.RECEIVED_ERROR else entry.error if entry.lacking else None
+        if error is None or error.status == "NOT_FOUND":
+            continue
+        whose = pin(entry) or (entry.absence if entry.state is State.RECEIVED_ERROR else None)
+        if whose is None or not matches(whose, voice.params):
+            whose = _exactly(voice.params, known)
+        found[Trouble(whose, STATUS.index(error.status), error.message)] = None
+    return tuple(found)
+
+
+def _generalise(said: Said) -> None:
+    """Where it is known by now for whom there is nothing, it is not only those who lost something."""
+    shared = [each for each in said.findings.values() if each.variant is None and each.only is None]
+    for form in [form for form, each in said.findings.items() if each.variant is None and each.only is not None]:
+        only = form[1]
+        wider = next((each for each in shared if only is not None and matches(each.constraint, only)), None)
+        if wider is not None:
+            del said.findings[form]
+            said.holders.setdefault(wider.form, []).extend(said.holders.pop(form, ()))
+
+
+def _press(said: Said, voices: Iterable[Voice]) -> None:
+    """Several who lost something may be alike, and the server can tell: one of them asks, once, what there is now."""
+    lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
+    if len(lost) > 1:
+        forms = {form[1]: form for form in lost}
+        told = (voice for voice in voices if not voice.wild and voice.params in forms)
+        first = next((voice for voice in told if voice.entry.source is not None), None)
+        if first is not None:
+            said.doubtful.append(first.entry)
+            del said.findings[forms[first.params]], said.holders[forms[first.params]]
+
+
+def _exactly(params: Params, known: CachedSet) -> Constraint:
+    """Those who are alike in all that may matter."""
+    return pins({key: params.get(key) for key in {*params, *known.keys}})
+
+
+def _with(variant: Variant, constraint: Constraint) -> Variant:
+    return variant if variant.constraint == constraint else replace(variant, constraint=constraint, frames={})
+
+
+def refreshed(known: CachedSet, said: Said, now: float) -> CachedSet:
+    """What is said now; and what was said and is not any more, as stale."""
+    before = {each.form: each for each in known.findings}
+    current = {form: _kept(before.get(form), each, now) for form, each in said.findings.items()}
+    news = [each for form, each in current.items() if each is not before.get(form)]
+    same = [each for form, each in before.items() if each is current.get(form)]
+    lost = [each for form, each in before.items() if form not in current and each.variant is not None]
+    findings = (*news, *same, *(doubted(each, now) for each in lost if each.only is None))
+    return known if findings == known.findings else CachedSet(findings)
+
+
+def _kept(old: Finding | None, new: Finding, now: float) -> Finding:
+    """The object that was sent, where nothing changed."""
+    if old is None or old.kept != new.kept or not _same(old.variant, new.variant):
+        return replace(new, since=now)
+    return replace(old, stale=False, stale_since=None, since=now) if old.stale else old
+
+
+def _same(one: Variant | None, other: Variant | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    same = one.version == other.version and one.body == other.body and one.extras == other.extras
+    return same and (one.ttl, one.warms) == (other.ttl, other.warms)
+
+
+def doubted(finding: Finding, now: float) -> Finding:
+    return finding if finding.stale else replace(finding, stale=True, stale_since=now)
+
+
+def _is_denied(entry: Entry) -> bool:
+    return entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == DENIED
+
+
+def is_missing(entry: Entry) -> bool:
+    """Whether it is known that there is nothing."""
+    verdict = entry.verdict.status if entry.verdict is not None and entry.state is State.RECEIVED_ERROR else ""
+    denied = verdict in ("NOT_FOUND", DENIED)
+    return entry.variant is None and (entry.state is State.DOES_NOT_EXIST or denied)
+
+
+def is_pending(entry: Entry) -> bool:
+    """Whether it is not known yet what there is."""
+    return entry.variant is None and not is_missing(entry)
+
+
+def is_awaited(entry: Entry) -> bool:
+    """Whether an answer is on its way. Something that is wrong is an answer too, though nothing to go on with."""
+    return is_pending(entry) and entry.verdict is None
+
+
+def is_answered(entry: Entry) -> bool:
+    """Whether all of a wildcard is there; from an earlier run, as long as there is nobody to ask (PRX-25)."""
+    return entry.state is State.ACKED or entry.kept_at is not None

@@ -1,0 +1,406 @@
+"""The relay's machine: which questions have to be put to a server, so that everybody here can be answered (DESIGN 7).
+
+At one end are sessions that want names with params; at the other, subscriptions to a server, each by one name and one
+set of params. Between them are findings: variants and negative answers, each with constraints that prove whom it is
+for. A subscription is needed only where no finding matches; one subscription is enough to keep a finding up to date,
+however many share it (PRX-5). So the number of subscriptions follows the number of variants, not that of clients.
+
+After anything that happened, `flush` looks once at each name that it concerns:
+
+1. what do the subscriptions say now? Those are the findings. One that no subscription stands for any more is stale:
+   it was withdrawn, and those who have it keep it until it is known what comes in its place.
+2. who has no answer that stands? One of each class asks.
+3. which subscriptions are not needed? Of several that stand for one finding one is kept, if somebody wants it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .audience import Audience
+from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
+from .constraints import Constraint, matches
+from .events import WILDCARD
+from .facts import Fact, Looked, Lookup
+from .findings import Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .renewal import Renewals
+from .store import Store
+from .types import Params, TypeUrl, Variant
+from .variants import VariantSet
+from .watching import Collection, Entry
+
+SETTLED = 2.0  # seconds after its first answer for which what a wildcard lacks may still be on its way
+LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
+
+Subject = tuple[TypeUrl, str]
+
+_NOBODY = Audience()
+
+
+class Supply(Protocol):
+    """Subscriptions to a server."""
+
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
+        """Subscribe. Equal questions may share an entry."""
+
+    def ask_again(self, entry: Entry) -> None:
+        """What was said before does not count any more."""
+
+    def drop(self, entry: Entry) -> None: ...
+
+    def pin(self, entry: Entry) -> Constraint | None:
+        """Whom an answer without constraints is for; None: the server says it itself (TP2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One finding, as status pages show it."""
+
+    finding: Finding
+    entry: Entry | None  # the subscription that stands for it
+    users: int
+
+
+@dataclass(slots=True)
+class Needs:
+    """What those who want a name need."""
+
+    users: dict[Form, Params] = field(default_factory=dict)  # each finding that somebody uses, and one of these
+    waiting: dict[Params, Params | None] = field(default_factory=dict)  # classes without an answer, and one to ask for
+    clinging: set[Form] = field(default_factory=set)  # what these have meanwhile
+
+
+class Relaying:
+    """Keeps a store filled with what its readers want."""
+
+    def __init__(
+        self,
+        store: Store,
+        supply: Supply,
+        *,
+        listed: Callable[[TypeUrl], None] = lambda _: None,
+        linger: float = LINGER,
+        reaches: Callable[[str, Params], bool] = lambda _, __: True,
+    ) -> None:
+        self.facts: list[Fact] = []
+        self._store = store
+        self._supply = supply
+        self._listed = listed  # a wildcard was answered for the first time
+        self._linger = linger
+        self._reaches = reaches  # whether a server can be asked for a name now
+        self._wanted: dict[Subject, Audience] = {}
+        self._asked: dict[Subject, dict[Params, Entry]] = {}
+        # Subscriptions nobody wants, and until when they are kept; first those that go first, as all linger equally.
+        self._unwanted: dict[tuple[Subject, Params], float] = {}
+        self._settling: dict[tuple[Subject, Params], float] = {}  # wildcards of which not all may be there: until when
+        self._known: dict[Subject, CachedSet] = {}
+        self._touched: dict[Subject, None] = {}
+        self._renewals = Renewals()
+
+    # -- what sessions want (interest.Demand)
+
+    def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        subject = type_url, name
+        self.facts.append(Looked(type_url, self._look(subject, params)))
+        audience = self._wanted.setdefault(subject, Audience())
+        served = audience.has_like(params) and self._is_served(subject, params)
+        audience.add(params)
+        lingered = self._unwanted.pop((subject, params), None) is not None
+        if lingered or not served:  # else it is one more of a crowd, and nothing has to be thought over
+            self._touched[subject] = None
+        self._renew(subject, params)
+
+    def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        subject = type_url, name
+        audience = self._wanted[subject]
+        audience.remove(params)
+        if not audience:
+            del self._wanted[subject]
+        served = audience.has_like(params) and self._is_served(subject, params)
+        if not served or params in self._asked.get(subject, {}):
+            self._touched[subject] = None
+
+    def _is_served(self, subject: Subject, params: Params) -> bool:
+        finding = self._known.get(subject, NOTHING).find(params)
+        return finding is not None and not finding.stale and finding.only is None
+
+    def _look(self, subject: Subject, params: Params) -> Lookup:
+        """OPS-11: what the cache has for somebody who comes now."""
+        type_url, name = subject
+        if name == WILDCARD:
+            known, fresh = self._store.table(type_url).lists(params), True
+        else:
+            finding = self._known.get(subject, NOTHING).find(params)
+            known, fresh = finding is not None, finding is not None and not finding.stale
+        if not known:
+            return "miss"
+        return "hit" if fresh and self._reaches(name, params) else "stale"
+
+    def _renew(self, subject: Subject, params: Params) -> None:
+        """PRX-17: what is known but must not be cached is asked for again."""
+        type_url, name = subject
+        table = self._store.table(type_url)
+        if name == WILDCARD:
+            entry = self._asked.get(subject, {}).get(params)
+            fleeting = any(each.fleeting for each in table.snapshot(params).variants)
+            if entry is not None and fleeting and isinstance(table, CacheTable):
+                table.listed.discard(params)
+                self._ask_again(entry, subject)
+            return
+        finding = self._known.get(subject, NOTHING).find(params)
+        if finding is None or finding.variant is None or not finding.variant.fleeting:
+            return
+        for voice in self._voices(subject):
+            if voice.entry.variant is not None and matches(finding.constraint, voice.params):
+                asked = self._asked[type_url, WILDCARD if voice.wild else name]
+                self._ask_again(asked[voice.params], subject)
+                return
+
+    def _ask_again(self, entry: Entry, subject: Subject) -> None:
+        if self._renewals.add(entry, subject):
+            self._supply.ask_again(entry)
+
+    # -- what the server says
+
+    def heard(self, entry: Entry, _before: Variant | None = None) -> None:
+        """Something is said of an entry: contents, that there are none, or what is wrong."""
+        self._touched[entry.type_url, entry.name] = None
+
+    # -- for those who look after it
+
+    def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
+        """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""
+        subject = type_url, name
+        known = self._known.get(subject)
+        asked = self._asked.get(subject, {})
+        if known is None and not asked:
+            return False
+        for params in [*asked]:
+            self._release(subject, params)
+        for entry in self._asked.get((type_url, WILDCARD), {}).values():
+            if isinstance(entry, Collection) and name in entry.members:
+                self._supply.ask_again(entry)
+        if known is not None:
+            shared = (each for each in known.findings if each.variant is not None and each.only is None)
+            left = CachedSet(doubted(each, now) for each in shared)
+            self._known[subject] = left
+            self._store.publish({subject: left if left.findings else None})
+        self._touched[subject] = None
+        return True
+
+    def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
+        """PRX-28: all that is known of a name, with who uses it and where it is from."""
+        subject = type_url, name
+        known = self._known.get(subject, NOTHING)
+        standing: dict[Form, Entry] = {}
+        for voice in self._voices(subject):
+            for form in listen([voice], known, self._supply.pin).findings:
+                standing.setdefault(form, voice.entry)
+        users: Counter[Form | None] = Counter()
+        for audience in (self._audience(subject), self._audience((type_url, WILDCARD))):
+            for params in audience:
+                finding = known.find(params)
+                users[finding.form if finding is not None else None] += audience.count(params)
+        return [Holding(each, standing.get(each.form), users[each.form]) for each in known.findings]
+
+    # -- the turn
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self._touched) or self._renewals.is_due
+
+    def deadline(self) -> float | None:
+        waiting = (next(iter(each.values()), None) for each in (self._unwanted, self._settling))
+        return min((due for due in waiting if due is not None), default=None)
+
+    def flush(self, now: float) -> None:
+        for waiting in (self._unwanted, self._settling):
+            for (subject, _), until in waiting.items():
+                if until > now:
+                    break
+                self._touched[subject] = None
+        self._touched.update(dict.fromkeys(self._renewals.answered()))
+        news: dict[Subject, VariantSet | None] = {}
+        while self._touched:
+            subject = next(iter(self._touched))
+            del self._touched[subject]
+            if subject[1] == WILDCARD:
+                self._plan_wild(subject, now)
+                continue
+            before = self._known.pop(subject, NOTHING)
+            known = self._plan(subject, before, now)
+            said_something = bool(known.findings or known.troubles)
+            if said_something:
+                self._known[subject] = known
+            if known is not before:
+                news[subject] = known if said_something else None
+        if news:
+            self._store.publish(news)
+
+    def _audience(self, subject: Subject) -> Audience:
+        return self._wanted.get(subject, _NOBODY)
+
+    # -- one name
+
+    def _voices(self, subject: Subject) -> Iterator[Voice]:
+        """Every subscription that speaks of a name: its own, and the wildcards that have it."""
+        type_url, name = subject
+        audience = self._audience(subject)
+        for params, entry in self._asked.get(subject, {}).items():
+            yield Voice(params, entry, wild=False, wanted=params in audience)
+        audience = self._audience((type_url, WILDCARD))
+        for params, entry in self._asked.get((type_url, WILDCARD), {}).items():
+            member = entry.members.get(name) if isinstance(entry, Collection) else None
+            if member is not None:
+                yield Voice(params, member, wild=True, wanted=params in audience)
+
+    def _plan(self, subject: Subject, before: CachedSet, now: float) -> CachedSet:
+        said = listen(self._voices(subject), before, self._supply.pin)
+        known = self._renewals.stamp(refreshed(before, said, now), before, subject, self._store.revision + 1)
+        for entry in said.doubtful:
+            self._supply.ask_again(entry)
+        needs = self._needs(subject, known)
+        self._tidy_pending(subject, known, said, now)
+        wrong = troubles((voice for voice in self._voices(subject) if not voice.wild), known, self._supply.pin)
+        self._inquire(subject, known, needs, wrong)
+        for form, holders in said.holders.items():
+            if form not in needs.users or form in said.lasting:
+                self._let_go(subject, holders, now, at_once=form in needs.users)
+            else:
+                self._hold_on(subject, known, form, holders, needs.users[form])
+        known = self._still(subject, known, said, needs)
+        return known if known.troubles == wrong else CachedSet(known.findings, wrong)
+
+    def _needs(self, subject: Subject, known: CachedSet) -> Needs:
+        """Who uses what, and who has nothing: class by class, however many are of one."""
+        needs = Needs()
+        audience, asked = self._audience(subject), self._asked.get(subject, {})
+        for category, alike in audience.classes(known.keys).items():
+            finding = known.shared(category)
+            one = next((params for params in alike if params not in known.own), None)
+            if one is None:
+                continue
+            if finding is not None and not finding.stale:
+                needs.users[finding.form] = one
+                continue
+            free = (params for params in alike if params not in known.own and params not in asked)
+            needs.waiting[category] = next(free, None)
+            needs.clinging.update([finding.form] if finding is not None else [])
+        needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
+        return needs
+
+    def _inquire(self, subject: Subject, known: CachedSet, needs: Needs, wrong: tuple[Trouble, ...]) -> None:
+        """One of each class asks. As long as nothing is known of a name, all who ask are of one class (PRX-14)."""
+        asked = self._asked.get(subject, {})
+        flying = {params.only(known.keys) for params, entry in asked.items() if is_awaited(entry)}
+        for category, params in needs.waiting.items():
+            told = params is None or any(matches(trouble.constraint, params) for trouble in wrong)
+            if category not in flying and params is not None and not told:
+                self._ask(subject, params)
+
+    def _ask(self, subject: Subject, params: Params) -> None:
+        entry = self._asked.setdefault(subject, {})[params] = self._supply.ask(*subject, params)
+        if not is_awaited(entry):
+            self._touched[subject] = None  # somebody else has asked the same already
+
+    def _tidy_pending(self, subject: Subject, known: CachedSet, said: Said, now: float) -> None:
+        """A question that another one answered need not be asked, unless it is to take over from that."""
+        audience = self._audience(subject)
+        for params, entry in [*self._asked.get(subject, {}).items()]:
+            if not is_pending(entry):
+                continue
+            if params not in audience:
+                self._let_go(subject, [params], now)
+                continue
+            finding = known.find(params)
+            if finding is not None and not finding.stale:
+                holders = said.holders.get(finding.form, ())
+                if finding.form in said.lasting or any(holder in audience for holder in holders):
+                    self._release(subject, params)
+
+    def _hold_on(self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params) -> None:
+        """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5)."""
+        audience, asked = self._audience(subject), self._asked[subject]
+        wanted = [params for params in holders if params in audience]
+        kept = (wanted or holders)[0]
+        self._unwanted.pop((subject, kept), None)
+        for params in holders:
+            if params != kept:
+                self._release(subject, params)
+        if not wanted:
+            pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
+            if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
+                self._ask(subject, user)
+
+    def _let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> None:
+        """PRX-9."""
+        for params in holders:
+            if at_once or self._unwanted.setdefault((subject, params), now + self._linger) <= now:
+                self._release(subject, params)
+
+    def _release(self, subject: Subject, params: Params) -> None:
+        entry = self._asked[subject].pop(params)
+        self._renewals.drop(entry)
+        self._supply.drop(entry)
+        self._unwanted.pop((subject, params), None)
+        if not self._asked[subject]:
+            del self._asked[subject]
+
+    def _still(self, subject: Subject, known: CachedSet, said: Said, needs: Needs) -> CachedSet:
+        """What no subscription stands for is not known: it may have changed. Some have nothing else meanwhile."""
+        asked = self._asked.get(subject, {})
+        standing = {form for form, holders in said.holders.items() if any(params in asked for params in holders)}
+        standing |= said.listed
+        kept = [each for each in known.findings if each.form in (needs.clinging if each.stale else standing)]
+        return known if len(kept) == len(known.findings) else CachedSet(kept)
+
+    # -- wildcards
+
+    def _plan_wild(self, subject: Subject, now: float) -> None:
+        """What one set of params sees says nothing of what another does: each has a subscription of its own."""
+        audience = self._audience(subject)
+        for params in audience:
+            if params not in self._asked.get(subject, {}):
+                self._ask(subject, params)
+        table = self._store.table(subject[0])
+        for params, entry in [*self._asked.get(subject, {}).items()]:
+            if entry.kept_at is not None or not is_answered(entry):
+                self._settling.pop((subject, params), None)  # it was asked again: that begins anew
+            if isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, sure=True):
+                self._list(table, params, entry, now)
+            if params not in audience:
+                self._leave_wild(subject, params, entry, now)
+
+    def _list(self, table: CacheTable, params: Params, entry: Entry, now: float) -> None:
+        """It can be answered: to those who have nothing yet at once, to the others when nothing is lacking any more.
+
+        A response does not say what it answers. The first one may have been on its way before the server heard of the
+        wildcard, or be one part of several. Whoever comes back with more than that must not take it for a deletion.
+        """
+        key = (table.spec.url, WILDCARD), params
+        if params not in table.listed:
+            table.listed.add(params)
+            table.unsure.add(params)
+            self._listed(table.spec.url)
+        if entry.kept_at is None and self._settling.setdefault(key, now + SETTLED) <= now:
+            del self._settling[key]
+            table.unsure.discard(params)
+            self._listed(table.spec.url)
+
+    def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> None:
+        """Those who are only served because a wildcard has what they want need something else in time."""
+        names = list(entry.members) if isinstance(entry, Collection) else []
+        first = (subject, params) not in self._unwanted
+        self._let_go(subject, [params], now)
+        over = params not in self._asked.get(subject, {})
+        if over:
+            table = self._store.table(subject[0])
+            if isinstance(table, CacheTable):
+                table.listed.discard(params)
+                table.unsure.discard(params)
+            self._settling.pop((subject, params), None)
+        if first or over:
+            self._touched.update(dict.fromkeys((subject[0], name) for name in names))

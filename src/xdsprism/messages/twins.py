@@ -1,0 +1,163 @@
+"""Contents in the words of the other version of the API (gRFC A30, VER-4).
+
+v2 and v3 are one on the wire but for the names of what is packed into an Any. The protos say what each v3 message was
+called in v2: `previous_message_type`. A name is looked up when it is first met, so that nothing is imported for
+versions that nobody speaks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
+from udpa.annotations import migrate_pb2, versioning_pb2
+
+from ..core.types import TypeUrl
+from .convert import is_map
+from .protos import find_message, type_name
+
+MAX_DEPTH = 32  # of Anys in each other; what is deeper stays as it is
+
+# Hold a type URL: an Any beside its contents, a TypedStruct beside a Struct in which there are no more.
+_ANY = "google.protobuf.Any"
+_TYPED = frozenset({_ANY, "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"})
+
+# Each message that has a twin is in a package of Envoy's: without this, contents need not be read at all.
+_SIGN = b"/envoy."
+
+# The annotation has v3 where v2 was meant: no such message ever was.
+_MISPRINTED = {"envoy.extensions.filters.http.ext_authz.v3.ExtAuthz": "envoy.config.filter.http.ext_authz.v2.ExtAuthz"}
+
+_MONITORS = "envoy.extensions.resource_monitors"
+
+# Packages that do not say, or not rightly, where they moved.
+_MOVED = {
+    "envoy.config.cluster.redis": "envoy.extensions.clusters.redis.v3",
+    "envoy.config.filter.http.cache.v2alpha": "envoy.extensions.filters.http.cache.v3",
+    "envoy.config.filter.thrift.router.v2alpha1": "envoy.extensions.filters.network.thrift_proxy.router.v3",
+    "envoy.config.health_checker.redis.v2": "envoy.extensions.health_checkers.redis.v3",
+    "envoy.config.resource_monitor.fixed_heap.v2alpha": f"{_MONITORS}.fixed_heap.v3",
+    "envoy.config.resource_monitor.injected_resource.v2alpha": f"{_MONITORS}.injected_resource.v3",
+}
+
+Rename = Callable[[str], str | None]
+
+
+def to_v2(type_url: TypeUrl, body: bytes) -> bytes:
+    """The contents of a resource for a client of v2; the same object where nothing differs."""
+    return _convert(type_url, body, v2_name, MAX_DEPTH)
+
+
+def to_v3(type_url: TypeUrl, body: bytes) -> bytes:
+    return _convert(type_url, body, v3_name, MAX_DEPTH)
+
+
+# -- names
+
+
+@lru_cache(maxsize=4096)
+def v2_name(full_name: str) -> str | None:
+    """What a message of v3 was called in v2, or None where no installed proto says so."""
+    kind = find_message(full_name)
+    if kind is None:
+        return None
+    options: Any = kind.DESCRIPTOR.GetOptions()
+    previous = _MISPRINTED.get(full_name) or str(options.Extensions[versioning_pb2.versioning].previous_message_type)
+    return previous if previous and ".v3." not in previous else None  # within v3 it is only a move
+
+
+@lru_cache(maxsize=4096)
+def v3_name(full_name: str) -> str | None:
+    """The way back. The protos of v2 say where a message went; that it is the right one, the new one says itself."""
+    kind = find_message(full_name)
+    if kind is None:
+        return None
+    name = f"{_moved(kind.DESCRIPTOR)}.{_renamed(kind.DESCRIPTOR)}"
+    return name if v2_name(name) == full_name else None
+
+
+def _moved(descriptor: Any) -> str:
+    package = descriptor.file.package
+    told = descriptor.file.GetOptions().Extensions[migrate_pb2.file_migrate].move_to_package
+    return str(_MOVED.get(package) or told or re.sub(r"[.]v2(alpha|beta)?[0-9]*$", "", package) + ".v3")
+
+
+def _renamed(descriptor: Any) -> str:
+    own = descriptor.GetOptions().Extensions[migrate_pb2.message_migrate].rename or descriptor.name
+    return f"{_renamed(descriptor.containing_type)}.{own}" if descriptor.containing_type else own
+
+
+# -- contents
+
+
+def _convert(type_url: TypeUrl, body: bytes, rename: Rename, depth: int) -> bytes:
+    kind = find_message(type_name(type_url)) if depth and _SIGN in body else None
+    if kind is None:
+        return body
+    try:
+        message = kind.FromString(body)
+    except DecodeError:  # the client is to be the judge of it
+        return body
+    return message.SerializeToString(deterministic=True) if _convert_message(message, rename, depth) else body
+
+
+def _convert_message(message: Message, rename: Rename, depth: int) -> bool:
+    """Whether anything was changed. With a list of its own: messages may be nested as deep as Python's stack."""
+    changed = False
+    waiting = [message]
+    while waiting:
+        each: Any = waiting.pop()
+        kind = each.DESCRIPTOR.full_name
+        if kind in _TYPED:
+            changed |= _convert_typed(each, rename, depth, packed=kind == _ANY)
+        else:
+            waiting += _parts(each)
+    return changed
+
+
+def _convert_typed(typed: Any, rename: Rename, depth: int, *, packed: bool) -> bool:
+    """An Any, or a TypedStruct: whose contents are no message, but whose type is one's."""
+    before = typed.type_url, typed.value if packed else None
+    if packed:
+        typed.value = _convert(typed.type_url, typed.value, rename, depth - 1)
+    authority, slash, name = typed.type_url.rpartition("/")
+    typed.type_url = f"{authority}{slash}{(slash and rename(name)) or name}"
+    return before != (typed.type_url, typed.value if packed else None)
+
+
+def _parts(message: Message) -> Iterator[Message]:
+    """The messages right inside that have, or may have in them, a type URL."""
+    ways = _ways(message.DESCRIPTOR)
+    for field, value in message.ListFields():
+        if field.number not in ways:
+            continue
+        if is_map(field):
+            yield from value.values()
+        elif field.is_repeated:
+            yield from value
+        else:
+            yield value
+
+
+@lru_cache(maxsize=4096)
+def _ways(descriptor: Descriptor) -> frozenset[int]:
+    return frozenset(field.number for field in descriptor.fields if field.message_type and _leads(field.message_type))
+
+
+@lru_cache(maxsize=4096)
+def _leads(descriptor: Descriptor) -> bool:
+    """Whether a type URL can be anywhere inside a message of this type."""
+    seen = {descriptor.full_name}
+    waiting = [descriptor]
+    while waiting:
+        each = waiting.pop()
+        if each.full_name in _TYPED:
+            return True
+        inner = [field.message_type for field in each.fields if field.message_type]
+        waiting += [found for found in inner if found.full_name not in seen]
+        seen.update(found.full_name for found in inner)
+    return False

@@ -1,0 +1,134 @@
+"""A way to a server in the same process: bytes in, bytes out, and nothing between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ..client.transport import ByteStream, Ended
+from ..errors import PeerError
+from ..server.calls import Call
+from ..server.hub import Hub
+from ..server.methods import V2, V3, discovery_methods
+
+
+class HubTransport:
+    """A transport that leads to a hub, without a network or threads; for loops whose clock jumps, too.
+
+        way = HubTransport(hub)
+        async with xdsprism.Client(bootstrap, connect=way.connect) as client:
+            ...
+            way.go_down()  # every stream breaks, and no other can be opened
+            way.come_up()
+
+    The hub must have the clock of the loop: `Hub(store, Settings(), loop.time, loop.call_soon)`. Every server of the
+    bootstrap leads here. Give each its own transport where they differ.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.opened = 0  # streams that were asked for, refused ones too
+        self._methods = {method.path: method for api in (V3, V2) for method in discovery_methods(hub, api)}
+        self._streams: list[_HubStream] = []
+        self._refusals: deque[Ended] = deque()
+        self._down: Ended | None = None
+
+    def connect(self, _server: object) -> HubTransport:
+        return self
+
+    # -- the client's end
+
+    async def open(self, path: str) -> ByteStream:
+        self.opened += 1
+        await asyncio.sleep(0)  # a real one takes a moment too
+        refusal = self._refusals.popleft() if self._refusals else self._down
+        if refusal is not None:
+            raise refusal
+        method = self._methods.get(path)
+        if method is None:
+            raise Ended("UNIMPLEMENTED", f"no method {path}")
+        stream = _HubStream(method.open("memory"))
+        self._streams = [*(other for other in self._streams if not other.is_over), stream]
+        return stream
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    # -- the test's end
+
+    @property
+    def streams(self) -> int:
+        """How many there are now."""
+        return sum(not stream.is_over for stream in self._streams)
+
+    def cut(self, status: str = "UNAVAILABLE", message: str = "connection reset") -> None:
+        """Every stream breaks."""
+        for stream in self._streams:
+            stream.end(Ended(status, message))
+
+    def refuse(self, status: str = "UNAVAILABLE", message: str = "connection refused") -> None:
+        """The next stream can't be opened."""
+        self._refusals.append(Ended(status, message))
+
+    def go_down(self, message: str = "connection refused") -> None:
+        """Every stream breaks, and until `come_up` no other can be opened."""
+        self._down = Ended("UNAVAILABLE", message)
+        self.cut()
+
+    def come_up(self) -> None:
+        self._down = None
+
+
+class _HubStream:
+    """One stream. What the server has to say is asked of it when the client reads, as over a slow network."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._unread: deque[bytes] = deque()
+        self._awake = asyncio.Event()
+        self._ended: Ended | None = None
+        call.wake = self._awake.set
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended is not None
+
+    async def send(self, message: bytes) -> None:
+        await asyncio.sleep(0)
+        if self._ended is not None:
+            raise self._ended
+        try:
+            self._call.receive(message)
+        except PeerError as error:
+            self.end(Ended(error.status, error.message))
+        self._awake.set()
+
+    async def receive(self) -> bytes:
+        while not self._unread:
+            if self._ended is not None:
+                raise self._ended
+            self._awake.clear()
+            last = self._call.finished
+            self._unread.extend(self._call.poll())
+            if not self._unread and last:
+                self.end(Ended("OK", "the server is done"))
+            elif not self._unread:
+                await self._sleep()
+        return self._unread.popleft()
+
+    def cancel(self) -> None:
+        self.end(Ended("CANCELLED", "the client is done"))
+
+    def end(self, reason: Ended) -> None:
+        if self._ended is None:
+            self._ended = reason
+            self._call.close()
+            self._awake.set()
+
+    async def _sleep(self) -> None:
+        due = self._call.deadline()
+        timer = asyncio.get_running_loop().call_at(due, self._awake.set) if due is not None else None
+        try:
+            await self._awake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()

@@ -1,0 +1,113 @@
+"""What a cache knows of one name, and whom it may tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from xdsprism.core.audience import Audience
+from xdsprism.core.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.constraints import TRUE
+from xdsprism.core.expr import parse
+from xdsprism.core.types import CLUSTER, NO_PARAMS, Change, Params, TypeSpec, Variant, make_variant
+
+PROD, TEST, PROD1 = Params({"env": "prod"}), Params({"env": "test"}), Params({"env": "prod", "v": "1"})
+
+
+def found(when: str, mark: str | None = "x", *, stale: bool = False, only: Params | None = None) -> Finding:
+    constraint = parse(when)
+    variant = make_variant(CLUSTER, "a", mark.encode(), constraint) if mark is not None else None
+    return Finding(constraint, variant, stale=stale, only=only)
+
+
+def mark(known: CachedSet, params: Params) -> str | None:
+    variant: Variant | None = known.select(params)
+    return variant.body.decode() if variant is not None else None
+
+
+def test_constraints_choose_for_params_that_nobody_asked_with():
+    # PRX-4
+    known = CachedSet([found("env=prod", "p"), found("env=test", "t")])
+    assert (mark(known, PROD), mark(known, PROD1), mark(known, TEST)) == ("p", "p", "t")
+    assert not known.knows(NO_PARAMS)  # which is not the same as nothing being there
+
+
+def test_a_negative_answer_is_for_those_whom_it_was_pinned_to():
+    # PRX-4, DYN-11
+    known = CachedSet([found("env=prod", "p"), found("env=test", None)])
+    assert known.knows(TEST)
+    assert known.select(TEST) is None
+    assert known.negative(TEST) == parse("env=test")
+    assert not known.knows(NO_PARAMS)
+
+
+def test_of_two_that_overlap_the_newest_wins_and_never_one_that_is_stale():
+    # PRX-8, DYN-45
+    newer, older = found("env=prod and v=1", "new"), found("env=prod", "old")
+    assert mark(CachedSet([newer, older]), PROD1) == "new"
+    assert mark(CachedSet([older, newer]), PROD1) == "old"
+    withdrawn = found("env=prod and v=1", "new", stale=True)
+    assert mark(CachedSet([withdrawn, older]), PROD1) == "old"
+
+
+def test_what_is_stale_is_served_where_there_is_nothing_newer():
+    # PRX-5
+    known = CachedSet([found("env=prod", "old", stale=True), found("env=test", "t")])
+    assert mark(known, PROD) == "old"
+
+
+def test_what_was_said_to_certain_params_is_for_no_others():
+    # PRX-5: a variant was withdrawn; whoever had it has nothing, and of the others nothing is known
+    known = CachedSet([found("env=prod", None, only=PROD)])
+    assert known.knows(PROD)
+    assert not known.knows(PROD1)
+    assert known.negative(PROD) == parse("env=prod")
+
+
+def test_a_wildcard_with_like_params_does_not_see_what_is_only_for_others():
+    # PRX-5
+    table = CacheTable(TypeSpec(CLUSTER))
+    own = CachedSet([found("env=prod", "mine", only=PROD)])
+    table.commit(Change(1, CLUSTER, "a", None, own))
+    table.settle()
+    assert [each.body for each in table.snapshot(PROD).variants] == [b"mine"]
+    assert table.snapshot(PROD1).variants == ()
+    shared = CachedSet([found("env=prod", "ours")])
+    table.commit(Change(2, CLUSTER, "a", own, shared))
+    table.settle()
+    assert table.snapshot(PROD1).variants == table.snapshot(PROD).variants != ()
+
+
+def test_an_answer_for_everybody_makes_one_class_of_all():
+    known = CachedSet([found("true", "all")])
+    assert (known.keys, known.findings[0].constraint) == ((), TRUE)
+    assert mark(known, PROD1) == "all"
+
+
+def test_an_audience_is_grouped_by_the_keys_that_matter():
+    # PRX-14
+    audience = Audience()
+    for params in (PROD, PROD1, TEST, PROD):
+        audience.add(params)
+    assert {*audience.classes(())} == {NO_PARAMS}
+    assert {category: [*alike] for category, alike in audience.classes(("env",)).items()} == {
+        PROD: [PROD, PROD1],
+        TEST: [TEST],
+    }
+    audience.remove(PROD)
+    assert PROD in audience  # another one wants the same
+    audience.remove(PROD)
+    audience.remove(TEST)
+    assert {category: [*alike] for category, alike in audience.classes(("env",)).items()} == {PROD: [PROD1]}
+    audience.remove(PROD1)
+    assert not audience
+    assert not audience.classes(("env",))
+
+
+@pytest.mark.parametrize("keys", [("env",), ("env", "v"), ()])
+def test_classes_follow_whoever_comes_and_goes(keys: tuple[str, ...]):
+    audience = Audience()
+    audience.classes(keys)
+    for params in (PROD, TEST):
+        audience.add(params)
+    audience.remove(TEST)
+    assert {*audience.classes(keys)} == {PROD.only(keys)}

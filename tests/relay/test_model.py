@@ -1,0 +1,260 @@
+"""A relay between a server and clients, driven at random: nobody can tell that it is there.
+
+Whenever all are quiet and the server can be reached, each client has what the server's store has for its params. On the
+way nobody is given what is somebody else's, nor told that something is gone which was there all the time. And of the
+server no more is asked than there are answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+import xdsprism as xp
+from tests.client.rig import MAKE
+from tests.client.test_against_server import Shown, shown
+from tests.relay.model import Clock, ModelClient, RelaySite, Site, Watcher
+from xdsprism.core.codec import variant_of
+from xdsprism.core.constraints import Constraint, canonical, matches
+from xdsprism.core.events import WILDCARD
+from xdsprism.core.relaying import LINGER
+from xdsprism.core.store import Store
+from xdsprism.core.types import Params
+
+NAMES = ("a", "b")
+TALKATIVE = 100  # turns after which nobody can have anything new to say
+TYPES = (xp.CLUSTER, xp.ENDPOINT)
+FAMILIES = (
+    (),
+    (),
+    ("true",),
+    ("env=prod",),
+    ("env=prod", "env!=prod"),
+    ("env in (prod, test)",),
+    ("env exists", "not env exists"),
+    ("env=prod and v=1", "env=prod and v!=1"),
+    ("env=prod and (v exists or not v exists)", "env!=prod and v=1"),
+)
+PARAMS = [
+    Params(each)
+    for each in (
+        {},
+        {"env": "prod"},
+        {"env": "test"},
+        {"env": "prod", "v": "1"},
+        {"env": "prod", "v": "2"},
+        {"env": "test", "v": "1", "x": "1"},
+        {"x": "1"},
+    )
+]
+WATCHED = (*[(type_url, name) for type_url in TYPES for name in NAMES], (xp.CLUSTER, WILDCARD))
+
+STEPS = 30
+RUNS = 40
+
+
+class RelayModel:
+    """What is drawn comes from `random`, so that a run is its seed."""
+
+    def __init__(self, random: Random, *, delta: bool, linger: float) -> None:
+        self.random = random
+        self.clock = Clock()
+        self.linger = linger
+        self.origin = Site(self.clock, Store())
+        self.relay = RelaySite(self.clock, self.origin, delta=delta, linger=linger)
+        self.relay.line.open()
+        self.clients: list[ModelClient] = []
+        self.marks = 0
+        self.made: dict[bytes, Constraint] = {}  # contents, and whom they are for
+
+    # -- clients
+
+    def connect(self) -> None:
+        if len(self.clients) < 4:
+            delta, located, node = self.maybe(), self.maybe(), self.random.choice(PARAMS)
+            self.clients.append(ModelClient(self.clock, self.relay, delta=delta, located=located, node=node))
+
+    def subscribe(self) -> None:
+        if self.clients:
+            watcher = self.random.choice(self.clients).watch(*self.random.choice(WATCHED), self.random.choice(PARAMS))
+            watcher.may_go.update(NAMES)  # it has been told nothing yet
+
+    def unsubscribe(self) -> None:
+        if watchers := self.watchers():
+            watcher = self.random.choice(watchers)
+            watcher.client.leave(watcher)
+
+    def disconnect(self) -> None:
+        if self.clients:
+            client = self.random.choice(self.clients)
+            client.line.cut()
+            if self.maybe():
+                self.clients.remove(client)
+            else:
+                client.line.open()
+
+    # -- the server
+
+    def change(self) -> None:
+        changeset = {}
+        for _ in range(self.random.randint(1, 2)):
+            type_url, name = self.random.choice(TYPES), self.random.choice(NAMES)
+            made = []
+            for when in self.random.choice(FAMILIES):
+                self.marks += 1
+                constraint = xp.parse(when).constraint
+                made.append(variant_of(MAKE[type_url](name, str(self.marks)), constraint=constraint))
+                self.made[made[-1].body] = constraint
+            changeset[type_url, name] = tuple(made)
+        self.origin.store.apply(changeset)
+        for each in self.watchers():
+            each.may_go.update(set(NAMES) - self.expected(each).keys())
+
+    def go_down(self) -> None:
+        self.relay.line.cut()
+
+    def come_up(self) -> None:
+        self.relay.line.open()
+        self.quiet()
+
+    # -- time, and messages on their way
+
+    def linger_is_over(self) -> None:
+        self.quiet()
+        self.clock.now += LINGER + 1
+        self.quiet()
+        self.check_subscriptions()
+
+    def nudge(self) -> None:
+        """Some of what is on its way arrives."""
+        line = self.relay.line
+        ways: list[Callable[[], object]] = [line.ask, line.answer, lambda: line.read(1), self.relay.tend]
+        ways += [client.line.talk for client in self.clients]
+        for _ in range(self.random.randrange(7)):
+            self.random.choice(ways)()
+            self.look()
+
+    def maybe(self) -> bool:
+        return self.random.random() < 0.5
+
+    def step(self) -> None:
+        often = (self.subscribe, self.subscribe, self.change, self.change, self.nudge)
+        seldom = (self.connect, self.unsubscribe, self.disconnect, self.go_down, self.come_up, self.linger_is_over)
+        self.random.choice((*often, *often, *seldom))()
+        if self.maybe():
+            self.quiet()
+
+    def quiet(self) -> None:
+        """Let all talk until nobody has anything to say."""
+        idle = turns = 0
+        while idle < 2:  # removals wait for a while (ORD-2)
+            idle = 0 if self.talk() else idle + 1
+            self.clock.now += 6.0 * idle
+            turns += 1
+            assert turns < TALKATIVE, "they never stop"
+        if self.relay.line.call is not None:
+            for each in self.watchers():
+                has = {name: shown for name, shown in each.has.items() if shown is not None}
+                assert has == self.expected(each), f"{each.key} of {each.params}"
+                each.may_go = set(NAMES) - has.keys()
+            if not self.linger:
+                self.check_subscriptions()
+
+    def talk(self) -> bool:
+        busy = self.relay.line.talk()
+        self.relay.tend()
+        for client in self.clients:
+            busy |= client.line.talk()
+            self.look()
+        return busy
+
+    # -- what must hold
+
+    def watchers(self) -> list[Watcher]:
+        return [watcher for client in self.clients for watcher in client.watchers]
+
+    def look(self) -> None:
+        for each in self.watchers():
+            each.settle()
+            assert each.lost <= each.may_go, f"{each.lost - each.may_go} never went away for {each.key}"
+            each.lost.clear()
+            for has in each.has.values():
+                assert has is None or matches(self.made[has[0]], each.params), f"not for {each.params}"
+
+    def expected(self, each: Watcher) -> dict[str, Shown]:
+        name = each.key[0]
+        table = self.origin.store.table(each.type_url)
+        found = {one: table.select(one, each.params) for one in (NAMES if name == WILDCARD else [name])}
+        return {one: shown(each.key, variant) for one, variant in found.items() if variant is not None}
+
+    def check_subscriptions(self) -> None:
+        """PRX-14: at most one for each answer that somebody needs, and one for each wildcard."""
+        if self.relay.line.call is None:
+            return
+        answers = set()
+        for each in self.watchers():
+            known = self.origin.store.table(each.type_url).get(each.key[0])
+            found = known.select(each.params) if known is not None else None
+            if each.key[0] == WILDCARD:
+                answers.add((each.type_url, WILDCARD, each.params))
+            elif found is not None:
+                answers.add((each.type_url, found.name, canonical(found.constraint)))
+            else:
+                negative = known.negative(each.params) if known is not None else None
+                answers.add((each.type_url, each.key[0], negative))
+        sessions = self.relay.line.call.connected.stream.sessions.values()
+        asked = [(session.table.spec.url, key) for session in sessions for key in session.subscriptions]
+        assert len(asked) <= len(answers), f"{asked} for {answers}"
+
+    def end(self) -> None:
+        """Nothing is left of those who left."""
+        self.come_up()
+        for client in self.clients:
+            client.line.cut()
+        self.clients.clear()
+        self.quiet()
+        self.clock.now += LINGER + 1
+        self.quiet()
+        relaying = self.relay.relaying
+        left = [relaying._wanted, relaying._asked, relaying._unwanted, relaying._known, relaying._touched]
+        assert not any(left), left
+        assert not self.relay.supplier.sinks
+        assert not self.relay.line.subscriber.entries()
+        assert not any(len(table) or table.listed for table in self.relay.store.tables())
+
+
+@pytest.mark.parametrize("linger", [0.0, LINGER], ids=["at-once", "lingering"])
+@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+@pytest.mark.parametrize("block", range(4))
+def test_nobody_can_tell_that_there_is_a_relay(delta: bool, linger: float, block: int) -> None:
+    # PRX-1, PRX-4, PRX-5, PRX-7, PRX-9, PRX-10, PRX-11, PRX-12, PRX-14, PRX-15
+    for seed in range(block * RUNS, (block + 1) * RUNS):
+        model = RelayModel(Random(seed), delta=delta, linger=linger)
+        try:
+            for _ in range(STEPS):
+                model.step()
+            model.end()
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def test_a_deletion_is_passed_on_at_once_to_those_who_were_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PRX-5: whoever held the variant upstream has nothing now, and need not ask
+    model = RelayModel(Random(0), delta=True, linger=0.0)
+    client = ModelClient(model.clock, model.relay, delta=True, located=True, node=PARAMS[0])
+    model.clients.append(client)
+    watcher = client.watch(xp.CLUSTER, "a", PARAMS[1])
+    made = variant_of(MAKE[xp.CLUSTER]("a", "1"), constraint=xp.parse("env=prod").constraint)
+    model.made[made.body] = made.constraint
+    model.origin.store.apply({(xp.CLUSTER, "a"): (made,)})
+    model.quiet()
+    assert watcher.has["a"] is not None
+    again: list[object] = []
+    monkeypatch.setattr(model.relay.supplier, "ask_again", again.append)
+    model.origin.store.apply({(xp.CLUSTER, "a"): ()})
+    watcher.may_go.add("a")
+    model.quiet()
+    assert (watcher.has["a"], again) == (None, [])
