@@ -50,7 +50,7 @@ class ControlPlane:
         log = self._folder / f"xdsprism-{self._starts}.log"
         argv: list[str | Path] = [sys.executable, "-m", "xdsprism", "serve", self.config]
         argv += ["--listen", self._listen, "--admin", "127.0.0.1:0"]
-        self.program = program = Program("xdsprism", argv, log, env={"PYTHONUNBUFFERED": "1", **_source_path()})
+        self.program = program = Program("xdsprism", argv, log, env={"PYTHONUNBUFFERED": "1", **source_path()})
 
         def ready() -> re.Match[str] | None:
             program.require_alive()
@@ -88,6 +88,6 @@ class ControlPlane:
             self.program.kill()
 
 
-def _source_path() -> dict[str, str]:
+def source_path() -> dict[str, str]:
     """The child imports what the tests import, also where the package is not installed but found by PYTHONPATH."""
     return {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
