@@ -1,12 +1,18 @@
-"""python -m bench [engine|daemon|client|relay]: everything, or one part."""
+"""python -m bench [engine|daemon|client|relay|vhosts]: everything, or one part."""
 
 from __future__ import annotations
 
 import sys
 
-from bench import client, daemon, engine, relay
+from bench import client, daemon, engine, relay, vhosts
 
-PARTS = {"engine": engine.run, "daemon": daemon.run, "client": client.run, "relay": relay.run}
+PARTS = {
+    "engine": engine.run,
+    "daemon": daemon.run,
+    "client": client.run,
+    "relay": relay.run,
+    "vhosts": vhosts.run,
+}
 
 
 def main() -> None:

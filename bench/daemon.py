@@ -42,12 +42,12 @@ def run() -> None:
         root = Path(folder)
         empty = root / "empty"
         empty.mkdir()
-        base = _memory_of(empty)
+        base = memory_of(empty)
         for name, files in (("10,000 resources in 100 files", 100), ("10,000 resources in one file", 1)):
             config = root / f"config{files}"
             _write(config, 10_000, files)
             start = time.perf_counter()
-            memory = _memory_of(config)
+            memory = memory_of(config)
             say(f"{name}: from start to ready", f"{memory.ready - start:.2f} s (empty: {base.took:.2f} s)")
             say(f"{name}: memory above an empty server", f"{memory.megabytes - base.megabytes:.0f} MB")
         edits = root / "edits"
@@ -91,7 +91,7 @@ def _serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.send_signal(signal.SIGTERM)
 
 
-def _memory_of(config: Path) -> Footprint:
+def memory_of(config: Path) -> Footprint:
     start = time.perf_counter()
     with _serving(config) as (process, _):
         ready = time.perf_counter()

@@ -25,6 +25,7 @@ EXPORTS = [
     "Limits",
     "Params",
     "PeerError",
+    "Provided",
     "Relay",
     "Server",
     "Settings",

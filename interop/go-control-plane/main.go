@@ -1,11 +1,14 @@
-// A control plane on go-control-plane: SotW and delta ADS, v3, for every node the same snapshot.
+// A control plane on go-control-plane: SotW and delta ADS, v3, with a snapshot for each env that nodes have in their metadata.
 // Prints `ready PORT`, then obeys one command per line of stdin and answers each with `ok` or `error REASON`. Ends with stdin.
 //
 //	cluster NAME SECONDS    a cluster with this connect_timeout, whose endpoints come by EDS
 //	endpoint CLUSTER PORT   its one endpoint
 //	route NAME CLUSTER      a route configuration that sends everything to the cluster
 //	listener NAME           an API listener that takes the route configuration of the same name by RDS
+//	service NAME            the same with what gRPC insists on
+//	gateway NAME            the same for Envoy, on a free port
 //	delete KIND NAME        KIND is one of the words above
+//	in ENV COMMAND          one of the above for nodes of this env, who see nothing else; the first before they come
 //	publish                 makes all of the above visible at once, as the next version
 package main
 
@@ -18,6 +21,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -25,6 +29,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -34,50 +39,84 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-const group = "all"
+// everybody is the group of those who have no group of their own.
+const everybody = "*"
 
 var typeURLs = map[string]resource.Type{
 	"cluster":  resource.ClusterType,
 	"endpoint": resource.EndpointType,
 	"route":    resource.RouteType,
 	"listener": resource.ListenerType,
+	"service":  resource.ListenerType,
+	"gateway":  resource.ListenerType,
 }
 
-// everyNode gives all nodes the same snapshot.
-type everyNode struct{}
+type contents map[resource.Type]map[string]types.Resource
 
-func (everyNode) ID(*corev3.Node) string { return group }
+// groups are the contents by env; nodes are told apart while commands are obeyed.
+type groups struct {
+	lock  sync.Mutex
+	byEnv map[string]contents
+}
+
+// ID gives all nodes of a group the same snapshot.
+func (known *groups) ID(node *corev3.Node) string {
+	known.lock.Lock()
+	defer known.lock.Unlock()
+	env := node.GetMetadata().GetFields()["env"].GetStringValue()
+	if known.byEnv[env] == nil {
+		return everybody
+	}
+	return env
+}
+
+func (known *groups) of(env string) contents {
+	known.lock.Lock()
+	defer known.lock.Unlock()
+	if known.byEnv[env] == nil {
+		known.byEnv[env] = contents{}
+		for _, typeURL := range typeURLs {
+			known.byEnv[env][typeURL] = map[string]types.Resource{}
+		}
+	}
+	return known.byEnv[env]
+}
 
 type controlPlane struct {
 	snapshots cache.SnapshotCache
-	resources map[resource.Type]map[string]types.Resource
+	groups    *groups
 	version   int
 }
 
 func newControlPlane() *controlPlane {
-	resources := map[resource.Type]map[string]types.Resource{}
-	for _, typeURL := range typeURLs {
-		resources[typeURL] = map[string]types.Resource{}
-	}
+	known := &groups{byEnv: map[string]contents{}}
+	known.of(everybody)
 	// Not in its "ADS mode", where it answers only requests that name everything there is.
-	return &controlPlane{snapshots: cache.NewSnapshotCache(false, everyNode{}, nil), resources: resources}
+	return &controlPlane{snapshots: cache.NewSnapshotCache(false, known, nil), groups: known}
 }
 
 // obey carries out one command.
 func (plane *controlPlane) obey(line string) error {
 	words := strings.Fields(line)
-	switch {
-	case len(words) == 1 && words[0] == "publish":
+	if len(words) == 1 && words[0] == "publish" {
 		return plane.publish()
+	}
+	env := everybody
+	if len(words) > 2 && words[0] == "in" {
+		env, words = words[1], words[2:]
+	}
+	resources := plane.groups.of(env)
+	switch {
 	case len(words) == 3 && words[0] == "delete" && typeURLs[words[1]] != "":
-		delete(plane.resources[typeURLs[words[1]]], words[2])
+		delete(resources[typeURLs[words[1]]], words[2])
 		return nil
 	case len(words) >= 2 && typeURLs[words[0]] != "":
 		made, err := build(words[0], words[1], words[2:])
 		if err == nil {
-			plane.resources[typeURLs[words[0]]][words[1]] = made
+			resources[typeURLs[words[0]]][words[1]] = made
 		}
 		return err
 	}
@@ -86,23 +125,28 @@ func (plane *controlPlane) obey(line string) error {
 
 func (plane *controlPlane) publish() error {
 	plane.version++
-	contents := map[resource.Type][]types.Resource{}
-	for typeURL, byName := range plane.resources {
-		contents[typeURL] = []types.Resource{}
-		for _, each := range byName {
-			contents[typeURL] = append(contents[typeURL], each)
+	for env, resources := range plane.groups.byEnv {
+		listed := map[resource.Type][]types.Resource{}
+		for typeURL, byName := range resources {
+			listed[typeURL] = []types.Resource{}
+			for _, each := range byName {
+				listed[typeURL] = append(listed[typeURL], each)
+			}
+		}
+		snapshot, err := cache.NewSnapshot(strconv.Itoa(plane.version), listed)
+		if err != nil {
+			return err
+		}
+		if err := plane.snapshots.SetSnapshot(context.Background(), env, snapshot); err != nil {
+			return err
 		}
 	}
-	snapshot, err := cache.NewSnapshot(strconv.Itoa(plane.version), contents)
-	if err != nil {
-		return err
-	}
-	return plane.snapshots.SetSnapshot(context.Background(), group, snapshot)
+	return nil
 }
 
 func build(kind, name string, rest []string) (types.Resource, error) {
-	if kind == "listener" && len(rest) == 0 {
-		return listener(name)
+	if typeURLs[kind] == resource.ListenerType && len(rest) == 0 {
+		return listener(kind, name)
 	}
 	if len(rest) != 1 {
 		return nil, fmt.Errorf("%s takes another number of words", kind)
@@ -130,16 +174,16 @@ func cluster(name string, connectTimeout time.Duration) types.Resource {
 }
 
 func endpoint(cluster string, port uint32) types.Resource {
-	address := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address:       "127.0.0.1",
-		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
-	}}}
 	host := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
-		Endpoint: &endpointv3.Endpoint{Address: address},
+		Endpoint: &endpointv3.Endpoint{Address: socketAddress(port)},
 	}}
 	return &endpointv3.ClusterLoadAssignment{
 		ClusterName: cluster,
-		Endpoints:   []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{host}}},
+		Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints:         []*endpointv3.LbEndpoint{host},
+			Locality:            &corev3.Locality{Region: "here"},
+			LoadBalancingWeight: wrapperspb.UInt32(1),
+		}},
 	}
 }
 
@@ -156,17 +200,47 @@ func route(name, cluster string) types.Resource {
 	}
 }
 
-func listener(name string) (types.Resource, error) {
-	connections, err := anypb.New(&hcmv3.HttpConnectionManager{
+func listener(kind, name string) (types.Resource, error) {
+	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
 			Rds: &hcmv3.Rds{RouteConfigName: name, ConfigSource: ads()},
 		},
-	})
+	}
+	if kind != "listener" {
+		router, err := anypb.New(&routerv3.Router{})
+		if err != nil {
+			return nil, err
+		}
+		last := &hcmv3.HttpFilter{
+			Name:       "envoy.filters.http.router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router},
+		}
+		manager.HttpFilters = []*hcmv3.HttpFilter{last}
+	}
+	connections, err := anypb.New(manager)
 	if err != nil {
 		return nil, err
 	}
-	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: connections}}, nil
+	if kind != "gateway" {
+		return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: connections}}, nil
+	}
+	filter := &listenerv3.Filter{
+		Name:       "envoy.filters.network.http_connection_manager",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: connections},
+	}
+	return &listenerv3.Listener{
+		Name:         name,
+		Address:      socketAddress(0),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{filter}}},
+	}, nil
+}
+
+func socketAddress(port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address:       "127.0.0.1",
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
 }
 
 func ads() *corev3.ConfigSource {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.updates import Update
     from .core.expression import Expression
+    from .core.providing import Provided
     from .core.settings import Limits, Settings
     from .core.types import (
         CLUSTER,
@@ -58,6 +59,7 @@ _HOMES = {
     "Limits": "core.settings",
     "Params": "core.types",
     "PeerError": "errors",
+    "Provided": "core.providing",
     "ROUTE": "core.types",
     "RUNTIME": "core.types",
     "Relay": "relay.relay",
@@ -92,6 +94,7 @@ __all__ = [
     "Limits",
     "Params",
     "PeerError",
+    "Provided",
     "Relay",
     "Server",
     "Settings",

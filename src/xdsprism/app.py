@@ -13,14 +13,15 @@ from typing import Any
 from .admin.cache_model import Behind, streams
 from .admin.http import View, build
 from .admin.read_model import Loads
-from .admin.server import AdminServer, CannotListenError
 from .config import RelayConfig, ServeConfig
 from .core.facts import Refused
 from .core.store import Store
 from .errors import ConfigError, UsageError, XdsError
+from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
-from .observe.metrics import CacheMetrics, ClientMetrics, Metrics
+from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
 from .relay.relay import Relay
+from .server.http_port import CannotListenError, HttpPort
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
 
@@ -64,7 +65,9 @@ class Daemon(ABC):
         self._server = server
         self._admin = admin
         self._metrics = Metrics(server.store)
-        server.hub.readers.extend([self._metrics, FactLog()])
+        registry, hub = self._metrics.registry, server.hub
+        loads = LoadMetrics(registry, hub.reports, hub.clock)
+        hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
 
@@ -76,7 +79,8 @@ class Daemon(ABC):
         try:
             if await self._prepare(group):
                 await self._start()
-                announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}")
+                rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
+                announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}{rest}")
                 await self._stop.wait()
         finally:
             self._unready = "the server is shutting down"
@@ -91,8 +95,8 @@ class Daemon(ABC):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def _open_admin(self) -> AdminServer | None:
-        return AdminServer(build(self._view()), self._admin) if self._admin is not None else None
+    def _open_admin(self) -> HttpPort | None:
+        return HttpPort(build(self._view()), self._admin, "admin") if self._admin is not None else None
 
     async def _start(self) -> None:
         try:
@@ -122,7 +126,8 @@ class FileDaemon(Daemon):
 
     def __init__(self, config: ServeConfig) -> None:
         store = Store()
-        super().__init__(Server(store, config.listen, settings=config.settings, v2=config.v2), config.admin)
+        server = Server(store, config.listen, settings=config.settings, v2=config.v2, rest=config.rest)
+        super().__init__(server, config.admin)
         self._store = store
         self._source = FileSource(config.paths, observe=self._loaded)
         self._loads = Loads(tuple(str(path) for path in config.paths))
@@ -177,6 +182,7 @@ class RelayDaemon(Daemon):
             config.listen,
             settings=config.settings,
             v2=config.v2,
+            rest=config.rest,
             delta=config.delta,
             group_by=config.group_by,
             linger=config.linger,

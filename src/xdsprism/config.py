@@ -18,6 +18,7 @@ class ServeConfig:
     admin: str | None = "127.0.0.1:18001"  # None: off
     settings: Settings = field(default_factory=Settings)
     v2: bool = True  # beside v3, on the same port
+    rest: str | None = None  # None: off
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class RelayConfig:
     admin: str | None = "127.0.0.1:18001"
     settings: Settings = field(default_factory=Settings)
     v2: bool = True
+    rest: str | None = None
     delta: bool = True  # how the servers are asked
     cache: Path | None = None
     group_by: Collection[str] | None = None

@@ -16,8 +16,8 @@ from tests.support import web
 from xdsprism import Server, Store
 from xdsprism.admin.http import View, build
 from xdsprism.admin.read_model import Loads
-from xdsprism.admin.server import AdminServer
 from xdsprism.observe.metrics import Metrics
+from xdsprism.server.http_port import HttpPort
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
@@ -35,7 +35,7 @@ class Office:
         self.metrics = Metrics(self.store)
         self.server.hub.readers.append(self.metrics)
         view = View(self.server.hub, self.metrics, self.loads, lambda: self.unready)
-        self._admin = AdminServer(build(view), "127.0.0.1:0")
+        self._admin = HttpPort(build(view), "127.0.0.1:0", "admin")
         self.admin = self._admin.address
         self._task = asyncio.create_task(self._admin.serve())
         await self.server.start()

@@ -14,6 +14,7 @@ from xdsprism.core.events import Node, Rejection
 from xdsprism.core.facts import (
     Acked,
     Closed,
+    Forgotten,
     Joined,
     Nacked,
     Opened,
@@ -41,7 +42,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"xdsprism_{name}", labels)
 
 
-# OPS-11
+# OPS-11, VHD-25
 def test_facts_become_counts(metrics: Metrics):
     metrics(
         [
@@ -53,6 +54,7 @@ def test_facts_become_counts(metrics: Metrics):
             Nacked(1, CLUSTER, "n2", "v", Rejection(3, "no")),
             Suppressed(1, CLUSTER, 7),
             Oversize(1, CLUSTER, "huge", 10**7),
+            Forgotten(1, CLUSTER, 4),
             Refused(("a", "b")),
             OtherNode(1),
             Published(2, 1),
@@ -67,6 +69,7 @@ def test_facts_become_counts(metrics: Metrics):
         "nacks": 1,
         "suppressed_resends": 7,
         "oversize_resources": 1,
+        "forgotten_names": 4,
     }
     assert {name: _value(metrics, f"{name}_total", type="cds") for name in counts} == counts
     assert _value(metrics, "refused_writes_total") == 1

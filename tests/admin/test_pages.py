@@ -28,7 +28,8 @@ async def test_the_index_links_pages_that_are_there(office: Office):
     index = await _raw(office, "/")
     assert index.status == 200
     links = re.findall(r'href="([^"]+)"', index.body)
-    assert set(links) == {"/api/resources", "/api/clients", "/api/config", "/metrics", "/healthz", "/readyz"}
+    pages = {"resources", "clients", "config", "loads"}
+    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz"}
     assert [(await _raw(office, link)).status for link in links] == [200] * len(links)
 
 

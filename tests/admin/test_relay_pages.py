@@ -49,7 +49,8 @@ def _with(**params: str) -> dict[str, Any]:
 async def test_the_index_links_pages_that_are_there(relay: RelayOffice):
     _, index = await relay.send("GET", "/")
     links = re.findall(r'href="([^"]+)"', index)
-    assert set(links) == {"/api/resources", "/api/clients", "/api/upstreams", "/metrics", "/healthz", "/readyz"}
+    pages = {"resources", "clients", "upstreams", "loads"}
+    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz"}
     await eventually_async(relay.ready, (200, None))
     assert [(await relay.send("GET", link))[0] for link in links] == [200] * len(links)
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support import web
 from xdsprism import ConfigError, app
-from xdsprism.admin.server import AdminServer
 from xdsprism.config import ServeConfig
 from xdsprism.errors import Problem
+from xdsprism.server.http_port import HttpPort
 from xdsprism.sources.files import LoadReport
 
 
@@ -23,7 +23,7 @@ from xdsprism.sources.files import LoadReport
 class Stage:
     """A daemon whose files are read when the test says so."""
 
-    opened: list[AdminServer] = field(default_factory=list)
+    opened: list[HttpPort] = field(default_factory=list)
     said: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     report: asyncio.Queue[LoadReport | Exception] = field(default_factory=asyncio.Queue)
 
@@ -59,13 +59,13 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
         def reload(self) -> None: ...
 
-    class Admin(AdminServer):
+    class Admin(HttpPort):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             stage.opened.append(self)
 
     monkeypatch.setattr(app, "FileSource", Files)
-    monkeypatch.setattr(app, "AdminServer", Admin)
+    monkeypatch.setattr(app, "HttpPort", Admin)
     return stage
 
 

@@ -23,7 +23,7 @@ from tests.support.resources import Document
 from tests.support.waiting import eventually
 from xdsprism.cli.main import main
 
-READY = re.compile(r"^xdsprism: ready listen=(\S+) admin=(\S+)$", re.MULTILINE)
+READY = re.compile(r"^xdsprism: ready listen=(\S+) admin=(\S+)(?: rest=\S+)?$", re.MULTILINE)
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 FREE = "127.0.0.1:0"
 
@@ -94,6 +94,12 @@ class Daemon:
         if found is not None:
             self.listen, self.admin = found.groups()
         return found is not None
+
+    @property
+    def rest(self) -> str:
+        """Where it answers over HTTP, if it was started with `--rest`."""
+        (address,) = re.findall(r"^xdsprism: ready listen=\S+ admin=\S+ rest=(\S+)$", self.stderr, re.MULTILINE)
+        return str(address)
 
     @property
     def stderr(self) -> str:

@@ -143,6 +143,25 @@ def test_transport_says_which_versions_are_served(tmp_path: Path, shared: Daemon
         assert relay.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
 
 
+# RST-1, PRX-11: what is not known yet is asked for before there is an answer
+def test_rest_passes_on_what_the_server_has(tmp_path: Path, shared: Daemon):
+    with _relay(tmp_path, shared.listen, "--rest", FREE, "--rest-hold", "0.1") as relay:
+        path = "/v3/discovery:clusters"
+        answer = web.post(relay.rest, path, b"{}")
+        said = json.loads(answer.body)
+        assert [each["name"] for each in said["resources"]] == ["shop", "shop-next"]
+        again = json.dumps({"version_info": said["version_info"]}).encode()
+        assert web.post(relay.rest, path, again) == web.Answer(304, "")
+
+
+# RST-3: an empty answer would take all away that its client has
+def test_rest_without_a_server_behind_it_is_503(tmp_path: Path):
+    with _relay(tmp_path, f"127.0.0.1:{web.free_port()}", "--rest", FREE) as relay:
+        headers = {"x-envoy-expected-rq-timeout-ms": "400"}
+        answer = web.post(relay.rest, "/v3/discovery:clusters", b"{}", headers)
+        assert (answer.status, "not known yet" in answer.body) == (503, True)
+
+
 def test_admin_off_opens_no_second_port(tmp_path: Path, shared: Daemon):
     with _relay(tmp_path, shared.listen, admin="off") as relay:
         assert relay.admin == "off"

@@ -11,6 +11,8 @@ import grpc
 import pytest
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
+from envoy.service.load_stats.v3.lrs_pb2_grpc import LoadReportingServiceStub
 
 from tests.cli.rig import ADS, FREE, READY, Daemon, Plain, ask, run, separately, write
 from tests.support import web
@@ -50,6 +52,50 @@ def test_admin_off_opens_no_second_port(tmp_path: Path, config: Path):
         assert daemon.admin == "off"
         assert daemon.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
         assert daemon.stop() == 0
+
+
+# RST-1, RST-2
+def test_rest_is_served_on_a_port_of_its_own_and_named_in_the_ready_line(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config, "--rest", FREE, "--rest-hold", "0.1") as daemon:
+        assert not daemon.rest.endswith(":0")
+        answer = web.post(daemon.rest, "/v3/discovery:clusters", b'{"node": {"id": "me"}}')
+        said = json.loads(answer.body)
+        assert [each["name"] for each in said["resources"]] == ["shop", "shop-next"]
+        again = json.dumps({"version_info": said["version_info"]}).encode()
+        assert web.post(daemon.rest, "/v3/discovery:clusters", again) == web.Answer(304, "")
+        becomes(lambda: daemon.metric('xdsprism_rest_answers_total{status="304"}'), 1)
+        assert "me connected" not in daemon.stderr  # whoever polls would fill the log
+        assert daemon.stop() == 0
+
+
+def test_rest_is_off_unless_it_is_asked_for(daemon: Daemon):
+    assert "rest=" not in daemon.stderr
+
+
+def test_a_rest_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config: Path):
+    done = separately("serve", config, "--listen", FREE, "--admin", FREE, "--rest", daemon.admin)
+    assert done.returncode == 1
+    assert f"Error: can't listen on {daemon.admin} for REST" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# LRS-1
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], {"interval": 10.0, "clusters": "*"}),
+        (["--load-interval", "2.5", "--load-clusters", "shop, cart"], {"interval": 2.5, "clusters": ["cart", "shop"]}),
+    ],
+)
+def test_loads_are_asked_for_as_the_flags_say(tmp_path: Path, config: Path, flags: list[str], expected: object):
+    with Daemon(tmp_path, config, *flags) as daemon:
+        with grpc.insecure_channel(daemon.listen) as channel:
+            stream = LoadReportingServiceStub(channel).StreamLoadStats(iter([LoadStatsRequest()]), timeout=30)
+            answer = next(stream)
+        page = daemon.page("/api/loads")
+        assert {key: page[key] for key in ("interval", "clusters")} == expected
+        assert answer.load_reporting_interval.ToNanoseconds() == page["interval"] * 1e9
+        assert list(answer.clusters) == (["shop", "shop-next"] if page["clusters"] == "*" else page["clusters"])
 
 
 def test_serves_without_uvloop(tmp_path: Path, config: Path):
@@ -128,6 +174,12 @@ def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config:
         (["--node-params", "env,,x"], "--node-params 'env,,x' is no list of keys: write env,version or '*' or none"),
         (["--node-params", "env,*"], "--node-params 'env,*' is no list of keys"),
         (["--resource-errors", "some"], "'some' is not one of 'locators', 'all', 'none'"),
+        (["--rest", "18080"], "'18080' is no HOST:PORT"),
+        (["--rest-hold", "-1"], "'-1' is no number of seconds"),
+        (["--load-interval", "0"], "0 seconds are no interval"),
+        (["--load-interval", "nan"], "'nan' is no number of seconds"),
+        (["--load-clusters", "a,,b"], "--load-clusters 'a,,b' is no list of clusters: write shop,checkout or '*'"),
+        (["--load-clusters", "a,*"], "--load-clusters 'a,*' is no list of clusters"),
         (["--log-format", "xml"], "'xml' is not one of 'text', 'json'"),
         (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (["--workers", "2"], "No such option '--workers'"),

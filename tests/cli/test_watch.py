@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,57 +15,20 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.duration_pb2 import Duration
 
-from tests.cli.elsewhere import Elsewhere, Serve
-from tests.cli.rig import Daemon, command, environment, run, write
+from tests.cli.elsewhere import Serve
+from tests.cli.rig import Daemon, run, write
+from tests.cli.watching import Watching, watches
 from tests.support.resources import routes, static_cluster, to
-from tests.support.waiting import becomes, eventually
+from tests.support.waiting import becomes
 from xdsprism import CLUSTER, RUNTIME
 
 both_modes = pytest.mark.parametrize("mode", ["--delta", "--sotw"])
 
 
-class Watch:
-    """A running `watch`; lines are waited for as they come."""
-
-    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
-        self._process = process
-        self._errors = errors
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().rstrip("\n")
-
-    def notes(self, count: int) -> list[str]:
-        """What it said on stderr, once there are so many lines."""
-        return eventually(lambda: self._errors.read_text().splitlines(), lambda lines: len(lines) >= count)
-
-    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-        """The exit status, and what it said on stderr."""
-        self._process.send_signal(number)
-        rest, _ = self._process.communicate(timeout=20)
-        assert rest == ""
-        return self._process.returncode, self._errors.read_text()
-
-
-Watching = Callable[..., Watch]
-
-
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[Watching]:
-    """Starts a `watch`, which ends with the test."""
-    errors = tmp_path / "watch.stderr"
     with ExitStack() as stack:
-
-        def start(server: Daemon | Elsewhere, *args: object) -> Watch:
-            address = server.listen if isinstance(server, Daemon) else server.address
-            argv = command("watch", *args, "--server", address)
-            sink = stack.enter_context(errors.open("wb"))
-            process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment())
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            return Watch(process, errors)
-
-        yield start
+        yield watches(stack, tmp_path)
 
 
 # SOT-6, DLT-1

@@ -19,13 +19,16 @@ polled and must say exactly what the `<` lines hold: no such line means silence.
 
 - `store cds a=1 -b; rds main[env=prod]=p main[env!=prod]=t` is one transaction. What follows the `=` is the body.
   A name with brackets has variants, and those that are written are all that it has; `a(x, y)=1` has two aliases.
+- `vhds main/shop<shop.example,*.shop.example>^=1` is a virtual host with two domains; `^` puts it into the base set.
+  `rds main<on_demand,no_port>=1` is a route configuration with `vhds` that ignores ports.
 - `> cds +a -b +c{env=prod}` (delta) subscribes and unsubscribes; braces make it a locator.
 - `> cds a b c{}` (SotW) lists all that is wanted; `> cds none` is the empty list, and no names at all repeat the last.
 - `ack` and `nack` answer what was heard of that type and not yet answered; `ack@1` the first response of the type.
   `@1` (SotW) only sends its nonce, `@0` none, `@?` one that nobody sent. `have a=1` fills initial_resource_versions.
 - `> ack` answers everything. `wait 5` moves the clock.
 - `< cds a=1 main[env=prod]=p -b -main[env=test] !x[]=NOT_FOUND`: plain and located resources, removals of both forms,
-  errors. `< cds nothing` is an empty response. The order of lines counts, the order within a line does not.
+  errors, `?main/host` a host that there is none for. `< cds nothing` is an empty response. The order of lines counts,
+  the order within a line does not.
 - A letter in front of `>` or `<` tells streams apart.
 """
 
@@ -36,7 +39,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-from xdsprism.core.constraints import TRUE, Constraint
+from xdsprism.core.constraints import FALSE, TRUE, Constraint
 from xdsprism.core.events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from xdsprism.core.expr import parse, show
 from xdsprism.core.facts import Fact
@@ -44,12 +47,24 @@ from xdsprism.core.interest import Interest
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Applied, Store
 from xdsprism.core.stream import AnySession, Stream
-from xdsprism.core.types import CLUSTER, Params, TypeSpec, TypeUrl, Variant, make_variant, resolve_type
+from xdsprism.core.types import (
+    CLUSTER,
+    ROUTE,
+    VIRTUAL_HOST,
+    Params,
+    Routing,
+    TypeSpec,
+    TypeUrl,
+    Variant,
+    make_variant,
+    resolve_type,
+)
 
 CODES = {5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
 
 ENTRY = re.compile(
-    r"(?P<sign>[-+!]?)(?P<name>[^\s\[\]{}=()+!;-][^\s\[\]{}=();]*)(?:\((?P<aliases>[^)]*)\))?"
+    r"(?P<sign>[-+!]?)(?P<name>[^\s\[\]{}=()<>+!;-][^\s\[\]{}=()<>;]*)"
+    r"(?:\((?P<aliases>[^)]*)\))?(?:<(?P<domains>[^>]*)>)?(?P<base>\^)?"
     r"(?:\[(?P<when>[^\]]*)\])?(?:\{(?P<params>[^}]*)\})?(?:=(?P<tag>[^\s;]+))?"
 )
 
@@ -71,6 +86,7 @@ def variant(type_word: str, text: str) -> Variant:
 
 def _variant(type_url: TypeUrl, entry: Mapping[str, str]) -> Variant:
     name = entry["name"]
+    tags = entry.get("domains", "").split(",")
     aliases = tuple(alias.strip() for alias in entry["aliases"].split(",")) if "aliases" in entry else ()
     return make_variant(
         type_url,
@@ -80,6 +96,9 @@ def _variant(type_url: TypeUrl, entry: Mapping[str, str]) -> Variant:
         aliases=aliases,
         extras=",".join(aliases).encode(),
         warms=name if type_url == CLUSTER else None,
+        base=(TRUE if "base" in entry else FALSE) if type_url == VIRTUAL_HOST else None,
+        domains=tuple(entry["domains"].split(",")) if type_url == VIRTUAL_HOST and "domains" in entry else (),
+        routing=Routing("on_demand" in tags, "no_port" in tags) if type_url == ROUTE else None,
     )
 
 
@@ -107,16 +126,20 @@ def key_of(entry: Mapping[str, str]) -> Key:
 
 
 def shown(send: Send) -> str:
-    tokens = [_token(variant, located=False) for variant in send.plain]
-    tokens += [_token(variant, located=True) for variant in send.located]
+    count = len(send.plain)
+    plain, located = send.aliases[:count] or ((),) * count, send.aliases[count:] or ((),) * len(send.located)
+    tokens = [_token(each, further, located=False) for each, further in zip(send.plain, plain, strict=True)]
+    tokens += [_token(each, further, located=True) for each, further in zip(send.located, located, strict=True)]
+    tokens += [f"?{name}" for name in send.unresolved]
     tokens += [f"-{name}" for name in send.removed]
     tokens += [f"-{_about(absence)}" for absence in send.withdrawn]
     tokens += [f"!{_about(error.about)}={CODES[error.code]}" for error in send.errors]
     return _line(_word(send.type_url), tokens)
 
 
-def _token(variant: Variant, *, located: bool) -> str:
-    aliases = f"({','.join(variant.aliases)})" if variant.aliases else ""
+def _token(variant: Variant, further: tuple[str, ...], *, located: bool) -> str:
+    known = (*variant.aliases, *further)
+    aliases = f"({','.join(known)})" if known else ""
     when = f"[{_when(variant.constraint)}]" if located else ""
     return f"{variant.name}{aliases}{when}={variant.body.decode()}"
 

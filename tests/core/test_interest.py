@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.support import Bench, changeset
 from xdsprism.core.interest import Interest
 from xdsprism.core.store import Store
-from xdsprism.core.types import CLUSTER, ROUTE, Change
+from xdsprism.core.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
 
 
 class Listener:
@@ -14,8 +14,11 @@ class Listener:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def notify(self, change: Change) -> None:
-        self.told.append(change.name)
+    def notify(self, name: str) -> None:
+        self.told.append(name)
+
+    def rerouted(self, config: str) -> None:
+        self.told.append(f"routes {config}")
 
 
 def changes(*texts: str) -> tuple[Change, ...]:
@@ -70,7 +73,18 @@ def test_a_change_reaches_who_asked_by_an_alias_old_or_new():
     interest.add(twice, CLUSTER, "a")
     interest.add(twice, CLUSTER, "y")
     interest.notify(changes("cds a(x)=1", "cds a(y)=1"))
-    assert [session.told for session in (by_name, by_old, by_new, twice)] == [["a"]] * 4
+    told = [session.told for session in (by_name, by_old, by_new, twice)]
+    assert told == [["a"], ["x"], ["y"], ["a", "y"]]  # each by what it asked for
+
+
+def test_a_changed_route_configuration_is_told_to_those_who_asked_for_its_hosts():
+    # VHD-16
+    interest = Interest()
+    inside, outside = Listener(), Listener()
+    interest.add(inside, VIRTUAL_HOST, "main/a.test")
+    interest.add(outside, VIRTUAL_HOST, "other/a.test")
+    assert list(interest.notify(changes("rds main=1", "rds main=2"))) == [inside]
+    assert (inside.told, outside.told) == (["routes main"], [])
 
 
 def test_who_left_is_not_told():

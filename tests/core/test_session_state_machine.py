@@ -28,7 +28,7 @@ from tests.core.model import (
     identity_of,
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
-from xdsprism.core import store as store_module
+from xdsprism.core import table as table_module
 from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.settings import Settings
 from xdsprism.core.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
@@ -103,7 +103,7 @@ class Sessions(RuleBasedStateMachine):
         clients=st.lists(clients, min_size=1, max_size=2),
     )
     def begin(self, limit: int, errors: str, slack: int, change: str, clients: list[Client]) -> None:
-        self.patched = patch.object(store_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
+        self.patched = patch.object(table_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
         self.patched.start()
         self.bench = Bench(Settings(response_bytes=limit, resource_errors=errors))  # type: ignore[arg-type]
         self.model = ModelStore()

@@ -10,7 +10,8 @@ from xdsprism.core.codec import Encoder, constraint_from_proto
 from xdsprism.core.constraints import TRUE, Eq
 from xdsprism.core.events import Send
 from xdsprism.core.expr import parse
-from xdsprism.core.store import Applied, Store, digest_of
+from xdsprism.core.store import Applied, Store
+from xdsprism.core.table import digest_of
 from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Variant, make_variant
 from xdsprism.errors import ConfigError
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, changeset
-from xdsprism.core import store as store_module
-from xdsprism.core.store import LOG_SLACK, Store, Table, alike
+from xdsprism.core import table as table_module
+from xdsprism.core.store import Store
+from xdsprism.core.table import LOG_SLACK, Table, alike
 from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
 from xdsprism.core.variants import VariantSet
 
@@ -142,7 +143,7 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
     classes = (PROD, TEST, NO_PARAMS)
     store = Store()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "LOG_SLACK", slack)
+        patch.setattr(table_module, "LOG_SLACK", slack)
         table = store.table(CLUSTER)
         readers: list[tuple[int, dict[Params, dict[str, Variant]]]] = []
 
@@ -249,8 +250,8 @@ def test_caches_hold_few_classes_whatever_clients_send():
         params = Params({"id": str(number)})
         assert [v.body for v in table.snapshot(params).variants] == [b"3"]
         assert told(table, cursor, params) == {"a": ("1", "3")}
-    assert len(table._snapshots) <= store_module.CACHED_CLASSES
-    assert len(table._differences) <= store_module.CACHED_CLASSES
+    assert len(table._snapshots) <= table_module.CACHED_CLASSES
+    assert len(table._differences) <= table_module.CACHED_CLASSES
 
 
 # -- classes

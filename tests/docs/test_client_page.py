@@ -18,6 +18,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SETTING = """
 import asyncio
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.route.v3.route_components_pb2 import VirtualHost
 import xdsprism as xp
 
 def bootstrap_for(address):
@@ -30,6 +31,7 @@ async def main():
     with store.transaction() as tx:
         tx.put(Cluster(name="backend"))
         tx.put(Cluster(name="other"), when="env=prod")
+        tx.put(VirtualHost(name="main/shop", domains=["shop.example.com"]))
     async with xp.Server(store, listen="127.0.0.1:0") as server:
         bootstrap = bootstrap_for(server.address)
 """
@@ -60,6 +62,14 @@ def test_program_on_the_page_runs(program: str) -> None:
 def test_first_program_prints_what_it_promises() -> None:
     printed = run(SETTING + ASYNC + textwrap.indent(PROGRAMS[0], " " * 8) + "\nasyncio.run(main())\n")
     assert re.fullmatch(r"backend\nbackend, version [0-9a-f]{16}, for true\n", printed)
+
+
+# VHD-22
+def test_virtual_hosts_are_found_and_not_found() -> None:
+    (program,) = (each for each in PROGRAMS if "request_vhost" in each)
+    found, gone = run(SETTING + ASYNC + textwrap.indent(program, " " * 8) + "\nasyncio.run(main())\n").splitlines()
+    assert found == "main/shop ['shop.example.com'] ('main/shop.example.com',)"
+    assert gone.startswith("NOT_FOUND: 'main/nobody.example.com' does not exist on 127.0.0.1:")
 
 
 # BST-1

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
@@ -80,3 +83,43 @@ def test_watching_example_follows_two_variants_of_one_name(tmp_path: Path) -> No
     finally:
         watcher.kill()
         lab.stop()
+
+
+# VHD-8, VHD-10, VHD-19
+async def test_virtual_hosts_out_of_a_table_follow_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.db"
+    argv = [sys.executable, ROOT / "examples/sqlite_vhosts.py", "127.0.0.1:0", path]
+    program = Program("sqlite_vhosts", argv, tmp_path / "sqlite_vhosts.log")
+    try:
+        address = eventually(lambda: re.search(r"serving on (\S+)", program.text()))[1]
+        server = {"server_uri": address, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
+        async with xp.Client({"xds_servers": [server]}, delta=True) as client:
+            for env, text in (("canary", "Welcome to the new shop."), ("prod", "Welcome to the shop.")):
+                assert await text_of(client, "shop", env) == text
+            assert await text_of(client, "blog", "canary") == "Welcome to the blog."
+            watching = client.watch(xp.VIRTUAL_HOST, "main/forum.example.com", params={"env": "prod"})
+            assert (await anext(watching)).error.status == "NOT_FOUND"
+            write(path, "INSERT INTO hosts VALUES ('forum.example.com', 'Hello.', NULL)")
+            assert text_in((await anext(watching)).resource) == "Hello."
+            write(path, "UPDATE hosts SET text = 'Closed.' WHERE host = 'forum.example.com'")
+            assert text_in((await anext(watching)).resource) == "Closed."
+            write(path, "DELETE FROM hosts WHERE host = 'forum.example.com'")
+            assert (await anext(watching)).ambient_error.status == "NOT_FOUND"
+    finally:
+        program.kill()
+    made = re.findall(r"^made (\S+)$", program.text(), re.MULTILINE)
+    assert made == ["main/shop.example.com"] * 2 + ["main/blog.example.com"] + ["main/forum.example.com"] * 2
+
+
+def write(path: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+async def text_of(client: xp.Client, host: str, env: str) -> str:
+    name = f"main/{host}.example.com"
+    return text_in(await client.get(xp.VIRTUAL_HOST, name, params={"env": env}, timeout=30))
+
+
+def text_in(host: VirtualHost) -> str:
+    return str(host.routes[0].direct_response.body.inline_string)

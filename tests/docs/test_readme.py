@@ -23,7 +23,7 @@ from tests.support.waiting import becomes, eventually
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
-PORTS = {"18000": "serve", "18001": "admin", "10000": "listener", "9901": "envoy"}
+PORTS = {"18000": "serve", "18001": "admin", "18080": "rest", "10000": "listener", "9901": "envoy"}
 CHILD = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONUNBUFFERED": "1"}
 
 
@@ -143,6 +143,36 @@ def test_the_example_of_what_varies_makes_three_variants(walk: Walk) -> None:
     assert listed.count('"version"') == 3
 
 
+def test_the_example_of_hosts_on_demand_is_served(walk: Walk) -> None:
+    # VHD-3, VHD-13
+    (walk.folder / "hosts.yaml").write_text(next(block for block in blocks("yaml") if "$base" in block))
+    ask = next(line for line in README.splitlines() if line.startswith("xdsprism get vhds"))
+    listen = f"127.0.0.1:{walk.ports['18000']}"
+    serve = [sys.executable, "-m", "xdsprism", "serve", str(walk.folder / "hosts.yaml"), "--listen", listen]
+    server = walk.start("serve", [*serve, "--admin", "off"], CHILD)
+    eventually(lambda: "xdsprism: ready" in server.text())
+    assert "name: main/shop" in walk.run(f".venv/bin/{ask}")
+    assert "name: main/status" in walk.run(f".venv/bin/xdsprism get vhds --server {listen} --param env=prod")
+    assert walk.run(f".venv/bin/xdsprism get vhds --server {listen} --param env=test") == ""
+
+
+def test_the_example_of_polling_is_answered(walk: Walk) -> None:
+    # RST-1
+    serve = next(line for line in README.splitlines() if line.startswith("xdsprism serve") and "--rest" in line)
+    words = shlex.split(walk.translate(serve))[1:]
+    words[1] = str(walk.folder / words[1])
+    argv = [sys.executable, "-m", "xdsprism", *words, "--listen", "127.0.0.1:0", "--admin", "off"]
+    server = walk.start("serve", argv, CHILD)
+    eventually(lambda: "xdsprism: ready" in server.text())
+    ask = next(line for line in README.splitlines() if line.startswith("curl -H"))
+    header, url, body = (shlex.split(walk.translate(ask))[place] for place in (2, 3, 5))
+    address, _, path = url.removeprefix("http://").partition("/")
+    key, _, value = header.partition(": ")
+    answer = web.post(address, f"/{path}", body.encode(), {key: value})
+    assert answer.status == 200, answer
+    assert "You are in production." in answer.body
+
+
 def test_the_program_runs() -> None:
     program = blocks("python")[0]
     setting = """
@@ -186,6 +216,44 @@ def test_the_watching_program_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == 'name: "backend"\n None None\n'
+
+
+# VHD-19
+def test_the_provider_runs(tmp_path: Path) -> None:
+    program = blocks("python")[2]
+    before = """
+        import asyncio, json
+        from envoy.config.route.v3.route_components_pb2 import VirtualHost
+        import xdsprism as xp
+        asked = []
+        def look_up(host):
+            asked.append(host)
+            return {"cluster": "shop", "next_cluster": "shop-next"} if host == "shop.example.com" else None
+        async def main():
+            store = xp.Store()
+    """
+    after = """
+        async with xp.Server(store, listen="127.0.0.1:0") as server:
+            entry = {"server_uri": server.address, "channel_creds": [{"type": "insecure"}]}
+            bootstrap = {"xds_servers": [{**entry, "server_features": ["xds_v3"]}]}
+            async with xp.Client(bootstrap, delta=True) as client:
+                for env in ("canary", "prod", "test"):
+                    made = await client.get(xp.VIRTUAL_HOST, "main/shop.example.com", params={"env": env}, timeout=30)
+                    print(made.routes[0].route.cluster)
+                print(len(asked))
+    asyncio.run(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(before) + textwrap.indent(program, "    ") + textwrap.dedent(after)],
+        env={**os.environ, **CHILD},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["shop-next", "shop", "shop", "2"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -79,14 +79,21 @@ class Line:
 
     def cut(self) -> None:
         if self.call is not None:
-            self.call.close()
-            self.call = None
-            self._requests.clear()
-            self._responses.clear()
+            self._end_call(self.call)
             self.subscriber.ended(self.upstream, WatchError("UNAVAILABLE", "gone"), self._clock.now, 0.5)
+
+    def _end_call(self, call: XdsCall) -> None:
+        call.close()
+        self.call = None
+        self._requests.clear()
+        self._responses.clear()
 
     def ask(self) -> bool:
         """The subscriber writes."""
+        if self.call is not None and self.upstream.is_spent:
+            self._end_call(self.call)
+            self.upstream.renewed()
+            self.open()
         asked = self.subscriber.poll(self.upstream, self._clock.now) if self.call is not None else []
         self._requests.extend(self._encoder.encode(type_url, request.body) for type_url, request in asked)
         return bool(asked)

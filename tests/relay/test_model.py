@@ -220,6 +220,9 @@ class RelayModel:
         relaying = self.relay.relaying
         left = [relaying._wanted, relaying._asked, relaying._unwanted, relaying._known, relaying._touched]
         assert not any(left), left
+        assert not relaying._departed
+        assert not relaying._lent
+        assert not relaying._lateness
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()
         assert not any(len(table) or table.listed for table in self.relay.store.tables())

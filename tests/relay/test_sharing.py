@@ -179,6 +179,47 @@ async def test_who_holds_a_shared_variant_open_is_followed_by_another_before_it_
         assert await marks(second) == [("a", "2")]
 
 
+@timeless
+async def test_a_crowd_that_leaves_one_by_one_causes_no_crowd_of_questions() -> None:
+    # PRX-5, PRX-9: another takes over when the one who left has lingered, not at once
+    async with pair(linger=30.0) as (origin, relay):
+        origin.put(cluster("a", "1"), when="env=prod")
+        clients = [await relay.raw() for _ in range(200)]
+        for number, client in enumerate(clients):
+            await client.want(xp.CLUSTER, "a", params={**PROD, "id": str(number)})
+            (response,) = await client.rest()
+            await client.ack(response)
+        for client in clients[:-1]:
+            client.close()
+            await quiet(0.5)
+        asked = [each for request in origin.wire.requests for each in request.resource_locators_subscribe]
+        assert len(asked) <= 1 + 200 * 0.5 / 30
+        await quiet(60.0)
+        assert origin.asked(xp.CLUSTER) == [("a", Params({**PROD, "id": "199"}))]
+        origin.put(cluster("a", "2"), when="env=prod")
+        (response,) = await clients[-1].rest()
+        assert [_mark(each) for each in response.resources] == ["2"]
+        clients[-1].close()
+
+
+@timeless
+async def test_what_is_shared_lingers_from_when_the_last_has_left() -> None:
+    # PRX-9
+    async with pair(linger=30.0) as (origin, relay), relay.client() as one, relay.client() as other:
+        origin.put(cluster("a", "1"), when="env=prod")
+        first = follow(one, xp.CLUSTER, "a", params=PROD_EU)
+        assert await marks(first) == [("a", "1")]
+        second = follow(other, xp.CLUSTER, "a", params=PROD_US)
+        assert await marks(second) == [("a", "1")]
+        await first.close()
+        await quiet(25.0)
+        await second.close()
+        await quiet(25.0)
+        assert origin.asked(xp.CLUSTER) == [("a", Params(PROD_EU))]
+        await quiet(10.0)
+        assert origin.asked(xp.CLUSTER) == []
+
+
 @both
 @timeless
 async def test_who_asks_by_name_gets_plain_updates_and_who_asks_by_locator_gets_its_form(delta: bool) -> None:

@@ -234,3 +234,29 @@ async def test_a_server_that_takes_streams_and_says_nothing_is_given_up_for_the_
         nothing_happens = untouched(relay)
         await quiet(LONG)
         assert nothing_happens()
+
+
+@modes
+@timeless
+async def test_to_ask_again_is_not_to_let_go(up: bool, down: bool) -> None:
+    # PRX-28, PRX-10: in SotW what is not listed for a moment would be missing from a push at that moment
+    peer = ScriptedPeer()
+    async with station(peer.connect, delta=up) as relay, relay.client(delta=down) as client:
+        watched = follow(client, xp.CLUSTER, "a", "b", params=PROD)
+        stream = await served(peer, cluster("a", "1"), cluster("b", "1"))
+        assert sorted(await marks(watched)) == [("a", "1"), ("b", "1")]
+        everything = follow(client, xp.CLUSTER, params=PROD)
+        await quiet()
+        stream.respond(xp.CLUSTER, cluster("a", "1"), cluster("b", "1"), version="2", nonce="n2")
+        assert sorted(await marks(everything)) == [("a", "1"), ("b", "1")]
+        await quiet(5.0)
+        nothing_happens = untouched(relay)
+        assert relay.relay.forget(xp.CLUSTER, "a")
+        await quiet()
+        answered = [] if up else [cluster("b", "1")]  # what a server might say to a list without it
+        stream.respond(xp.CLUSTER, *answered, version="3", nonce="n3")
+        await quiet()
+        assert nothing_happens()
+        stream = await peer.accept() if not up else stream
+        stream.respond(xp.CLUSTER, cluster("a", "2"), cluster("b", "1"), version="4", nonce="n4")
+        assert await marks(watched) == [("a", "2")]

@@ -9,7 +9,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from tests.sources.samples import CLUSTER, FOUR, ROUTE, cluster, text
 from xdsprism.core import types
-from xdsprism.core.constraints import TRUE, matches
+from xdsprism.core.constraints import FALSE, TRUE, Constraint, Eq, matches
 from xdsprism.core.expr import show
 from xdsprism.core.types import Origin, Variant
 from xdsprism.sources.parse import parse
@@ -304,6 +304,30 @@ def test_the_example_of_a_good_error() -> None:
     where, _, message = problem.partition(": no such field in ")
     assert where == "routes.yaml:12: virtual_hosts[0].routes[1].route.clusterr"
     assert message == "envoy.config.route.v3.RouteAction; did you mean cluster?"
+
+
+@pytest.mark.parametrize(
+    ("mark", "base"),
+    [("", FALSE), ("$base: true", TRUE), ("$base: false", FALSE), ("$base: env=prod", Eq("env", "prod"))],
+)
+def test_a_virtual_host_may_belong_to_the_base_set(mark: str, base: Constraint) -> None:
+    # VHD-13, DESIGN 3
+    host = f"'@type': envoy.config.route.v3.VirtualHost, name: rc/shop, domains: ['*']{', ' if mark else ''}"
+    bare = f"{{{host}{mark}}}"
+    wrapped = f"{{resource: {{{host.rstrip(', ')}}}{', ' if mark else ''}{mark}}}"
+    assert [variant.base for text in (bare, wrapped) for variant in variants(text)] == [base, base]
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [("1", "expected true, false or an expression, got the number 1"), ("env=", "expected a value")],
+)
+def test_a_base_set_that_is_none_is_an_error(mark: str, message: str) -> None:
+    (problem,) = parse(
+        f"'@type': envoy.config.route.v3.VirtualHost\nname: rc/shop\ndomains: ['*']\n$base: {mark}\n", "a.yaml"
+    ).problems
+    assert message in problem.message
+    assert (problem.file, problem.line, problem.path) == ("a.yaml", 4, "$base")
 
 
 def test_a_virtual_host_is_called_by_its_route_configuration_and_itself() -> None:

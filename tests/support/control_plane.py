@@ -26,6 +26,7 @@ class ControlPlane:
         self._folder = folder
         self.config = folder / "config"
         self.config.mkdir()
+        self.flags: list[str] = []  # further ones, for the next start
         self._starts = 0
         self._listen = "127.0.0.1:0"
         self.admin = ""
@@ -49,7 +50,7 @@ class ControlPlane:
         self._starts += 1
         log = self._folder / f"xdsprism-{self._starts}.log"
         argv: list[str | Path] = [sys.executable, "-m", "xdsprism", "serve", self.config]
-        argv += ["--listen", self._listen, "--admin", "127.0.0.1:0"]
+        argv += ["--listen", self._listen, "--admin", "127.0.0.1:0", *self.flags]
         self.program = program = Program("xdsprism", argv, log, env={"PYTHONUNBUFFERED": "1", **source_path()})
 
         def ready() -> re.Match[str] | None:
@@ -59,6 +60,13 @@ class ControlPlane:
         found = eventually(ready)
         assert found is not None
         self._listen, self.admin = found.groups()
+
+    @property
+    def rest_port(self) -> int:
+        """Where it answers over HTTP, if the flags have `--rest`."""
+        assert self.program is not None
+        (port,) = re.findall(r"^xdsprism: ready\b.*\brest=\S+:(\d+)", self.program.text(), re.MULTILINE)
+        return int(port)
 
     def stop(self) -> int:
         """End it with SIGTERM, as a rollout would, and return its exit status."""

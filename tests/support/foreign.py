@@ -17,6 +17,7 @@ class ForeignPlane:
         self._published: set[tuple[str, str]] = set()
         ready, port = self._line().split()
         assert ready == "ready"
+        self.port = int(port)
         self.address = f"127.0.0.1:{port}"
 
     def publish(self, *commands: str) -> None:
@@ -26,7 +27,7 @@ class ForeignPlane:
         self._obey("publish")
 
     def clear(self) -> None:
-        """Back to a version without any resource."""
+        """Back to a version without any resource for those who are of no env."""
         self.publish(*[f"delete {kind} {name}" for kind, name in sorted(self._published)])
 
     def close(self) -> None:
@@ -44,6 +45,8 @@ class ForeignPlane:
         answer = self._line()
         assert answer == "ok", f"{line}: {answer}"
         match line.split():
+            case ["in", *_]:
+                pass
             case ["delete", kind, name]:
                 self._published.discard((kind, name))
             case [kind, name, *_]:

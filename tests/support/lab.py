@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support import callers, envoy
 from tests.support.backends import GrpcBackend, HttpBackend
@@ -53,7 +53,11 @@ class Lab:
 
     def envoy(self, server: ControlPlane, mode: str, metadata: Mapping[str, str] | None = None) -> Envoy:
         node = {"id": f"envoy-{mode}", "cluster": "lab", "metadata": dict(metadata or {})}
-        running = Envoy(self._place("envoy"), envoy.bootstrap(mode, server.port, node))
+        return self.start_envoy(envoy.bootstrap(mode, server.port, node))
+
+    def start_envoy(self, config: dict[str, Any]) -> Envoy:
+        """An Envoy with a bootstrap of its own."""
+        running = Envoy(self._place("envoy"), config)
         self._stack.callback(running.close)
         return running
 

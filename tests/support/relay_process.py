@@ -12,6 +12,7 @@ from tests.support import web
 from tests.support.callers import Caller
 from tests.support.control_plane import ControlPlane, source_path
 from tests.support.envoy import Envoy
+from tests.support.foreign import ForeignPlane
 from tests.support.lab import Lab
 from tests.support.programs import Program
 from tests.support.waiting import eventually
@@ -44,23 +45,29 @@ class RelayedLab(Lab):
 
     def __init__(self, folder: Path, *options: str) -> None:
         super().__init__(folder)
-        self._options = options
+        self.options = options
         self._relays: dict[int, RelayProcess] = {}
 
-    def relay(self, server: ControlPlane) -> RelayProcess:
+    def foreign(self, name: str) -> ForeignPlane:
+        """A control plane that is not ours, to be put behind the relay."""
+        plane = ForeignPlane(name, self._place("foreign"))
+        self._stack.callback(plane.close)
+        return plane
+
+    def relay(self, server: ControlPlane | ForeignPlane) -> RelayProcess:
         known = self._relays.get(server.port)
         if known is None:
-            known = self._relays[server.port] = RelayProcess(self._place("relay"), server.port, *self._options)
+            known = self._relays[server.port] = RelayProcess(self._place("relay"), server.port, *self.options)
             self._stack.callback(known.close)
         return known
 
-    def envoy(self, server: ControlPlane, mode: str, metadata: Mapping[str, str] | None = None) -> Envoy:
+    def envoy(self, server: ControlPlane | ForeignPlane, mode: str, metadata: Mapping[str, str] | None = None) -> Envoy:
         return super().envoy(self.relay(server), mode, metadata)  # type: ignore[arg-type] # it has a port
 
     def caller(
         self,
         argv: Sequence[str | Path],
-        server: ControlPlane,
+        server: ControlPlane | ForeignPlane,
         metadata: Mapping[str, str] | None = None,
         methods: Sequence[str] = ("Say",),
     ) -> Caller:

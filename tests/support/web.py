@@ -1,4 +1,4 @@
-"""One HTTP GET, without a client library in between that would retry or hide a status."""
+"""One HTTP request, without a client library in between that would retry or hide a status."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import http.client
 import random
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 _TIMEOUT = 5.0
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,19 @@ def get(host: str, port: int, path: str) -> Answer:
         return Answer(response.status, response.read().decode(errors="replace"))
     except http.client.HTTPException as error:
         raise ConnectionError(repr(error)) from error
+    finally:
+        connection.close()
+
+
+def post(
+    address: str, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, method: str = "POST"
+) -> Answer:
+    """Send a body, as JSON unless the headers say otherwise; the answer may take its time."""
+    connection = http.client.HTTPConnection(*split(address), timeout=_PATIENCE)
+    try:
+        connection.request(method, path, body, {"content-type": "application/json", **(headers or {})})
+        response = connection.getresponse()
+        return Answer(response.status, response.read().decode())
     finally:
         connection.close()
 

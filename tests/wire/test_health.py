@@ -28,7 +28,8 @@ SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 ADS = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
 PATHS = [method.path for method in (*METHODS, *V2_METHODS)]
-DISCOVERY = sorted({path.split("/")[1] for path in PATHS})
+LOADS = [f"envoy.service.load_stats.{version}.LoadReportingService" for version in ("v2", "v3")]
+SERVICES = sorted({path.split("/")[1] for path in PATHS} | set(LOADS))
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ async def next_of(watch: Any) -> Any:
 # -- health
 
 
-@pytest.mark.parametrize("service", ["", *DISCOVERY])
+@pytest.mark.parametrize("service", ["", *SERVICES])
 async def test_a_running_server_serves_each_of_its_services(channel: grpc.aio.Channel, service: str) -> None:
     answer = await health_pb2_grpc.HealthStub(channel).Check(ask(service), timeout=PATIENCE)
     assert answer.status == SERVING
@@ -62,7 +63,7 @@ async def test_the_health_of_a_service_that_is_not_here_is_not_found(channel: gr
 
 async def test_a_list_of_healths_has_every_service(channel: grpc.aio.Channel) -> None:
     answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=PATIENCE)
-    assert {name: found.status for name, found in answer.statuses.items()} == dict.fromkeys(["", *DISCOVERY], SERVING)
+    assert {name: found.status for name, found in answer.statuses.items()} == dict.fromkeys(["", *SERVICES], SERVING)
 
 
 async def test_a_watch_says_that_the_server_drains_before_it_ends(store: Store) -> None:
@@ -144,7 +145,7 @@ async def reflection(channel: grpc.aio.Channel, request: pytest.FixtureRequest) 
 
 async def test_reflection_lists_every_service(reflection: Reflection) -> None:
     listed = await reflection.services()
-    assert set(listed) >= {*DISCOVERY, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert set(listed) >= {*SERVICES, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
     assert await reflection.end() is grpc.StatusCode.OK
 
 
@@ -199,7 +200,7 @@ async def test_reflection_needs_nobody_else_to_have_imported_the_protos() -> Non
         subprocess.run, [sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=60, check=True, env=ENV
     )
     answers = dict(reversed(line.split()) for line in done.stdout.splitlines())
-    assert set(answers) > set(DISCOVERY)
+    assert set(answers) > set(SERVICES)
     assert set(answers.values()) == {"file_descriptor_response"}
 
 

@@ -31,7 +31,7 @@ from tests.wire.rig import (
 from xdsprism import CLUSTER, ENDPOINT, SECRET, Limits, Server, Settings, Store
 from xdsprism.core.codec import Encoder
 from xdsprism.core.events import Send
-from xdsprism.core.store import LOG_SLACK
+from xdsprism.core.table import LOG_SLACK
 from xdsprism.core.types import Variant
 
 PATHS = pytest.mark.parametrize("path", [DELTA, SOTW], ids=["delta", "sotw"])

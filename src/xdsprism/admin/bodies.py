@@ -6,11 +6,12 @@ import base64
 from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
 from udpa.annotations import sensitive_pb2
 
 from ..core.types import SECRET, TypeUrl
+from ..errors import UsageError
+from ..messages.as_json import as_json
 from ..messages.convert import has_own_form
 from ..messages.protos import find_message, type_name
 
@@ -28,7 +29,7 @@ def redacted(type_url: TypeUrl, body: bytes) -> dict[str, Any] | str:
     message = _decode(type_url, body)
     if type_url == SECRET or message is None:
         return REDACTED
-    _visit(message, hide=True, sensitive=False)
+    _visit(message, sensitive=False)
     return _document(type_url, message.SerializeToString(), message)
 
 
@@ -37,9 +38,8 @@ def _document(type_url: TypeUrl, body: bytes, message: Message | None) -> dict[s
     if message is None:
         return opaque
     try:
-        _visit(message, hide=False, sensitive=False)
-        fields = MessageToDict(message, preserving_proto_field_name=True)
-    except TypeError:  # something nested is of a type that is not installed
+        fields = as_json(message)
+    except UsageError:  # something nested is of a type that is not installed
         return opaque
     if has_own_form(message.DESCRIPTOR.full_name):
         return {"@type": type_url, "value": fields}
@@ -54,38 +54,37 @@ def _decode(type_url: TypeUrl, body: bytes) -> Message | None:
         return None
 
 
-def _visit(message: Message, *, hide: bool, sensitive: bool) -> None:
-    """Walk through everything nested, which also imports the protos of what is in each Any."""
+def _visit(message: Message, *, sensitive: bool) -> None:
+    """Walk through everything nested, and hide what is sensitive."""
     if isinstance(message, AnyMessage):
-        _visit_any(message, hide=hide, sensitive=sensitive)
+        _visit_any(message, sensitive=sensitive)
         return
     for field, value in message.ListFields():
         marked = sensitive or field.GetOptions().Extensions[sensitive_pb2.sensitive]
         entries = field.message_type is not None and field.message_type.GetOptions().map_entry
         if entries:
-            _visit_map(value, hide=hide, sensitive=marked)
+            _visit_map(value, sensitive=marked)
         elif field.message_type is not None:
             for item in value if field.is_repeated else [value]:
-                _visit(item, hide=hide, sensitive=marked)
-        elif marked and hide:
+                _visit(item, sensitive=marked)
+        elif marked:
             _hide(message, field)
 
 
-def _visit_any(message: AnyMessage, *, hide: bool, sensitive: bool) -> None:
+def _visit_any(message: AnyMessage, *, sensitive: bool) -> None:
     inner = _decode(message.type_url, message.value)
     if inner is not None:
-        _visit(inner, hide=hide, sensitive=sensitive)
-        if hide:
-            message.value = inner.SerializeToString()
-    elif sensitive and hide:
+        _visit(inner, sensitive=sensitive)
+        message.value = inner.SerializeToString()
+    elif sensitive:
         message.Clear()
 
 
-def _visit_map(values: Any, *, hide: bool, sensitive: bool) -> None:
+def _visit_map(values: Any, *, sensitive: bool) -> None:
     for key in list(values):
         if isinstance(values[key], Message):
-            _visit(values[key], hide=hide, sensitive=sensitive)
-        elif sensitive and hide:
+            _visit(values[key], sensitive=sensitive)
+        elif sensitive:
             del values[key]
 
 

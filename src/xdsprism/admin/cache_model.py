@@ -13,7 +13,7 @@ from ..core.cached import CachedSet
 from ..core.constraints import failing, keys, matches
 from ..core.expr import show
 from ..core.relaying import Holding, Relaying
-from ..core.store import Table
+from ..core.table import Table
 from ..core.types import Params, TypeUrl, Variant
 from ..core.upstream import Upstream
 from ..core.watching import Entry
@@ -94,7 +94,7 @@ def _stale(holding: Holding, source: Upstream | None, moment: Moment) -> tuple[b
         return True, time_of_day(holding.entry.kept_at)
     if source is None or source.connected:
         return False, None
-    return True, moment.shown(source.lost[0]) if source.lost is not None else None
+    return True, moment.shown(source.parted) if source.parted is not None else None
 
 
 def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: Moment) -> Row | None:

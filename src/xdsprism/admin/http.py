@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from ..core.store import Table
+from ..core.table import Table
 from ..core.types import TypeUrl, resolve_type
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
-from . import cache_model, read_model
+from . import cache_model, load_model, read_model
 from .cache_model import Behind, Moment
 from .read_model import LIMIT, Loads, Page, Row
 
@@ -52,6 +52,7 @@ def build(view: View) -> Starlette:
         "/api/resources": _resources,
         "/api/clients": _clients,
         "/api/explain": _explain,
+        "/api/loads": _loads,
     }
     if view.loads is not None:
         routes["/api/config"] = _config
@@ -156,6 +157,12 @@ async def _clients(view: View, request: Request) -> Response:
     offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MOST)
     page = read_model.clients(view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit)
     return await _listed(page)
+
+
+async def _loads(view: View, request: Request) -> Response:
+    given = _params(request, "offset", "limit")
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MOST)
+    return await _listed(load_model.loads(view.hub.reports, view.moment, offset=offset, limit=limit))
 
 
 async def _config(view: View, request: Request) -> Response:

@@ -17,8 +17,9 @@ from ..core.constraints import keys
 from ..core.events import WILDCARD, Key, Node
 from ..core.expr import show
 from ..core.interest import Interest
-from ..core.store import Store, Table
+from ..core.store import Store
 from ..core.stream import AnySession
+from ..core.table import Table
 from ..core.types import TypeUrl, Variant
 from ..core.variants import VariantSet
 from ..errors import Problem
@@ -30,6 +31,7 @@ Row = dict[str, Any]
 
 LIMIT = 1000
 SUBSCRIPTIONS = 100  # shown of each session
+SORTED = 10_000  # resources of a type that are put in order, to show some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,12 @@ def resources(
 ) -> Page:
     """`variants`: who knows more of them than the store does, as a relay of where they are from."""
     tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
-    found = [(table, known) for table in tables for known in _named(table, name)]
-    shown = found[offset:] if limit is None else found[offset : offset + limit]
+    found = [(table, each) for table in tables for each in _called(table, name)] if name is not None else []
+    shown = found[offset:][:limit] if name is not None else [*_window(tables, offset, limit)]
     head = {
         "revision": store.revision,
         "types": [{"type": table.spec.label, "type_url": table.spec.url, "resources": len(table)} for table in tables],
-        "total": len(found),
+        "total": len(found) if name is not None else sum(map(len, tables)),
         "offset": offset,
     }
     rows = (_resource(table, each, interest, bodies=bodies, variants=variants) for table, each in shown)
@@ -72,9 +74,19 @@ def resources(
 Named = tuple[str, VariantSet]
 
 
-def _named(table: Table, name: str | None) -> list[Named]:
-    if name is None:
-        return sorted(table, key=lambda item: item[0])
+def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator[tuple[Table, Named]]:
+    """A part of the list, by name. What is too much to be put in order between two turns stays as it came."""
+    end = None if limit is None else offset + limit
+    for table in tables:
+        size = len(table)
+        if offset < size and end != 0:
+            known = table if limit is not None and size > SORTED else sorted(table, key=lambda item: item[0])
+            yield from ((table, each) for each in islice(known, offset, end))
+        offset = max(0, offset - size)
+        end = None if end is None else max(0, end - size)
+
+
+def _called(table: Table, name: str) -> list[Named]:
     known = table.get(name)
     return [(known.variants[0].name if known.variants else name, known)] if known is not None else []
 
@@ -127,7 +139,7 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
     return {
         "type": table.spec.label,
         "type_url": table.spec.url,
-        "name": known.variants[0].name,
+        "name": known.variants[0].name if known.variants else name,
         "params": dict(params),
         "keys": list(known.keys),
         "variant": variant_row(chosen) if chosen is not None else None,
@@ -178,14 +190,13 @@ def _node(node: Node) -> Row:
 
 def _session(session: AnySession, now: float, wall: float) -> Row:
     progress = session.progress
-    wanted = session.subscriptions
     return {
         "type": session.table.spec.label,
         "type_url": session.table.spec.url,
         "state": progress.state,
         "subscriptions": {
-            "total": len(wanted),
-            "first": [_subscription(session, key) for key in islice(wanted, SUBSCRIPTIONS)],
+            "total": session.count,
+            "first": [_subscription(session, key) for key in islice(session.keys(), SUBSCRIPTIONS)],
         },
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),

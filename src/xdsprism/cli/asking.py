@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ..core.types import TYPES, TypeUrl, resolve_type
+from ..core.twins import as_v3
+from ..core.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
 from ..core.xdstp import canonical
 from ..errors import UsageError, WatchError
 from .options import ENVIRONMENT, Address, params_option
@@ -76,8 +77,11 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         **rest: Any,
     ) -> None:
         _check_whom(server, bootstrap)
+        type_url = resolve_type(type_word)
+        if as_v3(type_url) == VIRTUAL_HOST and not delta:  # VHD-1
+            raise UsageError("virtual hosts are served incrementally only: leave out --sotw")
         once = tuple(dict.fromkeys(map(canonical, names)))
-        command(Question(resolve_type(type_word), once, params or None, server, bootstrap, delta, transport), **rest)
+        command(Question(type_url, once, params or None, server, bootstrap, delta, transport), **rest)
 
     made: Callable[..., None] = ask
     for decorate in (

@@ -31,6 +31,11 @@ def columns(variant: Variant) -> tuple[str, str]:
     return show(variant.constraint) if variant.constraint != TRUE else "-", variant.version or "-"
 
 
+def aliases(variant: Variant) -> str:
+    """What else it goes by: of a virtual host, the hosts that it is known to serve."""
+    return ",".join(variant.aliases) or "-"
+
+
 def _name_in(type_url: TypeUrl, body: bytes) -> str:
     kind = find_message(type_name(type_url))
     return (name_of(kind.FromString(body)) or "") if kind is not None else ""

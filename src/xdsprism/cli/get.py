@@ -31,10 +31,14 @@ def get(question: Question, *, output: str, timeout: float) -> None:
     printed as YAML or JSON can be served again. Exit status 1: one of the names does not exist, is invalid or was not
     answered for in time, or the server can't be reached.
 
+    Virtual hosts (vhds) are asked for by ROUTE_CONFIG/HOST, and what serves that host is printed; without a NAME, those
+    that a client is given to begin with.
+
     \b
     Example:
       xdsprism get rds main --server 127.0.0.1:18000 --param env=prod
       xdsprism get cds --bootstrap bootstrap.json -o wide
+      xdsprism get vhds main/shop.example.com --server 127.0.0.1:18000
     """  # noqa: D301
     import asyncio
 
@@ -133,18 +137,24 @@ def _explain(question: Question, found: Found, seconds: float) -> None:
         out.note("no resources")
 
 
+def _row(resource: Variant) -> list[str]:
+    from .documents import columns
+
+    return [title(resource.type_url, resource.name), *columns(resource), str(len(resource.body))]
+
+
 def _print(question: Question, resources: list[Variant], output: str) -> None:
-    from .documents import columns, document
+    from .documents import aliases, document
 
     if output == "name":
         for resource in resources:
             click.echo(title(resource.type_url, resource.name))
     elif output == "wide":
-        rows = [
-            [title(resource.type_url, resource.name), *columns(resource), str(len(resource.body))]
-            for resource in resources
-        ]
-        out.table(["RESOURCE", "VARIANT", "VERSION", "BYTES"], rows)
+        heading, rows = ["RESOURCE", "VARIANT", "VERSION", "BYTES"], [_row(resource) for resource in resources]
+        if any(resource.aliases for resource in resources):
+            heading.append("ALIASES")
+            rows = [[*row, aliases(resource)] for row, resource in zip(rows, resources, strict=True)]
+        out.table(heading, rows)
     elif output == "yaml":
         out.as_yaml(*[document(resource) for resource in resources])
     elif len(question.names) == 1 and not _is_collection(question.names[0]) and resources:

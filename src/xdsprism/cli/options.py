@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..core.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +34,7 @@ class Address(click.ParamType[str]):
         return value
 
 
-class AdminAddress(Address):
+class OptionalAddress(Address):
     """HOST:PORT, or 'off'."""
 
     name = "HOST:PORT|off"
@@ -85,6 +88,12 @@ def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, st
     return params
 
 
+def _not_zero(_: click.Context, param: click.Parameter, value: float) -> float:
+    if not value:
+        raise click.BadParameter("0 seconds are no interval", param=param)
+    return value
+
+
 def daemon_options(command: F) -> F:
     """What `serve` and `relay` have in common: their ports, how they answer, what they log."""
     for decorate in reversed(
@@ -98,7 +107,7 @@ def daemon_options(command: F) -> F:
             ),
             click.option(
                 "--admin",
-                type=AdminAddress(),
+                type=OptionalAddress(),
                 metavar="HOST:PORT|off",
                 default="127.0.0.1:18001",
                 show_default=True,
@@ -126,6 +135,36 @@ def daemon_options(command: F) -> F:
                 show_default=True,
                 help="Which versions of the API are served; both are on the one port.",
             ),
+            click.option(
+                "--rest",
+                type=OptionalAddress(),
+                metavar="HOST:PORT|off",
+                default="off",
+                show_default=True,
+                help="Where clients fetch and poll over HTTP, in JSON; or 'off'.",
+            ),
+            click.option(
+                "--rest-hold",
+                type=Seconds(),
+                default=20.0,
+                show_default=True,
+                help="How long a REST request waits if nothing is new; not longer than Envoy says that it waits.",
+            ),
+            click.option(
+                "--load-interval",
+                type=Seconds(),
+                default=10.0,
+                show_default=True,
+                callback=_not_zero,
+                help="How often clients report their loads (LRS).",
+            ),
+            click.option(
+                "--load-clusters",
+                metavar="NAME,NAME|*",
+                default="*",
+                show_default=True,
+                help="Of which clusters.",
+            ),
             click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
             click.option(
                 "--log-level",
@@ -149,6 +188,31 @@ def keys(option: str, text: str) -> Collection[str] | None:
     if not all(listed) or "*" in listed:
         raise UsageError(f"{option} {text!r} is no list of keys: write env,version or '*' or none")
     return frozenset(listed)
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """What the options above say about the protocol."""
+    from ..core.settings import Settings
+
+    clusters = given["load_clusters"]
+    return Settings(
+        node_params=keys("--node-params", given["node_params"]),
+        resource_errors=given["resource_errors"],
+        poll_hold=given["rest_hold"],
+        load_interval=given["load_interval"],
+        load_clusters=None if clusters == "*" else _clusters(clusters),
+    )
+
+
+def _clusters(text: str) -> frozenset[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or "*" in names:
+        raise UsageError(f"--load-clusters {text!r} is no list of clusters: write shop,checkout or '*'")
+    return frozenset(names)
+
+
+def optional(address: str) -> str | None:
+    return None if address == "off" else address
 
 
 def announce(line: str) -> None:

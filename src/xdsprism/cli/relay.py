@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .options import ENVIRONMENT, Seconds, announce, daemon_options, keys
+from .options import ENVIRONMENT, Seconds, announce, daemon_options, keys, optional, settings_of
 
 if TYPE_CHECKING:
     from ..config import RelayConfig
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=Seconds(),
     default=86400.0,
     show_default=True,
-    help="How long that may be used after the servers were there last.",
+    help="How long what is known is given to whoever asks, after the servers were there last.",
 )
 @click.option(
     "--group-by",
@@ -64,17 +64,16 @@ def relay(**given: Any) -> None:
 
 def _config(given: dict[str, Any]) -> RelayConfig:
     from ..config import RelayConfig
-    from ..core.settings import Settings
 
     if given["bootstrap"] is None and not any(os.environ.get(name) for name in ENVIRONMENT):
         raise UsageError(f"nobody to ask: give --bootstrap FILE, or set {' or '.join(ENVIRONMENT)}")
-    node_params = keys("--node-params", given["node_params"])
     return RelayConfig(
         Path(given["bootstrap"]) if given["bootstrap"] is not None else None,
         given["listen"],
-        None if given["admin"] == "off" else given["admin"],
-        Settings(node_params=node_params, resource_errors=given["resource_errors"]),
+        optional(given["admin"]),
+        settings_of(given),
         v2=given["transport"] == "v2,v3",
+        rest=optional(given["rest"]),
         delta=given["delta"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,
         group_by=_group_by(given["group_by"]),

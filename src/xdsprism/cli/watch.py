@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +60,7 @@ async def _follow(question: Question, output: str) -> None:
     import asyncio
 
     happenings = _Announced(asyncio.get_running_loop())
-    shown: dict[str, str] = {}  # what is printed, by the name that it was asked for
+    shown = Shown()
     async with question.client() as client:
         client.readers[:] = [happenings]
         async with client.watch(question.type_url, question.names or "*", params=question.params) as updates:
@@ -72,7 +72,8 @@ async def _follow(question: Question, output: str) -> None:
                 elif trouble is not None:
                     _print_trouble(update, trouble, shown, output)
                 elif update.variant is not None:
-                    _print_news(update.name, update.variant, shown, output)
+                    for kind, name, variant in shown.take(update.name, update.variant):
+                        _print_change(kind, title(update.type_url, name), variant, output)
 
 
 class _Announced(Happenings):
@@ -104,30 +105,63 @@ class _Announced(Happenings):
         out.note(f"back again: {server}")
 
 
-def _print_trouble(update: Update, error: WatchError, shown: dict[str, str], output: str) -> None:
+class Shown:
+    """What is printed: by its own name and once, although it may have been asked for by several (VHD-5)."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, str] = {}  # the names of what came, by what was asked for
+        self._held: dict[str, tuple[Variant, set[str]]] = {}  # what came, and what it was asked for by
+
+    def take(self, asked: str, variant: Variant) -> Iterator[tuple[str, str, Variant | None]]:
+        """What there is to print, now that this has come for that."""
+        if self._own.get(asked, variant.name) != variant.name:  # VHD-12
+            gone = self.drop(asked)
+            if gone is not None:
+                yield "removed", gone, None
+        self._own[asked] = variant.name
+        known, strings = self._held.get(variant.name, (None, set()))
+        self._held[variant.name] = variant, strings | {asked}
+        if known is None:
+            yield "added", variant.name, variant
+        elif known is not variant and (asked in strings or not _says_the_same(known, variant)):
+            yield "changed", variant.name, variant
+
+    def drop(self, asked: str) -> str | None:
+        """Nothing is there any more by this name; what that was, if nobody has it now."""
+        own = self._own.pop(asked, None)
+        if own is None:
+            return None
+        strings = self._held[own][1]
+        strings.discard(asked)
+        if strings:
+            return None
+        del self._held[own]
+        return own
+
+
+def _says_the_same(one: Variant, other: Variant) -> bool:
+    return (one.body, one.constraint) == (other.body, other.constraint)
+
+
+def _print_trouble(update: Update, error: WatchError, shown: Shown, output: str) -> None:
     """It is gone, or there is none to use; or what is printed stays, and there is something wrong with a newer one."""
-    gone = shown.pop(update.name, None) if update.error is not None else None
+    gone = shown.drop(update.name) if update.error is not None else None
     if gone is not None:
         _print_change("removed", title(update.type_url, gone), None, output)
     if gone is None or error.status != "NOT_FOUND":
         out.note(complaint(update.type_url, update.name, error))
 
 
-def _print_news(name: str, variant: Variant, shown: dict[str, str], output: str) -> None:
-    kind = "changed" if name in shown else "added"
-    shown[name] = variant.name
-    _print_change(kind, title(variant.type_url, variant.name), variant, output)
-
-
 def _print_change(kind: str, name: str, variant: Variant | None, output: str) -> None:
-    from .documents import columns, document
+    from .documents import aliases, columns, document
 
     coloured = click.style(kind, fg=COLOURS[kind])
     if output == "name":
         click.echo(f"{coloured} {name}")
     elif output == "wide":
         rest = columns(variant) if variant is not None else ("-", "-")
-        click.echo("   ".join([f"{coloured}{' ' * (9 - len(kind))}{name}", *rest]))
+        also = [aliases(variant)] if variant is not None and variant.aliases else []
+        click.echo(out.GAP.join([f"{coloured}{' ' * (9 - len(kind))}{name}", *rest, *also]))
     elif output == "json":
         out.json_line({"change": kind, "resource": name, "contents": document(variant) if variant else None})
     else:

@@ -24,7 +24,7 @@ from ..core.loads import Loads
 from ..core.replies import RequestEncoder, ResponseDecoder, ads_path, node_bytes
 from ..core.subscriber import Authority, Subscriber
 from ..core.twins import as_v3
-from ..core.types import Params, TypeSpec, TypeUrl
+from ..core.types import VIRTUAL_HOST, Params, TypeSpec, TypeUrl
 from ..core.upstream import Upstream
 from ..core.watching import Entry, Recalled, Watch
 from ..errors import UsageError, WatchError
@@ -37,7 +37,7 @@ from .line import Line
 from .listing import Listing
 from .lrs import LoadReporter
 from .transport import RECEIVE_BYTES, GrpcTransport, Transport
-from .updates import Update, Watching
+from .updates import Update, Watching, vhost_name
 
 if TYPE_CHECKING:
     from .csds import StatusServer
@@ -188,6 +188,32 @@ class Client:
             raise WatchError("DEADLINE_EXCEEDED", f"{name!r}: no answer within {timeout:g} s") from None
         raise WatchError("CANCELLED", f"{name!r}: the client was closed")
 
+    async def request_vhost(
+        self,
+        route_config: str,
+        host: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float | None = 15.0,  # noqa: ASYNC109 # VHD-22
+    ) -> Update:
+        """Ask which virtual host of a route configuration serves a host, as Envoy does on demand (VHDS).
+
+        host: as in a request's Host header; in lower case, and with its port, it is what the server is asked for.
+        Returns an update with the virtual host, or with the error: NOT_FOUND where the server calls it unresolved,
+        DEADLINE_EXCEEDED where it says nothing in time; of longer times the client's own timer, which all it watches
+        has, makes 15 s. The subscription ends with the answer: to hear of changes, and of a host that comes later,
+        `watch(VIRTUAL_HOST, "ROUTE_CONFIG/HOST")`.
+        """
+        name = vhost_name(route_config, host)
+        try:
+            async with asyncio.timeout(timeout), self.watch(VIRTUAL_HOST, name, params=params) as updates:
+                async for update in updates:
+                    return update
+        except TimeoutError:
+            error = WatchError("DEADLINE_EXCEEDED", f"{name!r}: no answer within {timeout:g} s")
+            return Update(VIRTUAL_HOST, name, error=error)
+        return Update(VIRTUAL_HOST, name, error=WatchError("CANCELLED", f"{name!r}: the client was closed"))
+
     async def list(
         self,
         type_url: TypeUrl,
@@ -229,7 +255,8 @@ class Client:
     ) -> ConfigWatching:
         """Follow a listener together with its routes, clusters and endpoints: an async iterator of whole `Config`s.
 
-        Nothing is shown before there is a result for everything that is referred to (gRFC A74).
+        Nothing is shown before there is a result for everything that is referred to (gRFC A74). Virtual hosts that
+        are to be had on demand, by VHDS, are not followed: nobody knows which there are.
 
         clusters: these too, as for routes that choose a cluster by a header. params: as in `watch`, for all of it.
         """
@@ -271,6 +298,8 @@ class Client:
             raise UsageError("the client is closed")
         self._running  # noqa: B018 # says so if the client was not entered
         type_url = as_v3(type_url)  # VER-9
+        if type_url == VIRTUAL_HOST and not self._delta:
+            raise UsageError("virtual hosts are served incrementally only: make the client with delta=True")  # VHD-1
         watch = Watch(lambda: None)
 
         def woken() -> None:

@@ -204,6 +204,8 @@ class Shelf:
         self._file.disk.put(scope, entry.type_url, name, [now] if now is not None else [])
         if entry.collection is not None:
             self._note_member(entry.collection, entry, is_kept=now is not None or entry.variant is None)
+        if entry.collection is not None and now is None:  # the same params may have asked for it by name once
+            self._file.disk.remove(_write(self._place(entry.authority), (entry.key[1], None)), entry.type_url, name)
 
     def _kept(self, entry: Entry) -> Kept | None:
         """How to write it down, if it may be."""

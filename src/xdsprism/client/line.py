@@ -113,6 +113,8 @@ class Line:
         for outcome in outcomes:
             if isinstance(outcome, Exception):  # and not that it was cancelled
                 raise outcome
+        if self._upstream.is_spent:
+            self._upstream.renewed()
 
     async def _read(self, stream: ByteStream) -> None:
         while True:
@@ -130,7 +132,7 @@ class Line:
 
     async def _write(self, stream: ByteStream) -> None:
         encoder = self._encoder()
-        while self._upstream.wanted:
+        while self._upstream.wanted and not self._upstream.is_spent:
             self._woken.clear()
             for type_url, asked in self._subscriber.poll(self._upstream, self._loop.time()):
                 await stream.send(encoder.encode(type_url, asked.body))

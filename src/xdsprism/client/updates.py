@@ -11,7 +11,7 @@ from ..core.events import Key
 from ..core.expression import Expression
 from ..core.types import TypeUrl, Variant
 from ..core.watching import Notice, Watch
-from ..errors import WatchError
+from ..errors import UsageError, WatchError
 from .checks import decoded
 
 if TYPE_CHECKING:
@@ -50,6 +50,13 @@ def update_of(notice: Notice) -> Update:
         return Update(notice.type_url, notice.name, None, error, ambient, variant)
     message = decoded(variant.type_url, variant.body) if variant is not None else None
     return Update(notice.type_url, notice.name, message, variant=variant)
+
+
+def vhost_name(route_config: str, host: str) -> str:
+    """What a virtual host is asked for by, as Envoy writes it: lower case, port kept (VHD-2)."""
+    if not route_config or not host or "/" in host:
+        raise UsageError(f"{route_config!r}, {host!r}: a virtual host needs a route configuration and a host")
+    return f"{route_config}/{host.lower()}"
 
 
 class Watching:

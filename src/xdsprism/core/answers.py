@@ -13,9 +13,10 @@ from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
 from .heartbeat import Heartbeats, Life
 from .interest import Interest
 from .settings import Settings
-from .store import Table, alike
-from .subscription import Session, Want, Wild
+from .subscription import Session
+from .table import Table, alike
 from .types import Params, Variant
+from .wants import Want, Wild
 
 RESOURCE_EXHAUSTED = 8
 Lives = tuple[tuple[Slot, Variant], ...]
@@ -216,7 +217,7 @@ class AnsweredSession(Session):
         known = self.table.get(part.name)
         strings = (part.name, *(known.aliases if known is not None else ()))
         named = (want for string in strings for want in self._wants.get(string, {}).values())
-        tags = (*self._wilds, *(want.key[1] for want in named))
+        tags = (*self._wilds, *(want.key[1] for want in (*named, *self._aliased.get(part.name, {}))))
         return any((tag is not None) == part.located for tag in tags)
 
     def _suppressed(self, resources: int) -> None:

@@ -24,9 +24,10 @@ class Batch:
     removed: dict[str, None] = field(default_factory=dict)
     withdrawn: dict[Absence, None] = field(default_factory=dict)
     errors: dict[ResourceError, None] = field(default_factory=dict)
+    unresolved: dict[str, None] = field(default_factory=dict)  # VHD-7
 
     def __bool__(self) -> bool:
-        return bool(self.plain or self.located or self.removed or self.withdrawn or self.errors)
+        return bool(self.plain or self.located or self.removed or self.withdrawn or self.errors or self.unresolved)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -36,7 +37,8 @@ class Batch:
     def size(self) -> int:
         """About how many bytes it takes."""
         bodies = sum(variant.size for variant in self.variants)
-        return bodies + sum(map(_length, self.removed)) + ABOUT * (len(self.withdrawn) + len(self.errors))
+        names = sum(map(_length, self.removed)) + sum(2 * len(name) + ABOUT for name in self.unresolved)
+        return bodies + names + ABOUT * (len(self.withdrawn) + len(self.errors))
 
     @property
     def mixed(self) -> bool:
@@ -52,6 +54,7 @@ class Batch:
         self.removed.update(other.removed)
         self.withdrawn.update(other.withdrawn)
         self.errors.update(other.errors)
+        self.unresolved.update(other.unresolved)
 
     def takes(self, held: Variant, *, located: bool) -> bool:
         """Whether it removes this from a client that holds it in this form."""
@@ -95,7 +98,7 @@ class Batch:
         """
         if not self.mixed and self.size <= limit:
             return [self]
-        plain = Batch(self.plain, removed=self.removed)
+        plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
         forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
         return [part for units in forms for part in _filled(units, limit, split_forms=self.mixed)]
@@ -107,6 +110,7 @@ class Batch:
         """
         yield from (Batch(plain={name: variant}) for name, variant in self.plain.items())
         yield from (Batch(removed={name: None}) for name in self.removed)
+        yield from (Batch(unresolved={name: None}) for name in self.unresolved)
         groups: dict[str, Batch] = {}
         for variant in self.located:
             groups.setdefault(variant.name, Batch()).located[variant] = None

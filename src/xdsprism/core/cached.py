@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .constraints import Constraint, canonical, keys, matches
-from .store import Table
+from .table import Table
 from .types import Params, TypeSpec, Variant
 from .variants import VariantSet, pins
 
@@ -41,6 +41,7 @@ class Finding:
     only: Params | None = None
     revision: int = 0  # of the store; where it is not for those who come after that (PRX-17)
     kept: bool = False  # it is what an earlier run knew, and no server has said so yet (PRX-25)
+    aged: bool = False  # for too long no server could have said otherwise: it is not for those who ask now (PRX-25)
 
     @property
     def form(self) -> Form:
@@ -54,15 +55,17 @@ class Trouble:
     constraint: Constraint
     code: int
     message: str
+    unresolved: bool = False  # VHD-19: clients that know no errors are told that there is nothing
 
 
 class CachedSet(VariantSet):
     """The findings of one name, newest first; immutable, and to a session like any other set of variants."""
 
-    __slots__ = ("_classes", "_shared", "findings", "own", "troubles")
+    __slots__ = ("_classes", "_shared", "findings", "late", "own", "troubles")
 
-    def __init__(self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = ()) -> None:
+    def __init__(self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: int = 0) -> None:
         self.troubles = troubles
+        self.late = late  # see lateness.py
         # What is stale comes last, whenever it was received.
         self.findings = tuple(sorted(findings, key=lambda finding: finding.stale))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
@@ -70,19 +73,20 @@ class CachedSet(VariantSet):
         super().__init__(variants, tuple(sorted(mentioned)), None)
         self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
-        self._classes: dict[Params, Finding | None] = {}
+        self._classes: dict[tuple[str | None, ...], Finding | None] = {}  # by what they have of each key
 
     def find(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for these params. What was said to them alone counts more than what was said to others too."""
         own = self.own.get(Params(params)) if self.own else None
-        return own or self.shared(Params({key: params[key] for key in self.keys if key in params}))
+        return own or self.shared(params)
 
-    def shared(self, category: Params) -> Finding | None:
-        """The answer for all of a class; looked for once (DESIGN 6.3)."""
+    def shared(self, params: Mapping[str, str]) -> Finding | None:
+        """The answer for all who are of one class with these; looked for once (DESIGN 6.3)."""
+        category = tuple([params.get(key) for key in self.keys])
         if category not in self._classes:
             if len(self._classes) >= REMEMBERED:
                 self._classes.clear()
-            found = (finding for finding in self._shared if matches(finding.constraint, category))
+            found = (finding for finding in self._shared if matches(finding.constraint, params))
             self._classes[category] = next(found, None)
         return self._classes[category]
 
@@ -119,22 +123,25 @@ class CacheTable(Table):
         self.unsure: set[Params] = set()  # of these, by an earlier run
         self._singular = 0  # names of which something is known that is only for certain params
 
-    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
-        known = self.get(name)
-        return isinstance(known, CachedSet) and known.knows(params, sure=sure)
-
     def serves(self, name: str, params: Params, since: int) -> bool:
         known = self.get(name)
         found = known.find(params) if isinstance(known, CachedSet) else None
-        fleeting = found is not None and found.variant is not None and found.variant.fleeting
-        return not fleeting or (found is not None and found.revision > since)
+        if found is None:
+            return True
+        fleeting = found.variant is not None and found.variant.fleeting
+        return not found.aged and (not fleeting or found.revision > since)
 
-    def trouble(self, name: str, params: Params) -> Trouble | None:
+    def is_late(self, name: str, *, claims: bool) -> bool:
         known = self.get(name)
-        return known.trouble(params) if isinstance(known, CachedSet) else None
+        return isinstance(known, CachedSet) and known.late > claims
 
     def lists(self, params: Params, *, sure: bool = False) -> bool:
         return params in self.listed and not (sure and params in self.unsure)
+
+    def unlist(self, params: Params) -> None:
+        """Nobody can say any more that these are all."""
+        self.listed.discard(params)
+        self.unsure.discard(params)
 
     def classify(self, params: Params) -> Params:
         """Where something is only for certain params, those who agree with them on all keys that matter are others."""

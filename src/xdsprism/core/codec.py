@@ -7,7 +7,7 @@ No protobuf object is built on the way out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any as AnyType
@@ -19,11 +19,11 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
-from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
+from .constraints import FALSE, MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from .settings import Limits
 from .twins import RESOURCE, as_v2, wrapper_of
-from .types import CLUSTER, PREFIX, Origin, Params, TypeUrl, Variant, make_variant
+from .types import CLUSTER, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Params, Routing, TypeUrl, Variant, make_variant
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
@@ -104,8 +104,12 @@ def variant_of(
     extras: bytes = b"",
     origin: Origin | None = None,
     ttl: float | None = None,
+    base: Constraint | None = None,
 ) -> Variant:
-    """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded. `ttl`: in seconds."""
+    """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded. `ttl`: in seconds.
+
+    `base`: of a virtual host, to whom it is given without being asked for (VHD-13).
+    """
     if isinstance(message, Any):
         type_url, body, inner = message.type_url, message.value, None
     else:
@@ -120,9 +124,23 @@ def variant_of(
     aliases = tuple(aliases)
     if aliases:
         extras = pb.Resource(aliases=aliases).SerializeToString() + extras
-    warms = warms_of(message) if type_url == CLUSTER and inner is not None else None
+    if type_url == VIRTUAL_HOST and not all(name.rpartition("/")):  # VHD-2
+        raise UsageError(f"a virtual host is called <route configuration>/<virtual host>, not {name!r}")
+    known = inner is not None
+    host = type_url == VIRTUAL_HOST
     return make_variant(
-        type_url, name, body, constraint, aliases=aliases, extras=extras, origin=origin, warms=warms, ttl=check_ttl(ttl)
+        type_url,
+        name,
+        body,
+        constraint,
+        aliases=aliases,
+        extras=extras,
+        origin=origin,
+        warms=warms_of(message) if type_url == CLUSTER and known else None,
+        ttl=check_ttl(ttl),
+        base=(base if base is not None else FALSE) if host else None,
+        domains=domains_of(message) if host and known else (),
+        routing=routing_of(message) if type_url == ROUTE and known else None,
     )
 
 
@@ -150,6 +168,18 @@ def warms_of(cluster: AnyType) -> str | None:
     if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
         return None
     return str(cluster.eds_cluster_config.service_name or cluster.name)
+
+
+def domains_of(host: AnyType) -> tuple[str, ...]:
+    """VHD-6: hosts are compared in lower case."""
+    return tuple(domain.lower() for domain in host.domains)
+
+
+def routing_of(route: AnyType) -> Routing:
+    return _ROUTINGS[route.HasField("vhds"), route.ignore_port_in_host_matching]
+
+
+_ROUTINGS = {(one, other): Routing(one, other) for one in (False, True) for other in (False, True)}
 
 
 # -- requests in
@@ -189,8 +219,9 @@ class Decoder:
         """What is too much is refused before anything is made of it: a name may take two bytes on the wire."""
         fields = _DELTA_LISTS if self._delta else _SOTW_LISTS
         longest = max(len(getattr(proto, field)) for field in fields)
-        if longest > self._limits.subscriptions:
-            message = f"{longest} names in one request; at most {self._limits.subscriptions} are accepted"
+        most = self._limits.names_of(proto.type_url)
+        if longest > most:
+            message = f"{longest} names in one request; at most {most} are accepted"
             raise PeerError("INVALID_ARGUMENT", message)
         if len(proto.type_url) > self._limits.name_bytes:
             raise PeerError("INVALID_ARGUMENT", f"a type_url of {len(proto.type_url)} characters is none")
@@ -288,6 +319,7 @@ class Encoder:
     """Turns what sessions say into bytes, each thing once; in v3, or with `to_v2` in v2 (VER-3)."""
 
     def __init__(self, identifier: str, to_v2: ToV2 | None = None) -> None:
+        self.is_v2 = to_v2 is not None
         self._to_v2 = to_v2
         self._control_plane = {
             True: join_field(7, join_field(1, identifier.encode())),
@@ -315,10 +347,11 @@ class Encoder:
         return b"".join(
             [
                 join_field(1, send.version.encode()),
-                *self._frames(send.plain, "delta"),
-                *self._frames(send.located, "delta-located"),
-                *self._frames(send.beats, "delta-beat"),
-                *self._frames(send.located_beats, "delta-located-beat"),
+                *self._named(send.plain, "delta", send.aliases[: len(send.plain)]),
+                *self._named(send.located, "delta-located", send.aliases[len(send.plain) :]),
+                *[join_field(2, _unresolved(name, send.absent)) for name in send.unresolved],
+                *self.frames(send.beats, "delta-beat"),
+                *self.frames(send.located_beats, "delta-located-beat"),
                 join_field(4, self._url(send.type_url)),
                 join_field(5, send.nonce.encode()),
                 *[join_field(6, name.encode()) for name in send.removed],
@@ -332,10 +365,7 @@ class Encoder:
         return b"".join(
             [
                 join_field(1, send.version.encode()),
-                *self._frames(send.plain, "sotw-ttl" if send.ttl else "sotw"),
-                *self._frames(send.located, "sotw-located-ttl" if send.ttl else "sotw-located"),
-                *self._frames(send.beats, "sotw-ttl"),  # TTL-2: Envoy goes by the time of what has contents only
-                *self._frames(send.located_beats, "sotw-located-ttl"),
+                *[frame for variants, form in sotw_forms(send) for frame in self.frames(variants, form)],
                 join_field(4, self._url(send.type_url)),
                 join_field(5, send.nonce.encode()),
                 self._control_plane[False],
@@ -346,14 +376,38 @@ class Encoder:
     def _url(self, type_url: TypeUrl) -> bytes:
         return (type_url if self._to_v2 is None else as_v2(type_url)).encode()
 
-    def _frames(self, variants: Iterable[Variant], form: str) -> list[bytes]:
+    def frames(self, variants: Iterable[Variant], form: str) -> list[bytes]:
+        """Each as the field of a response that it is."""
         key = form if self._to_v2 is None else f"v2-{form}"
         return [variant.frames.get(key) or self._frame(variant, form, key) for variant in variants]
 
+    def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> list[bytes]:
+        """VHD-4: some have further aliases for this client; mostly the same for all, or there are none."""
+        if not any(aliases):
+            return self.frames(variants, form)
+        return [
+            self._alias(variant, form, further) if further else self.frames((variant,), form)[0]
+            for variant, further in zip(variants, aliases, strict=True)
+        ]
+
+    def _alias(self, variant: Variant, form: str, further: tuple[str, ...]) -> bytes:
+        said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)
+        return join_field(2, _FORMS[form](said) + b"".join(join_field(4, alias.encode()) for alias in further))
+
     def _frame(self, variant: Variant, form: str, key: str) -> bytes:
         said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)
-        frame = variant.frames[key] = join_field(2, _FORMS[form](said))
+        frame = join_field(2, _FORMS[form](said))
+        if variant.base != FALSE:  # a frame weighs half of what a virtual host does; a million may be sent once each
+            variant.frames = {**variant.frames, key: frame}
         return frame
+
+
+def sotw_forms(send: Send) -> Iterator[tuple[tuple[Variant, ...], str]]:
+    """What is in a response of state of the world, and in which form."""
+    yield send.plain, "sotw-ttl" if send.ttl else "sotw"
+    yield send.located, "sotw-located-ttl" if send.ttl else "sotw-located"
+    yield send.beats, "sotw-ttl"  # TTL-2: Envoy goes by the time of what has contents only
+    yield send.located_beats, "sotw-located-ttl"
 
 
 def _in_v2(variant: Variant, to_v2: ToV2) -> Variant:
@@ -375,6 +429,11 @@ def _plain(variant: Variant) -> bytes:
 def _located(variant: Variant) -> bytes:
     """DYN-2: resource_name in place of name, also where there are no constraints (DESIGN 6.1)."""
     return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + variant.extras + _locator(variant)
+
+
+def _unresolved(name: str, version: str) -> bytes:
+    """VHD-7: Envoy goes on with its request when it sees what it asked for among the aliases."""
+    return join_field(1, version.encode()) + join_field(3, name.encode()) + join_field(4, name.encode())
 
 
 def _locator(variant: Variant) -> bytes:

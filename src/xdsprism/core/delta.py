@@ -11,18 +11,24 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from .answers import AnsweredSession, Part
 from .batch import Batch, Slot
 from .constraints import canonical, matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
+from .hosts import explicit, split
 from .interest import Interest
 from .settings import Settings
-from .store import Table
-from .subscription import Want, Wild, check_keys
+from .subscription import ABSENT
+from .table import Table
 from .types import Params, Variant, remnant
+from .wants import Want, Wild, check_keys
+
+AHEAD = 4  # responses about virtual hosts that may be under way
+PATIENCE = 0.5  # seconds
 
 
 class DeltaSession(AnsweredSession):
@@ -38,6 +44,9 @@ class DeltaSession(AnsweredSession):
         # NAK-29: to be sent again, each by itself; by slot, so that there can't be more of it than of resources.
         self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
+        self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
+        self.is_alone = False  # there are no other types on this stream
+        self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
 
     # -- in
@@ -52,7 +61,7 @@ class DeltaSession(AnsweredSession):
         initial = request.initial_versions if first else {}  # DLT-16: only on the first message of the type
         self._returns = self._returns or bool(initial)
         if first and not request.subscribe and not request.unsubscribe:
-            self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.wildcard)
+            self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
         wanted = dict.fromkeys(request.subscribe)
         for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
             self._subscribe(key, initial)
@@ -77,14 +86,14 @@ class DeltaSession(AnsweredSession):
         want = self._add(key)
         want.answered = False  # DLT-3: asked again, answered again
         self._dirty[want] = None
-        self._spare(want, initial.get(name))
+        self._spare(want, initial)
 
-    def _spare(self, want: Want, version: str | None) -> None:
+    def _spare(self, want: Want, initial: Mapping[str, str]) -> None:
         """DLT-13: on the first message, what the client has in its current version is not sent again."""
-        want.claimed = version
-        current = self.table.select(want.name, want.params)
-        if current is not None and version is not None and self._is_claimed(want, current):
-            want.held = current
+        want.claimed = initial or None
+        current = self._selected(want) if initial else None
+        if current is not None and self._is_claimed(want, current):
+            self._hold(want, current)
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
         name, tag = key
@@ -95,9 +104,10 @@ class DeltaSession(AnsweredSession):
         for want in self._meant(key):
             if want.key in wanted:
                 continue  # an alias of what the same message subscribes
+            held = want.held
             self._drop(want)
-            if tag in self._wilds:
-                self._owed[want.key] = None  # WLD-6: the wildcard may still cover it; the client has to know
+            if tag in self._wilds:  # WLD-6: the wildcard may still cover it; the client has to know
+                self._owed[held.name if held is not None else want.name, tag] = None
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
@@ -124,8 +134,9 @@ class DeltaSession(AnsweredSession):
         if known is None:
             return []
         strings = (self.table.owner(name) or name, *known.aliases)
-        found = (self._find((string, tag)) for string in strings)
-        return [want for want in found if want is not None]
+        found = [self._find((string, tag)) for string in strings]
+        found += [want for want in self._aliased.get(name, {}) if want.key[1] == tag]  # VHD-11
+        return [*dict.fromkeys(want for want in found if want is not None)]
 
     def _isolate(self, send: Send) -> None:
         """NAK-29. A response with one resource is its own proof: it is parked until it changes (NAK-3)."""
@@ -133,8 +144,12 @@ class DeltaSession(AnsweredSession):
         batch.removed = dict.fromkeys(send.removed)
         batch.withdrawn = {absence: None for absence in send.withdrawn if not absence.never}
         self._deny_again(absence for absence in send.withdrawn if absence.never)
+        for name in send.unresolved:  # VHD-24: the good ones arrive, with a version of their own (V8)
+            for want in self._wants.get(name, {}).values():
+                want.answered = False
+                self._dirty[want] = None
         units, gone = batch.alone()
-        if len(units) + bool(gone) > 1:
+        if len(units) + bool(gone) + bool(send.unresolved) > 1:
             for slot, unit in units.items():
                 unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
                 self._alone[slot] = unit
@@ -154,19 +169,65 @@ class DeltaSession(AnsweredSession):
                     want.answered = False
                     self._dirty[want] = None
             for wild in self._wilds.values():
-                gone = wild.tag is not None and self.table.select(absence.name, wild.params) is None
+                gone = wild.tag is not None and self.table.member(absence.name, wild.params) is None
                 if gone and matches(absence.constraint, wild.params):
                     self._owed[absence.name, wild.tag] = None
 
     # -- out
 
+    def rerouted(self, config: str) -> None:
+        """VHD-16: where the route configuration itself goes by another stream, nothing else would say so."""
+        if self.is_alone:
+            self.revisit({config})
+
+    def revisit(self, configs: Collection[str]) -> None:
+        """VHD-16: route configurations changed, so their virtual hosts are sent again, after them.
+
+        VHD-23: of one that is new Envoy does not ask for the base set (V4).
+        """
+        for want in (want for wants in self._wants.values() for want in wants.values()):
+            if want.held is not None and split(want.name)[0] in configs:
+                want.answered = False
+                self._dirty[want] = None
+        for tag, wild in self._wilds.items():
+            for config, name in self._base(wild):
+                if config in configs and self._find((name, tag)) is None:
+                    self._owed[name, tag] = None
+            if tag is None and wild.started:
+                self._released.update(dict.fromkeys(configs))
+
+    def _base(self, wild: Wild) -> Iterator[tuple[str, str]]:
+        """The base set: route configurations and names."""
+        return ((split(variant.name)[0], variant.name) for variant in self.table.snapshot(wild.params).variants)
+
+    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
+        super()._collect_wild(wild, batch)
+        if wild.tag is None and wild.started:
+            released, self._released = self._released, {}
+            based = {config for config, _ in self._base(wild)} if released else set()
+            for config in released:
+                if config not in based:
+                    batch.removed[f"{config}/_"] = None  # V3: the cheapest answer that ends Envoy's waiting
+        if wild.initial and wild.started:
+            self._take_leave(wild, batch)
+
     @property
     def pending(self) -> bool:
-        return bool((self._alone or self._gone) and self._room) or super().pending
+        return bool((self._alone or self._gone) and self._room) or bool(self._released) or super().pending
+
+    @property
+    def paced_until(self) -> float | None:
+        """VHD-24: Envoy makes its whole table anew with each response, which takes the longer the more it has (V18).
+
+        So where it does not keep up, what is asked meanwhile waits for it and goes out together. A client that answers
+        nothing waits for a moment only.
+        """
+        late = self.table.spec.on_demand and len(self._unjudged) >= AHEAD and self.pending
+        return self.progress.sent_at + PATIENCE if late and self.progress.sent_at is not None else None
 
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""
-        if not self.pending:
+        if not self.pending or now < (self.paced_until or now):
             return []
         due = self._due and not self._waits
         self._due = self._due and not due
@@ -253,10 +314,19 @@ class DeltaSession(AnsweredSession):
             super()._start_member(wild, variant, batch)
 
     def _start(self, wild: Wild, batch: Batch) -> None:
-        """DLT-14: what the client still has from an earlier stream, and what is not there for it any more."""
+        """VHD-13: the base set, and for route configurations without one an answer all the same."""
         super()._start(wild, batch)
+        if self.table.spec.on_demand and wild.tag is None:
+            self._released.update(dict.fromkeys(self.configs()))  # VHD-13
+
+    def _take_leave(self, wild: Wild, batch: Batch) -> None:
+        """DLT-14: of what the client has from an earlier stream, what is not there for it any more goes."""
+        if self.table.spec.on_demand and self._waits:
+            return  # what it asks for by hosts may turn out to be it
         for name in wild.initial:
-            if self._find((name, wild.tag)) is not None or self.table.select(name, wild.params) is not None:
+            held = self._held(name, located=wild.tag is not None)
+            still = any(wild.tag is None or matches(variant.constraint, wild.params) for variant in held)
+            if still or self._find((name, wild.tag)) is not None:
                 continue
             if wild.tag is None:  # ORD-2: it goes when whoever may refer to it has moved on
                 self.leaving[name, None] = remnant(self.table.spec.url, name)
@@ -291,7 +361,21 @@ class DeltaSession(AnsweredSession):
             tuple(batch.withdrawn),
             tuple(batch.errors),
         )
+        if self.table.spec.on_demand:
+            absent = f"{ABSENT}{self.settings.epoch}.{self.stream}.{send.nonce}"  # V8: a new one each time
+            plain = tuple(self._strings(variant, located=False) for variant in send.plain)
+            located = tuple(self._strings(variant, located=True) for variant in send.located)
+            send = replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=plain + located)
         return self._sent(send, now)
+
+    def _strings(self, variant: Variant, *, located: bool) -> tuple[str, ...]:
+        """VHD-4: every explicit domain, and whatever this client called it."""
+        config, _ = split(variant.name)
+        strings = dict.fromkeys(f"{config}/{domain}" for domain in explicit(variant.domains))
+        for want in self._aliased.get(variant.name, {}):
+            if want.located == located and want.held is not None and want.held.identity == variant.identity:
+                strings[want.name] = None
+        return tuple(string for string in strings if string != variant.name and string not in variant.aliases)
 
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
         version = str(self.table.revision)

@@ -109,6 +109,9 @@ class Send:
     beats: tuple[Variant, ...] = ()  # TTL-2: heartbeats, in plain form
     located_beats: tuple[Variant, ...] = ()
     ttl: bool = False  # SotW: what has a time to live is wrapped, and says so (TTL-1)
+    unresolved: tuple[str, ...] = ()  # VHD-7: hosts that there are none for, each a resource without contents
+    absent: str = ""  # their version
+    aliases: tuple[tuple[str, ...], ...] = ()  # VHD-4: further ones, of each in `plain` and then in `located`
 
     @property
     def is_heartbeat(self) -> bool:

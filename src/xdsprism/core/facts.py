@@ -9,6 +9,7 @@ from .events import Node, Rejection
 from .types import TypeUrl
 
 Lookup = Literal["hit", "miss", "stale"]
+Outcome = Literal["found", "none", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Opened:
     stream: int
     method: str
     peer: str
+    brief: bool = False  # for one question, and its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,15 @@ class Suppressed:
     stream: int
     type_url: TypeUrl
     resources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """VHD-25: too many hosts were asked for that there are none for; if these are made, the client is not told."""
+
+    stream: int
+    type_url: TypeUrl
+    names: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,45 @@ class Ambiguous:
     first: bool  # that these were seen
 
 
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """A provider was asked, and made something, or said that there is nothing, or failed."""
+
+    type_url: TypeUrl
+    name: str
+    provider: str
+    result: Outcome
+    seconds: float
+    error: str = ""
+    news: bool = False  # it did not go like this the last time
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A REST request was answered, with this status of HTTP."""
+
+    status: int
+    crowded: bool = False  # at once, as too many wait already
+
+
+@dataclass(frozen=True, slots=True)
+class LoadsHeard:
+    """LRS-1: a client reported the loads of so many clusters."""
+
+    node: str
+    clusters: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadsRefused:
+    """Of what it reported of one cluster nothing is used: it makes no sense."""
+
+    node: str
+    cluster: str
+    message: str
+    news: bool  # it was not so the last time
+
+
 Fact = (
     Opened
     | Joined
@@ -158,6 +208,7 @@ Fact = (
     | Acked
     | Nacked
     | Suppressed
+    | Forgotten
     | Oversize
     | OtherNode
     | Published
@@ -167,4 +218,8 @@ Fact = (
     | Rejected
     | Ambiguous
     | Looked
+    | Consulted
+    | Polled
+    | LoadsHeard
+    | LoadsRefused
 )

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from .cached import CachedSet, Finding, Form, Trouble
-from .constraints import Constraint, canonical, matches
+from .constraints import FALSE, TRUE, Constraint, canonical, matches
 from .reading import STATUS
-from .types import Params, Variant
+from .types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from .variants import pins
-from .watching import Entry, State
+from .watching import Collection, Entry, State
 
 DENIED = "PERMISSION_DENIED"  # ERR-10: as good as not there
+UNAVAILABLE = "UNAVAILABLE"
 
 Pin = Callable[[Entry], Constraint | None]
 
@@ -25,6 +26,7 @@ class Voice:
     entry: Entry
     wild: bool
     wanted: bool
+    aged: bool = False
 
 
 @dataclass(slots=True)
@@ -39,7 +41,12 @@ class Said:
 
     def add(self, voice: Voice, finding: Finding) -> None:
         form = finding.form
-        self.findings.setdefault(form, finding)
+        was_aged = form not in self.findings or self.findings[form].aged
+        finding = replace(finding, aged=voice.aged and was_aged)
+        if voice.wild and finding.variant is not None and finding.variant.base == TRUE:
+            self.findings[form] = finding  # whoever asks by name has it too, but that does not put it on the list
+        if self.findings.setdefault(form, finding).aged != finding.aged:
+            self.findings[form] = replace(self.findings[form], aged=finding.aged)
         if not voice.wild:
             self.holders.setdefault(form, []).append(voice.params)
             return
@@ -48,23 +55,79 @@ class Said:
             self.lasting.add(form)
 
 
+class Departed:
+    """What wildcards had and have no more, of the names that somebody wants.
+
+    A server that said so to a wildcard does not say it again to one who asks by name: some have no word for that.
+    """
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[TypeUrl, str], dict[Collection, Entry]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._gone)
+
+    def note(self, wildcard: Collection, member: Entry) -> None:
+        subject = member.type_url, member.name
+        if is_missing(member):
+            self._gone.setdefault(subject, {})[wildcard] = member
+        else:
+            self._drop(subject, wildcard)
+
+    def member(self, subject: tuple[TypeUrl, str], wildcard: Collection) -> Entry | None:
+        return self._gone.get(subject, {}).get(wildcard)
+
+    def forget(self, subject: tuple[TypeUrl, str]) -> None:
+        """Nobody wants it any more."""
+        self._gone.pop(subject, None)
+
+    def leave(self, wildcard: Collection) -> list[tuple[TypeUrl, str]]:
+        """A wildcard goes, and what it said with it; of which names that was."""
+        left = [subject for subject, gone in self._gone.items() if wildcard in gone]
+        for subject in left:
+            self._drop(subject, wildcard)
+        return left
+
+    def _drop(self, subject: tuple[TypeUrl, str], wildcard: Collection) -> None:
+        gone = self._gone.get(subject, {})
+        gone.pop(wildcard, None)
+        if not gone:
+            self._gone.pop(subject, None)
+
+
 def listen(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Said:
     """What is there counts from the newest on. What is not there may have been said of something that was."""
     said = Said()
     speaking = sorted(voices, key=lambda voice: -voice.entry.updated)
     for voice in speaking:
         if voice.entry.variant is not None:
-            said.add(voice, _present(voice.params, voice.entry.variant, pin(voice.entry), known))
+            said.add(voice, _present(voice, _seen(voice, voice.entry.variant), pin(voice.entry), known))
     gone = {each.form for each in known.findings if each.variant is not None and not each.stale} - said.findings.keys()
     for voice in speaking:
-        if is_missing(voice.entry):
+        if is_missing(voice.entry) and not (voice.wild and _is_present(said, voice.params)):
             _add_absent(said, voice, gone, pin(voice.entry), known)
     _generalise(said)
     _press(said, speaking)
     return said
 
 
-def _present(params: Params, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+def _is_present(said: Said, params: Params) -> bool:
+    """Whether one who was asked by name has it: that counts more than that a wildcard has not."""
+    return any(each.variant is not None and matches(each.constraint, params) for each in said.findings.values())
+
+
+def _seen(voice: Voice, variant: Variant) -> Variant:
+    """VHD-13: what a server gives to a wildcard is for the wildcards here; of virtual hosts that is not all.
+
+    VHD-4: the aliases that the relay was given are the strings that it asked for, not those of its clients.
+    """
+    if variant.type_url != VIRTUAL_HOST:
+        return variant
+    return replace(variant, base=TRUE if voice.wild else FALSE, aliases=())
+
+
+def _present(voice: Voice, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+    params = voice.params
     whose = pin if pin is not None else variant.constraint
     if matches(whose, params):
         return Finding(whose, _with(variant, whose))
@@ -84,18 +147,25 @@ def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | Non
 
 
 def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Trouble, ...]:
-    """What is wrong, as the server said it (TP3); or that none can be reached (PRX-11)."""
+    """What is wrong, as the server said it (TP3); or that none can be reached (PRX-11).
+
+    Why that is, is between the relay and the server. One that does not let the relay in has denied nobody a resource.
+    """
     found: dict[Trouble, None] = {}
     for voice in voices:
         entry = voice.entry
-        error = entry.verdict if entry.state is State.RECEIVED_ERROR else entry.error if entry.lacking else None
+        told = entry.state is State.RECEIVED_ERROR
+        error = entry.verdict if told else entry.error if entry.lacking else None
         if error is None or error.status == "NOT_FOUND":
             continue
-        whose = pin(entry) or (entry.absence if entry.state is State.RECEIVED_ERROR else None)
+        whose = pin(entry) or (entry.absence if told else None)
         if whose is None or not matches(whose, voice.params):
             whose = _exactly(voice.params, known)
-        found[Trouble(whose, STATUS.index(error.status), error.message)] = None
-    return tuple(found)
+        text = error.message if told or error.status == UNAVAILABLE else str(error)
+        found[Trouble(whose, STATUS.index(error.status if told else UNAVAILABLE), text)] = None
+    too_old = "what is known of it is too old, and no server can be reached"
+    aged = (Trouble(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged)
+    return (*found, *aged)
 
 
 def _generalise(said: Said) -> None:
@@ -145,6 +215,8 @@ def _kept(old: Finding | None, new: Finding, now: float) -> Finding:
     """The object that was sent, where nothing changed."""
     if old is None or old.kept != new.kept or not _same(old.variant, new.variant):
         return replace(new, since=now)
+    if old.aged != new.aged:
+        old = replace(old, aged=new.aged)
     return replace(old, stale=False, stale_since=None, since=now) if old.stale else old
 
 
@@ -152,7 +224,7 @@ def _same(one: Variant | None, other: Variant | None) -> bool:
     if one is None or other is None:
         return one is other
     same = one.version == other.version and one.body == other.body and one.extras == other.extras
-    return same and (one.ttl, one.warms) == (other.ttl, other.warms)
+    return same and (one.ttl, one.warms, one.base) == (other.ttl, other.warms, other.base)
 
 
 def doubted(finding: Finding, now: float) -> Finding:

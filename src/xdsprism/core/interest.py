@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from .types import Change, Params, TypeUrl
+from .constraints import Constraint
+from .hosts import AskedHosts
+from .types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
+from .variants import VariantSet
 
 
 class Demand(Protocol):
@@ -27,7 +30,11 @@ class NoDemand:
 
 
 class Interested(Protocol):
-    def notify(self, change: Change) -> None: ...
+    def notify(self, name: str) -> None:
+        """What is called this, and is wanted here, changed."""
+
+    def rerouted(self, config: str) -> None:
+        """The route configuration of virtual hosts that are wanted here changed."""
 
 
 class Interest:
@@ -37,16 +44,24 @@ class Interest:
         self.demand: Demand = demand or NoDemand()
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
         self._wild: dict[TypeUrl, dict[Interested, None]] = {}
+        self._hosts = AskedHosts()
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
-        self._names.setdefault(type_url, {}).setdefault(name, {})[session] = None
+        by_name = self._names.setdefault(type_url, {})
+        if name not in by_name:
+            by_name[name] = {}
+            if type_url == VIRTUAL_HOST:
+                self._hosts.add(name)
+        by_name[name][session] = None
 
     def remove(self, session: Interested, type_url: TypeUrl, name: str) -> None:
         by_name = self._names.get(type_url, {})
         sessions = by_name.get(name, {})
         sessions.pop(session, None)
-        if not sessions:
-            by_name.pop(name, None)
+        if not sessions and name in by_name:
+            del by_name[name]
+            if type_url == VIRTUAL_HOST:
+                self._hosts.remove(name)
         if not by_name:
             self._names.pop(type_url, None)
 
@@ -70,13 +85,31 @@ class Interest:
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
-        for type_url in dict.fromkeys(change.type_url for change in changes):
+        for type_url in dict.fromkeys(change.type_url for change in changes if change.is_listed):
             woken.update(self._wild.get(type_url, {}))
         for change in changes:
-            for session in self._named(change.type_url, change.names):
-                session.notify(change)
-                woken[session] = None
+            self._notify(change.type_url, change.names, woken)
+            if change.type_url == VIRTUAL_HOST:
+                self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
+            elif change.type_url == ROUTE:
+                self._reroute(change, woken)
         return woken
+
+    def _reroute(self, change: Change, woken: dict[Interested, None]) -> None:
+        asked = [*self._hosts.under(change.name)]
+        if _reading(change.before) != _reading(change.after):
+            self._notify(VIRTUAL_HOST, asked, woken)
+        sessions = self._named(VIRTUAL_HOST, asked)
+        for session in sessions:
+            session.rerouted(change.name)
+        woken.update(sessions)
+
+    def _notify(self, type_url: TypeUrl, names: Iterable[str], woken: dict[Interested, None]) -> None:
+        by_name = self._names.get(type_url, {})
+        for name in names if by_name else ():
+            for session in by_name.get(name, ()):
+                session.notify(name)
+                woken[session] = None
 
     def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
         by_name = self._names.get(type_url)
@@ -86,3 +119,8 @@ class Interest:
         for name in names:
             found.update(by_name.get(name, {}))
         return found
+
+
+def _reading(known: VariantSet | None) -> dict[Constraint, Routing | None]:
+    """VHD-6: how a route configuration wants hosts to be read."""
+    return {variant.constraint: variant.routing for variant in known.variants} if known is not None else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import nan
 from typing import Any
 
 from envoy.config.endpoint.v3.load_report_pb2 import ClusterStats, UpstreamLocalityStats
@@ -10,10 +12,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from ..errors import PeerError
-from .loads import ClusterReport, LoadAnswer, LoadRequest, LocalityReport
-
-# Of the node: without it a server must list the clusters that it wants to hear of (lrs.proto, send_all_clusters).
-SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
+from .codec import node_of
+from .load_reports import LoadMessage
+from .loads import ClusterReport, LoadAnswer, LoadRequest, Locality, LocalityReport, MetricReport
 
 _NANOS = 1_000_000_000
 
@@ -34,8 +35,62 @@ def decode_answer(message: bytes) -> LoadAnswer:
         proto = LoadStatsResponse.FromString(message)
     except DecodeError as error:
         raise PeerError("INVALID_ARGUMENT", f"not a load stats response: {error}") from error
-    interval = proto.load_reporting_interval
-    return LoadAnswer(interval.seconds + interval.nanos / _NANOS, frozenset(proto.clusters), proto.send_all_clusters)
+    interval = _seconds(proto.load_reporting_interval)
+    return LoadAnswer(interval, frozenset(proto.clusters), proto.send_all_clusters)
+
+
+def encode_answer(answer: LoadAnswer) -> bytes:
+    proto = LoadStatsResponse(clusters=sorted(answer.clusters), send_all_clusters=answer.send_all)
+    proto.load_reporting_interval.FromNanoseconds(round(answer.interval * _NANOS))
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def decode_request(message: bytes) -> LoadMessage:
+    """Raises PeerError for what is no request at all; whether the numbers make sense is for others to say."""
+    try:
+        proto = LoadStatsRequest.FromString(message)
+    except DecodeError as error:
+        raise PeerError("INVALID_ARGUMENT", f"not a load stats request: {error}") from error
+    node = node_of(proto.node) if proto.HasField("node") else None
+    return LoadMessage(node, tuple(_heard(stats) for stats in proto.cluster_stats))
+
+
+def _heard(stats: Any) -> ClusterReport:
+    drops = Counter[str]()
+    for drop in stats.dropped_requests:
+        drops[drop.category] += drop.dropped_count
+    drops[""] += max(0, stats.total_dropped_requests - drops.total())  # it counts those too that have a category
+    return ClusterReport(
+        stats.cluster_name,
+        stats.cluster_service_name,
+        0.0,
+        _seconds(stats.load_report_interval),
+        tuple(map(_heard_at, stats.upstream_locality_stats)),
+        tuple((category, count) for category, count in drops.items() if count),
+    )
+
+
+def _heard_at(stats: Any) -> LocalityReport:
+    place = stats.locality
+    return LocalityReport(
+        Locality(place.region, place.zone, place.sub_zone),
+        stats.total_issued_requests,
+        stats.total_successful_requests,
+        stats.total_error_requests,
+        stats.total_requests_in_progress,
+        tuple(
+            MetricReport(each.metric_name, each.num_requests_finished_with_metric, each.total_metric_value)
+            for each in stats.load_metric_stats
+        ),
+    )
+
+
+def _seconds(duration: Any) -> float:
+    """Not a number where the parts of a Duration do not go together."""
+    seconds, nanos = duration.seconds, duration.nanos
+    if abs(nanos) >= _NANOS or seconds * nanos < 0:
+        return nan
+    return float(seconds + nanos / _NANOS)
 
 
 def _cluster(report: ClusterReport) -> Any:

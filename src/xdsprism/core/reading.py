@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import WatchError
+from .closeness import Closeness, closeness, owns
 from .constraints import Constraint, canonical, matches
 from .events import ResourceError
 from .expr import show
-from .responses import Arrival, Flaw, Identity, Response, judge
+from .responses import Arrival, Flaw, Identity, Response, Unresolved, judge
 from .topic import Topic
-from .types import NO_PARAMS, Variant
+from .types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .upstream import Upstream
 from .watching import Collection, Entry, State
 
@@ -53,6 +54,10 @@ class Reading:
         self._now = now
         self._given: dict[Entry, Arrival] = {}
         self._touched: set[Entry] = set()  # the response says something about these
+        self._left: set[tuple[str, bool]] = set()  # what somebody had, in which form, and was given something else for
+        self._lost: dict[Entry, str] = {}  # and these had something that came, and does not serve them any more
+        self._doubtful: dict[Entry, None] = {}  # and these have to be asked for once more
+        self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # it brought something
 
     def read(self) -> list[Flaw]:
@@ -62,6 +67,8 @@ class Reading:
             self._arrive(arrival, flaws)
         for entry, arrival in self._given.items():
             self._touched.add(entry)
+            if entry.variant is not None and not entry.holds(arrival.variant.name):
+                self._left.add((entry.variant.name, entry.key[1] is not None))
             self.fruitful |= self._subscriber.take(self._topic, entry, arrival, self._upstream, self._now)
         for flaw in flaws:
             self._refuse(flaw)
@@ -69,10 +76,13 @@ class Reading:
             for entry in self._topic.living(heartbeat, self._upstream):
                 self._touched.add(entry)
                 self._subscriber.lives(entry, heartbeat.ttl, self._now)
+        for item in self._response.unresolved:
+            self._leave_unresolved(item)
         for error in self._response.errors:
             self._err(error)
         if self._upstream.delta:
             self._remove()
+            self._release()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
             self._miss()
         for collection in self._topic.answered(self._upstream, self._touched):
@@ -86,8 +96,38 @@ class Reading:
             reason = f"its constraints ({show(variant.constraint)}) do not match the params that were sent"
             flaws.append(Flaw(variant.name, variant.constraint, reason, variant.version))  # DYN-56
         for entry in entries:  # none: CLI-7
-            self._compare(entry, arrival)
-            self._given[entry] = arrival
+            if self._is_meant(entry, arrival.variant):
+                self._compare(entry, arrival)
+                self._given[entry] = arrival
+
+    def _is_meant(self, entry: Entry, variant: Variant) -> bool:
+        """Whether a resource is for an entry. VHD-12: strings move from one to another."""
+        given, close = self._given.get(entry), closeness(entry.name, variant)
+        if close is Closeness.LOST:
+            self._lost[entry] = variant.name
+            return False
+        if close is Closeness.UNSURE:
+            self._doubtful[entry] = None
+            return False
+        if given is not None:
+            return close >= closeness(entry.name, given.variant)
+        if close is Closeness.HELD:
+            return entry.name not in self._unresolved and not self._is_doubtful(entry)
+        return close is Closeness.MEANT or not self._is_owned(entry, variant)
+
+    def _is_owned(self, entry: Entry, other: Variant) -> bool:
+        """Whether the host is a domain of the one that it has: then another that only is called so is for others."""
+        held = entry.variant
+        if held is None or held.name == other.name or entry.state is not State.ACKED or self._is_gone(held):
+            return False
+        current = next((each.variant for each in self._response.arrivals if each.variant.name == held.name), held)
+        if not owns(current, entry.name) or owns(other, entry.name):
+            return False
+        self._is_doubtful(entry)
+        return True
+
+    def _is_gone(self, variant: Variant) -> bool:
+        return variant.name in self._response.removed or self._is_withdrawn(variant)
 
     def _is_lenient(self, entry: Entry) -> bool:
         return not self._subscriber.strict and self._is_open(entry)
@@ -139,6 +179,15 @@ class Reading:
             self._touched.add(entry)
             self.fruitful |= entry.refuse(error, flaw.version or self._response.version, self._now)
 
+    def _leave_unresolved(self, item: Unresolved) -> None:
+        """VHD-7: the server knows nobody by these strings. It goes on looking: VHD-8."""
+        constraint = canonical(item.constraint) if item.constraint is not None else None
+        for entry in self._topic.unresolved(item, self._upstream):
+            if entry not in self._touched:  # what has contents in the same response is there
+                self._touched.add(entry)
+                what = f"{entry.name!r} does not exist on {self._upstream.label}, which calls it unresolved"
+                self._delete(entry, what, constraint)
+
     def _err(self, error: ResourceError) -> None:
         """TP3. ERR-10: where the server is trusted with data errors, what it denies is dropped."""
         status = STATUS[error.code] if 0 < error.code < len(STATUS) else "UNKNOWN"
@@ -160,11 +209,33 @@ class Reading:
         gone: list[tuple[Identity, str]] = [((name, None), name) for name in response.removed]
         gone += [((each.name, canonical(each.constraint)), each.name) for each in response.withdrawn]
         for identity, name in gone:
-            for entry in topic.withdrawn(identity, self._upstream):
-                if entry not in self._touched:  # DYN-58: what replaces it has just come
+            left = (name, identity[1] is not None) in self._left
+            for entry in topic.withdrawn(identity, self._upstream, left=left):
+                doubtful = name != entry.name and self._is_doubtful(entry)
+                if entry not in self._touched and not doubtful:  # DYN-58: what replaces it has just come
                     self._touched.add(entry)
                     absence = identity[1] if entry.variant is None or entry.variant.identity != identity else None
                     self._delete(entry, f"{name!r} does not exist on {self._upstream.label}", absence)
+
+    def _release(self) -> None:
+        """Of what had a string, and not any more; the server has said what has it now, or nothing has (VHD-12)."""
+        for entry, name in self._lost.items():
+            if entry not in self._touched and not self._is_doubtful(entry):
+                self._touched.add(entry)
+                self._delete(entry, f"{entry.name!r} does not exist on {self._upstream.label}: {name!r} has lost it")
+        for entry in self._doubtful:
+            if entry not in self._touched:
+                self._subscriber.ask_again(entry)
+
+    def _is_doubtful(self, entry: Entry) -> bool:
+        """Whether the server has not said yet, on this stream, what serves its host.
+
+        It was asked, and what became of another resource is no answer: something else may serve it by now.
+        """
+        doubtful = entry.name != _held_name(entry) and not entry.came_from(self._upstream)
+        if doubtful and entry.type_url == VIRTUAL_HOST:
+            self._doubtful[entry] = None
+        return entry in self._doubtful
 
     def _miss(self) -> None:
         """CLI-8: what a full response lacks is gone. CLI-9: what never came is not judged by that."""
@@ -180,3 +251,7 @@ class Reading:
         drop = self._upstream.fail_on_data_errors
         state = State.DOES_NOT_EXIST
         self.fruitful |= self._subscriber.fail(entry, error, state, self._now, drop=drop, absence=absence)
+
+
+def _held_name(entry: Entry) -> str:
+    return entry.variant.name if entry.variant is not None else entry.name

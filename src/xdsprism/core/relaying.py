@@ -18,14 +18,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
+from .ages import Ages, Silence
 from .audience import Audience
 from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
 from .constraints import Constraint, matches
 from .events import WILDCARD
 from .facts import Fact, Looked, Lookup
-from .findings import Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .lateness import Late, Lateness
 from .renewal import Renewals
 from .store import Store
 from .types import Params, TypeUrl, Variant
@@ -84,6 +87,8 @@ class Relaying:
         listed: Callable[[TypeUrl], None] = lambda _: None,
         linger: float = LINGER,
         reaches: Callable[[str, Params], bool] = lambda _, __: True,
+        silence: Silence = lambda _, __: 0.0,
+        max_stale: float = inf,
     ) -> None:
         self.facts: list[Fact] = []
         self._store = store
@@ -95,10 +100,14 @@ class Relaying:
         self._asked: dict[Subject, dict[Params, Entry]] = {}
         # Subscriptions nobody wants, and until when they are kept; first those that go first, as all linger equally.
         self._unwanted: dict[tuple[Subject, Params], float] = {}
+        self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self._settling: dict[tuple[Subject, Params], float] = {}  # wildcards of which not all may be there: until when
         self._known: dict[Subject, CachedSet] = {}
         self._touched: dict[Subject, None] = {}
         self._renewals = Renewals()
+        self._departed = Departed()
+        self._lateness = Lateness(reaches)
+        self._ages = Ages(silence, max_stale)
 
     # -- what sessions want (interest.Demand)
 
@@ -167,9 +176,22 @@ class Relaying:
 
     def heard(self, entry: Entry, _before: Variant | None = None) -> None:
         """Something is said of an entry: contents, that there are none, or what is wrong."""
-        self._touched[entry.type_url, entry.name] = None
+        subject = entry.type_url, entry.name
+        wildcard = entry.collection
+        if wildcard is not None and wildcard.name == WILDCARD and subject in self._wanted:
+            self._departed.note(wildcard, entry)
+        self._touched[subject] = None
 
     # -- for those who look after it
+
+    def age(self, now: float) -> float | None:
+        """PRX-25: see what is too old, and what is not any more; when to look again."""
+        asked = dict.fromkeys(entry for known in self._asked.values() for entry in known.values())
+        changed, due = self._ages.look(asked, now)
+        for entry in changed:
+            names = entry.members if isinstance(entry, Collection) else ()
+            self._touched.update(dict.fromkeys((entry.type_url, name) for name in (entry.name, *names)))
+        return due
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
         """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""
@@ -213,11 +235,15 @@ class Relaying:
         return bool(self._touched) or self._renewals.is_due
 
     def deadline(self) -> float | None:
-        waiting = (next(iter(each.values()), None) for each in (self._unwanted, self._settling))
+        waiting = (next(iter(each.values()), None) for each in self._timers)
         return min((due for due in waiting if due is not None), default=None)
 
+    @property
+    def _timers(self) -> tuple[dict[tuple[Subject, Params], float], ...]:
+        return self._unwanted, self._settling, self._lateness.due
+
     def flush(self, now: float) -> None:
-        for waiting in (self._unwanted, self._settling):
+        for waiting in self._timers:
             for (subject, _), until in waiting.items():
                 if until > now:
                     break
@@ -232,7 +258,7 @@ class Relaying:
                 continue
             before = self._known.pop(subject, NOTHING)
             known = self._plan(subject, before, now)
-            said_something = bool(known.findings or known.troubles)
+            said_something = bool(known.findings or known.troubles or known.late)
             if said_something:
                 self._known[subject] = known
             if known is not before:
@@ -250,14 +276,18 @@ class Relaying:
         type_url, name = subject
         audience = self._audience(subject)
         for params, entry in self._asked.get(subject, {}).items():
-            yield Voice(params, entry, wild=False, wanted=params in audience)
+            yield Voice(params, entry, wild=False, wanted=params in audience, aged=entry in self._ages)
         audience = self._audience((type_url, WILDCARD))
         for params, entry in self._asked.get((type_url, WILDCARD), {}).items():
-            member = entry.members.get(name) if isinstance(entry, Collection) else None
+            if not isinstance(entry, Collection):
+                continue
+            member = entry.members.get(name) or self._departed.member(subject, entry)
             if member is not None:
-                yield Voice(params, member, wild=True, wanted=params in audience)
+                yield Voice(params, member, wild=True, wanted=params in audience, aged=entry in self._ages)
 
     def _plan(self, subject: Subject, before: CachedSet, now: float) -> CachedSet:
+        if subject not in self._wanted:
+            self._departed.forget(subject)
         said = listen(self._voices(subject), before, self._supply.pin)
         known = self._renewals.stamp(refreshed(before, said, now), before, subject, self._store.revision + 1)
         for entry in said.doubtful:
@@ -270,9 +300,15 @@ class Relaying:
             if form not in needs.users or form in said.lasting:
                 self._let_go(subject, holders, now, at_once=form in needs.users)
             else:
-                self._hold_on(subject, known, form, holders, needs.users[form])
+                self._hold_on(subject, known, form, holders, needs.users[form], now)
         known = self._still(subject, known, said, needs)
-        return known if known.troubles == wrong else CachedSet(known.findings, wrong)
+        late = self._late(subject, now)
+        return known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
+
+    def _late(self, subject: Subject, now: float) -> Late:
+        """Where nothing else waits for an answer, it does not matter how long it takes."""
+        full_state = self._store.table(subject[0]).spec.full_state
+        return self._lateness.of(subject, self._asked.get(subject, {}), now) if full_state else Late.NOT
 
     def _needs(self, subject: Subject, known: CachedSet) -> Needs:
         """Who uses what, and who has nothing: class by class, however many are of one."""
@@ -321,16 +357,25 @@ class Relaying:
                 if finding.form in said.lasting or any(holder in audience for holder in holders):
                     self._release(subject, params)
 
-    def _hold_on(self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params) -> None:
-        """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5)."""
+    def _hold_on(  # a finding, and who has to do with it
+        self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params, now: float
+    ) -> None:
+        """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5).
+
+        But not before it has lingered: of a crowd that leaves one by one, each would have to be followed at once.
+        """
         audience, asked = self._audience(subject), self._asked[subject]
         wanted = [params for params in holders if params in audience]
         kept = (wanted or holders)[0]
-        self._unwanted.pop((subject, kept), None)
         for params in holders:
             if params != kept:
                 self._release(subject, params)
-        if not wanted:
+        if wanted:
+            self._unwanted.pop((subject, kept), None)
+            return
+        self._lent.add((subject, kept))
+        if self._unwanted.setdefault((subject, kept), now + self._linger) <= now:
+            del self._unwanted[subject, kept]
             pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
             if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
                 self._ask(subject, user)
@@ -338,12 +383,18 @@ class Relaying:
     def _let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> None:
         """PRX-9."""
         for params in holders:
+            if (subject, params) in self._lent:  # it lingers from now on
+                self._lent.discard((subject, params))
+                self._unwanted.pop((subject, params), None)
             if at_once or self._unwanted.setdefault((subject, params), now + self._linger) <= now:
                 self._release(subject, params)
 
     def _release(self, subject: Subject, params: Params) -> None:
         entry = self._asked[subject].pop(params)
         self._renewals.drop(entry)
+        self._lateness.drop((subject, params))
+        self._ages.drop(entry)
+        self._lent.discard((subject, params))
         self._supply.drop(entry)
         self._unwanted.pop((subject, params), None)
         if not self._asked[subject]:
@@ -369,7 +420,9 @@ class Relaying:
         for params, entry in [*self._asked.get(subject, {}).items()]:
             if entry.kept_at is not None or not is_answered(entry):
                 self._settling.pop((subject, params), None)  # it was asked again: that begins anew
-            if isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, sure=True):
+            if isinstance(table, CacheTable) and entry in self._ages:
+                table.unlist(params)
+            elif isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, sure=True):
                 self._list(table, params, entry, now)
             if params not in audience:
                 self._leave_wild(subject, params, entry, now)
@@ -392,15 +445,29 @@ class Relaying:
 
     def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> None:
         """Those who are only served because a wildcard has what they want need something else in time."""
-        names = list(entry.members) if isinstance(entry, Collection) else []
-        first = (subject, params) not in self._unwanted
-        self._let_go(subject, [params], now)
-        over = params not in self._asked.get(subject, {})
-        if over:
-            table = self._store.table(subject[0])
-            if isinstance(table, CacheTable):
-                table.listed.discard(params)
-                table.unsure.discard(params)
-            self._settling.pop((subject, params), None)
-        if first or over:
-            self._touched.update(dict.fromkeys((subject[0], name) for name in names))
+        type_url = subject[0]
+        shared = sum(other is entry for other in self._asked[subject].values()) > 1  # by others of the group
+        if self._unwanted.setdefault((subject, params), now + self._linger) > now:
+            return
+        names = [*entry.members] if isinstance(entry, Collection) and not shared else []
+        for name in names:
+            self._take_over((type_url, name), entry)
+        self._release(subject, params)
+        table = self._store.table(type_url)
+        if isinstance(table, CacheTable):
+            table.unlist(params)
+        self._settling.pop((subject, params), None)
+        self._touched.update(dict.fromkeys((type_url, name) for name in names))
+        if isinstance(entry, Collection) and not shared:
+            self._touched.update(dict.fromkeys(self._departed.leave(entry)))
+
+    def _take_over(self, subject: Subject, wildcard: Entry) -> None:
+        """PRX-5: whoever is served by a wildcard alone asks before that goes, and may go on with what it has."""
+        if subject not in self._wanted:
+            return
+        known = self._known.get(subject, NOTHING)
+        others = (voice for voice in self._voices(subject) if voice.entry.collection is not wildcard)
+        standing = listen(others, known, self._supply.pin).findings
+        for form, user in self._needs(subject, known).users.items():
+            if form not in standing and user not in self._asked.get(subject, {}):
+                self._ask(subject, user)

@@ -16,12 +16,13 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
-from .codec import constraint_from_proto, join_field
+from .codec import constraint_from_proto, domains_of, join_field
 from .constraints import TRUE, Constraint
 from .events import Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
-from .responses import Arrival, Flaw, Heartbeat, Response
+from .loads import SEND_ALL_CLUSTERS
+from .responses import Arrival, Flaw, Heartbeat, Response, Unresolved
 from .twins import RESOURCE, as_v2, as_v3
-from .types import PREFIX, TypeUrl, Variant
+from .types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
 from .xdstp import canonical as canonical_name
 from .xdstp import is_xdstp
 
@@ -30,7 +31,7 @@ USER_AGENT = "xdsprism"
 # What this client can do. TTL-1 knows two spellings of one thing.
 FEATURES = (
     "envoy.lb.does_not_support_overprovisioning",
-    "envoy.lrs.supports_send_all_clusters",
+    SEND_ALL_CLUSTERS,
     "xds.config.resource-in-sotw",
     "xds.config.supports-resource-in-sotw",
     "xds.config.supports-resource-ttl",
@@ -149,6 +150,9 @@ class Checked:
     faults: tuple[str, ...] = ()
 
 
+# What one resource of a response turns out to be.
+Read = Arrival | Heartbeat | Unresolved | Flaw
+
 # Reads and checks the contents of a resource.
 Check = Callable[[TypeUrl, bytes], Checked]
 
@@ -201,7 +205,7 @@ class ResponseDecoder:
                 read.append(Flaw(_name(gone.name), TRUE, f"its removal can't be read: {error}"))
         return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
 
-    def _item(self, url: TypeUrl, item: AnyType, version: str) -> Arrival | Heartbeat | Flaw:
+    def _item(self, url: TypeUrl, item: AnyType, version: str) -> Read:
         """CLI-21: a SotW response has resources as they are, or wrapped."""
         if as_v3(item.type_url) != RESOURCE or url == RESOURCE:
             return self._contents(url, item, version)
@@ -211,7 +215,7 @@ class ResponseDecoder:
             return Flaw("", None, f"a Resource that can't be decoded: {error}", version)
         return self._resource(url, resource, resource.version or version)
 
-    def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Arrival | Heartbeat | Flaw:
+    def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Read:
         name, constraint = _name(resource.name), None
         if self._locators and resource.HasField("resource_name"):
             if name:  # DYN-55
@@ -224,8 +228,26 @@ class ResponseDecoder:
                 return Flaw(name, TRUE, f"its constraints are none: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
-            return _empty(name, constraint, ttl, version)
+            return self._empty(url, resource, name, constraint, ttl, version)
         return self._contents(url, resource.resource, version, name, constraint, ttl, resource)
+
+    def _empty(
+        self,
+        url: TypeUrl,
+        resource: AnyType,
+        name: str,
+        constraint: Constraint | None,
+        ttl: float | None,
+        version: str,
+    ) -> Heartbeat | Unresolved | Flaw:
+        if name and ttl is not None:
+            return Heartbeat(name, constraint, ttl)
+        aliases = tuple(map(_name, resource.aliases))
+        if self._delta and (aliases or (name and url == VIRTUAL_HOST)):  # VHD-7
+            return Unresolved(name, constraint, version, aliases)
+        if not name:
+            return Flaw("", None, "a Resource with neither name nor contents", version)
+        return Flaw(name, constraint, "it has no contents", version)
 
     def _contents(
         self,
@@ -238,18 +260,21 @@ class ResponseDecoder:
         resource: AnyType = None,
     ) -> Arrival | Flaw:
         body = item.value
+        aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
         if as_v3(item.type_url) != url:  # NAK-25
-            return Flaw(name, constraint, f"it is a {item.type_url or 'thing without a type'}, not a {url}", version)
+            what = item.type_url or "thing without a type"
+            return Flaw(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
         inner = checked.name if checked.name == name else _name(checked.name)
         if checked.faults:
-            return Flaw(name or inner, constraint, "; ".join(checked.faults), version)
+            return Flaw(name or inner, constraint, "; ".join(checked.faults), version, aliases)
         if not (name or inner):
             return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
-        aliases, extras = _extras(resource) if resource is not None else ((), b"")
         variant = Variant(
             url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras, ttl=ttl
         )
+        if url == VIRTUAL_HOST and checked.message is not None:
+            variant.domains = domains_of(checked.message)  # by which it is told whom it can be for
         # The message goes: ten thousand that live at once cost more than to decode each again when somebody takes it.
         return Arrival(self._dress(variant, checked.message), constraint is not None, ttl)
 
@@ -258,7 +283,7 @@ def _response(
     url: TypeUrl,
     version: str,
     proto: AnyType,
-    read: Iterable[Arrival | Heartbeat | Flaw],
+    read: Iterable[Read],
     removed: tuple[str, ...],
     withdrawn: tuple[Absence, ...],
 ) -> Response:
@@ -274,27 +299,25 @@ def _response(
         removed,
         withdrawn,
         tuple(_errors(proto.resource_errors)),
+        tuple(item for item in read if isinstance(item, Unresolved)),
     )
 
 
-def _empty(name: str, constraint: Constraint | None, ttl: float | None, version: str) -> Heartbeat | Flaw:
-    if not name:
-        return Flaw("", None, "a Resource with neither name nor contents", version)
-    if ttl is None:
-        return Flaw(name, constraint, "it has no contents", version)
-    return Heartbeat(name, constraint, ttl)
+def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
+    """What else a Resource says of its contents: passed on as it came.
 
-
-def _extras(resource: AnyType) -> tuple[tuple[str, ...], bytes]:
-    """What else a Resource says of its contents: passed on as it came."""
-    aliases = tuple(resource.aliases)
-    if not aliases and not resource.HasField("cache_control") and not resource.HasField("metadata"):
-        return (), b""
+    The aliases of a virtual host are no part of that: they say by which strings this client asked (VHD-4), and would
+    be others for the next one.
+    """
+    aliases = tuple(map(_name, resource.aliases))
+    own = url != VIRTUAL_HOST and bool(aliases)
+    if not own and not resource.HasField("cache_control") and not resource.HasField("metadata"):
+        return aliases, b""
     rest = pb.Resource()
     rest.CopyFrom(resource)
-    for field in ("resource", "name", "resource_name", "version", "ttl"):
+    for field in ("resource", "name", "resource_name", "version", "ttl", *(() if own else ("aliases",))):
         rest.ClearField(field)
-    return tuple(map(_name, aliases)), rest.SerializeToString(deterministic=True)
+    return aliases, rest.SerializeToString(deterministic=True)
 
 
 def _errors(errors: Iterable[AnyType]) -> Iterator[ResourceError]:

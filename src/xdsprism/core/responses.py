@@ -39,6 +39,20 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Unresolved:
+    """A resource without contents, nor a time to live: there is none for whoever asked by one of its names (VHD-7)."""
+
+    name: str
+    constraint: Constraint | None
+    version: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.name, *self.aliases)))
+
+
+@dataclass(frozen=True, slots=True)
 class Flaw:
     """A resource that can't be used. Without a name nobody knows which one it was meant to be (NAK-27)."""
 
@@ -46,6 +60,7 @@ class Flaw:
     constraint: Constraint | None
     reason: str
     version: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def identity(self) -> Identity:
@@ -68,6 +83,7 @@ class Response:
     removed: tuple[str, ...] = ()
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
+    unresolved: tuple[Unresolved, ...] = ()
 
 
 def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
@@ -90,7 +106,8 @@ def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
     bad: dict[Identity, Flaw] = {}
     for arrival, identity in zip(response.arrivals, identities, strict=True):
         if seen[identity] > 1:
-            bad[identity] = _flaw(arrival, "it is in the response twice")
+            before = bad[identity].aliases if identity in bad else ()
+            bad[identity] = _flaw(arrival, "it is in the response twice", before)
         elif identity in gone:
             bad[identity] = _flaw(arrival, "the response both has it and removes it")
         else:
@@ -98,6 +115,7 @@ def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
     return tuple(good.values()), [*flaws, *bad.values()]
 
 
-def _flaw(arrival: Arrival, reason: str) -> Flaw:
+def _flaw(arrival: Arrival, reason: str, aliases: tuple[str, ...] = ()) -> Flaw:
     variant = arrival.variant
-    return Flaw(variant.name, variant.constraint if arrival.located else None, reason, variant.version)
+    constraint = variant.constraint if arrival.located else None
+    return Flaw(variant.name, constraint, reason, variant.version, (*aliases, *variant.aliases))

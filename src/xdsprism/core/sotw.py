@@ -25,9 +25,9 @@ from .facts import Fact
 from .heartbeat import Life
 from .interest import Interest
 from .settings import Settings
-from .store import Table, digest_of
-from .subscription import Want, check_keys
+from .table import Table, digest_of
 from .types import Params, Variant
+from .wants import Want, check_keys
 
 Resource = tuple[Variant, bool]  # the latter: whether in locator form
 
@@ -164,7 +164,7 @@ class SotwSession(AnsweredSession):
     def _pushed(self) -> bool:
         """The store has news, apart from anything that the client asked."""
         wilds = self._wilds.values()
-        return bool(self._dirty) or any(wild.started and wild.cursor != self.table.revision for wild in wilds)
+        return bool(self._dirty) or any(wild.started and wild.cursor != self.table.horizon for wild in wilds)
 
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""

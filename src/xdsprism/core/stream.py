@@ -21,7 +21,7 @@ from .interest import Interest
 from .settings import Settings
 from .sotw import SotwSession
 from .store import Store
-from .types import CLUSTER, ENDPOINT, NO_PARAMS, TypeUrl, Variant
+from .types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, TypeUrl, Variant
 
 AnySession = SotwSession | DeltaSession
 
@@ -87,6 +87,8 @@ class Stream:
             sends += session.poll(now, together=alone and not self._referrers(session))
             if type_url == CLUSTER:
                 self._warm(session.news)
+            elif type_url == ROUTE:
+                self._revisit(session.news)
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removable(type_url, session, now)
             if keys:
@@ -98,6 +100,7 @@ class Stream:
     def deadline(self) -> float | None:
         times = [hold.until for holds in self._holds.values() for hold in holds]
         times += [session.next_beat for session in self.sessions.values()]
+        times += [session.paced_until for session in self.sessions.values() if isinstance(session, DeltaSession)]
         return min((time for time in times if time is not None), default=None)
 
     def close(self) -> None:
@@ -136,6 +139,8 @@ class Stream:
             kind = DeltaSession if self.delta else SotwSession
             table = self._store.table(type_url)
             session = kind(table, self._interest, self._settings, self.params, self.number, self._facts)
+            if isinstance(session, DeltaSession):
+                session.configs, session.is_alone = self._configs, self.only_type is not None
             self.sessions[type_url] = session
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
             self.sessions = dict(ordered)
@@ -144,11 +149,14 @@ class Stream:
     def _check_size(self) -> None:
         """DYN-46. Counted when the request was taken in: what it repeats is no more than there was."""
         limits = self._settings.limits
-        names = sum(session.count for session in self.sessions.values())
-        locators = sum(session.locators for session in self.sessions.values())
+        names = sum(session.count for session in self.sessions.values() if not session.table.spec.on_demand)
+        hosts = sum(session.count for session in self.sessions.values()) - names
+        locators = sum(session.locators for session in self.sessions.values() if not session.table.spec.on_demand)
         if names > limits.subscriptions or locators > limits.locators:
             message = f"more than {limits.subscriptions} names ({limits.locators} locators) on one stream"
             raise PeerError("INVALID_ARGUMENT", message)
+        if hosts > limits.hosts:
+            raise PeerError("INVALID_ARGUMENT", f"more than {limits.hosts} virtual hosts on one stream")
 
     # -- order
 
@@ -203,3 +211,21 @@ class Stream:
             for cluster in clusters:
                 if cluster.warms is not None:
                     endpoints.resend(cluster.warms)
+
+    # -- virtual hosts on demand
+
+    def _revisit(self, routes: Iterable[Variant]) -> None:
+        hosts = self.sessions.get(VIRTUAL_HOST)
+        configs = {route.name: None for route in routes if route.is_on_demand}
+        if isinstance(hosts, DeltaSession) and configs:
+            hosts.revisit(configs)
+
+    def _configs(self) -> list[str]:
+        """VHD-13: the route configurations that this client knows; if it gets these elsewhere, all that there are."""
+        routes = self.sessions.get(ROUTE)
+        if routes is not None:
+            return [route.name for route in routes.holdings() if route.is_on_demand]
+        table = self._store.table(ROUTE)
+        known = (each.select(self.params) for _, each in table)
+        own = [route.name for route in known if route is not None and route.is_on_demand]
+        return own + [name for name in self._store.table(VIRTUAL_HOST).configs() if table.named(name) is None]

@@ -133,6 +133,9 @@ class Subscriber:
         for member in entry.members.values() if isinstance(entry, Collection) else ():
             member.source = None  # or a new stream would begin with what need not be sent
         for upstream in entry.authority.active:
+            if self.spec(entry.type_url).full_state and not upstream.delta:
+                upstream.renew()  # what is not asked for in between would look as if it were gone
+                continue
             upstream.unwant(entry.type_url, entry.key)
             upstream.want(entry.type_url, entry.key)
 
@@ -147,17 +150,18 @@ class Subscriber:
                 upstream.want(entry.type_url, key)
             self._cope(authority, [entry])
         if isinstance(entry, Collection):
-            self._share(topic, entry)
+            for name, held in topic.held_by_name(entry).items():
+                self._share(entry.member(name), held)
+        elif (member := topic.held_by_collection(entry)) is not None:
+            self._share(entry, member)
         return entry
 
-    def _share(self, topic: Topic, collection: Collection) -> None:
-        """CLI-18: what is held of it by name already. A delta server need not send that once more (WLD-10)."""
-        for held in topic.held_by_name(collection):
-            member = collection.member(held.name)
-            member.adopt(held)
-            if member.expires is not None:
-                heappush(self._expiries, (member.expires, next(self._ticket), member))
-            self._changed(member, None)
+    def _share(self, entry: Entry, held: Entry) -> None:
+        """CLI-18: what is held of it already. Servers in the field do not send that once more (WLD-10)."""
+        entry.adopt(held)
+        if entry.expires is not None:
+            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+        self._changed(entry, None)
 
     def _leave(self, entry: Entry) -> None:
         for leaver in self.leavers:
@@ -367,7 +371,7 @@ class Subscriber:
         news = entry.accept(arrival, upstream, now)
         if arrival.ttl is not None or entry.expires is not None:
             self.lives(entry, arrival.ttl, now)
-        if news or was_kept:
+        if was_kept or entry.variant is not before:
             self._changed(entry, before)
         topic.note_alias(entry)
         return news
@@ -380,6 +384,12 @@ class Subscriber:
     def _changed(self, entry: Entry, before: Variant | None) -> None:
         for listener in self.listeners:
             listener(entry, before)
+        if before is None or entry.holds(before.name):
+            return
+        other = self._topics[entry.type_url].another(before, entry)
+        if other is not None:  # VHD-12: by this string it is gone, by that it is still there
+            for listener in self.listeners:
+                listener(other, other.variant)
 
     def note_ambiguity(self, entry: Entry, kept: Variant, other: Variant) -> None:
         """DYN-45: the one received last wins; both are told of, once."""

@@ -14,57 +14,21 @@ on the wire; see sotw.py and delta.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from ..errors import PeerError
 from .batch import Batch
 from .constraints import TRUE, Constraint
 from .events import WILDCARD, Absence, Key, ResourceError
-from .facts import Fact
+from .facts import Fact, Forgotten
 from .interest import Interest
 from .settings import Settings
-from .store import Table, Transition, Wrong, alike
-from .types import Change, Params, Variant
+from .table import Table, Transition, alike
+from .types import Params, Variant, Wrong
+from .wants import Want, Wild
 
 NOT_FOUND = 5
-
-
-class Want:
-    """One subscription to one name."""
-
-    __slots__ = ("absence", "answered", "claimed", "held", "key", "params", "since", "trouble")
-
-    def __init__(self, key: Key, params: Params, since: int = 0) -> None:
-        self.key = key
-        self.params = params
-        self.since = since  # the table's revision when it came
-        self.held: Variant | None = None  # what the client was last sent
-        self.answered = False  # it was sent something, or told that there is nothing
-        self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
-        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
-        self.claimed: str | None = None  # delta: the version that the client has from an earlier stream
-
-    @property
-    def name(self) -> str:
-        return self.key[0]
-
-    @property
-    def located(self) -> bool:
-        return self.key[1] is not None
-
-
-class Wild:
-    """One subscription to everything that its params see."""
-
-    __slots__ = ("again", "cursor", "initial", "params", "started", "tag")
-
-    def __init__(self, tag: Params | None, params: Params, cursor: int) -> None:
-        self.tag = tag  # as in a key: None for a plain `*`
-        self.params = params
-        self.cursor = cursor
-        self.started = False
-        self.again = False  # delta: it was asked for once more, so that all members are due (DLT-3)
-        self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
+ABSENT = "absent."  # how the version of what is not there begins
 
 
 class Session:
@@ -87,20 +51,25 @@ class Session:
         self._wants: dict[str, dict[Key, Want]] = {}  # by name
         self.count = 0  # of subscriptions
         self.locators = 0  # of these
+        # By the name of what they hold, where that is not what they asked for: an alias, or a host (VHD-3).
+        self._aliased: dict[str, dict[Want, None]] = {}
         self._wilds: dict[Params | None, Wild] = {}
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
+        self._unknown: dict[Want, None] = {}  # VHD-7: hosts that there are none for, the oldest first
         self._due = False  # the request must be answered even if there is nothing to say
         self._returns = False  # the client has something from an earlier stream
 
     # -- the verbs that both kinds share
 
-    def notify(self, change: Change) -> None:
+    def notify(self, name: str) -> None:
         """A name that is subscribed here changed. Wildcards need no telling: they compare numbers."""
-        for name in change.names:
-            for want in self._wants.get(name, {}).values():
-                self._dirty[want] = None
+        self._dirty.update(dict.fromkeys(self._wants.get(name, {}).values()))
+        self._dirty.update(self._aliased.get(name, {}))
+
+    def rerouted(self, config: str) -> None:
+        """The route configuration of virtual hosts that are wanted here changed."""
 
     @property
     def pending(self) -> bool:
@@ -116,12 +85,11 @@ class Session:
 
     def resend(self, name: str) -> None:
         """Send again what the client holds under this name although it did not change (ORD-11)."""
-        for want in self._wants.get(name, {}).values():
-            if want.held is not None:
-                want.answered = False
-                self._dirty[want] = None
+        for want in self._holders(name):
+            want.answered = False
+            self._dirty[want] = None
         for tag, wild in self._wilds.items():
-            if self._find((name, tag)) is None and self.table.select(name, wild.params) is not None:
+            if self._find((name, tag)) is None and self.table.member(name, wild.params) is not None:
                 self._owed[name, tag] = None
 
     @property
@@ -133,13 +101,18 @@ class Session:
 
     @property
     def subscriptions(self) -> list[Key]:
-        keys = [(WILDCARD, tag) for tag in self._wilds]
-        return keys + [key for wants in self._wants.values() for key in wants]
+        return [*self.keys()]
+
+    def keys(self) -> Iterator[Key]:
+        """The same one by one: there can be a million, and `count` says how many there are."""
+        yield from ((WILDCARD, tag) for tag in self._wilds)
+        for wants in self._wants.values():
+            yield from wants
 
     @property
     def _behind(self) -> bool:
         wilds = self._wilds.values()
-        return any(wild.cursor != self.table.revision or not wild.started or wild.again for wild in wilds)
+        return any(wild.cursor != self.table.horizon or not wild.started or wild.again for wild in wilds)
 
     @property
     def _waits(self) -> bool:
@@ -150,7 +123,8 @@ class Session:
             return True
         wants = (want for wants in self._wants.values() for want in wants.values())
         lacking = (want for want in wants if not want.answered and not self._knows(want))
-        return any(self._trouble(want) is None for want in lacking)
+        late = self.table.is_late
+        return any(self._trouble(want) is None and not late(want.name, claims=self._returns) for want in lacking)
 
     def _lists(self, wild: Wild) -> bool:
         """PRX-25: what a cache has from disk may be older than what a client comes back with.
@@ -186,8 +160,7 @@ class Session:
             want = Want(key, params or self.params, self.table.revision)
             self._wants.setdefault(name, {})[key] = want
             self._counted(key, 1)
-            if len(self._wants[name]) == 1:
-                self._interest.add(self, self.table.spec.url, name)
+            self._interest.add(self, self.table.spec.url, name)
             self._interest.demand.want(self.table.spec.url, name, want.params)
             self._inherit(want)
         return want
@@ -203,7 +176,7 @@ class Session:
         held = self.leaving.get(want.key)
         if held is None:
             change = self.table.difference(wild.cursor, wild.params).get(want.name)
-            held = change.before if change is not None else self.table.select(want.name, want.params)
+            held = change.before if change is not None else self.table.member(want.name, want.params)
         self._hold(want, held)
 
     def _drop(self, want: Want) -> None:
@@ -212,16 +185,40 @@ class Session:
         self._counted(want.key, -1)
         if not self._wants[name]:
             del self._wants[name]
-            self._interest.remove(self, self.table.spec.url, name)
+            self._lose_interest(name)
         self._interest.demand.unwant(self.table.spec.url, name, want.params)
         self._dirty.pop(want, None)
+        self._unknown.pop(want, None)
         if want.key[1] not in self._wilds:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self._hold(want, None)
 
+    def _lose_interest(self, name: str) -> None:
+        if name not in self._wants and name not in self._aliased:
+            self._interest.remove(self, self.table.spec.url, name)
+
     def _hold(self, want: Want, variant: Variant | None) -> None:
         """The client has this now by this subscription."""
+        if variant is not None:
+            self._unknown.pop(want, None)
+        before = want.held.name if want.held is not None else want.name
+        after = variant.name if variant is not None else want.name
         want.held = variant
+        if before == after:
+            return
+        if before != want.name:
+            del self._aliased[before][want]
+            if not self._aliased[before]:
+                del self._aliased[before]
+                self._lose_interest(before)
+        if after != want.name:
+            self._aliased.setdefault(after, {})[want] = None
+            self._interest.add(self, self.table.spec.url, after)
+
+    def _holders(self, name: str) -> list[Want]:
+        """The subscriptions by which the client has what is called this."""
+        own = (want for want in self._wants.get(name, {}).values() if want.held is not None and want.held.name == name)
+        return [*own, *self._aliased.get(name, {})]
 
     def _add_wild(self, tag: Params | None) -> Wild:
         wild = self._wilds.get(tag)
@@ -264,13 +261,14 @@ class Session:
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
             said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
             batch.join(self.release(said))
+        self._forget_unknown()
         return batch
 
     def _collect_want(self, want: Want, batch: Batch) -> None:
         self._warn(want, batch)
-        after = self.table.select(want.name, want.params)
+        after = self._selected(want)
         if after is None:
-            if self._knows(want):
+            if self._knows(want) or self._is_given_up(want):
                 self._miss(want, batch)
             return  # else an answer is on its way, and until then the client keeps what it has
         if not self._serves(want):
@@ -285,6 +283,10 @@ class Session:
             want.answered, want.absence = True, None
             self._deliver(batch, before, after, located=want.located)
 
+    def _selected(self, want: Want) -> Variant | None:
+        select = self.table.proven if want.located else self.table.select
+        return select(want.name, want.params)
+
     def _warn(self, want: Want, batch: Batch) -> None:
         """PRX-22, PRX-11: once, in the server's words; it is no answer, and what the client has stays as it is."""
         trouble = self._trouble(want)
@@ -295,8 +297,8 @@ class Session:
 
     def _is_claimed(self, want: Want, found: Variant) -> bool:
         """DLT-13: what the client has in its current version is not sent again."""
-        claimed, want.claimed = want.claimed, None
-        if claimed != found.version or self.table.spec.always_resend or found.ttl is not None:
+        claimed, want.claimed = want.claimed or {}, None
+        if claimed.get(found.name) != found.version or self.table.spec.always_resend or found.ttl is not None:
             return False  # TTL-2: nobody knows for how long it is still good
         want.answered = True
         self._suppressed(1)
@@ -305,6 +307,25 @@ class Session:
     def _suppressed(self, resources: int) -> None:
         """Something was not sent, as the client has it."""
         raise NotImplementedError
+
+    def _is_given_up(self, want: Want) -> bool:
+        """VHD-19: who made a client wait for long enough has it told that there is nothing, for the time being."""
+        if want.answered or want.held is not None or not self._takes_unresolved(want):
+            return False
+        trouble = self.table.trouble(want.name, want.params)
+        return trouble is not None and trouble.unresolved
+
+    def _takes_unresolved(self, want: Want) -> bool:
+        """VHD-7: to whom removals and errors say nothing about a host. TP2's negative answers do."""
+        return self.delta and self.table.spec.on_demand and not want.located
+
+    def _forget_unknown(self) -> None:
+        """VHD-25: Envoy never unsubscribes a host (V14). All are answered, but not all are remembered."""
+        excess = len(self._unknown) - self.settings.limits.unresolved
+        for want in [*islice(self._unknown, max(0, excess))]:
+            self._drop(want)
+        if excess > 0:
+            self._facts.append(Forgotten(self.stream, self.table.spec.url, excess))
 
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
@@ -323,6 +344,8 @@ class Session:
         about = Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)
         if self.delta and want.located:
             batch.withdrawn[about] = None
+        elif self._takes_unresolved(want):
+            self._unresolve(want, batch)
         elif self.delta:
             batch.removed[want.name] = None
         told = {"all": True, "none": False, "locators": want.located and not self.delta}
@@ -330,6 +353,14 @@ class Session:
             label = self.table.spec.url.rpartition("/")[2]
             error = ResourceError(about, NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
             batch.errors[error] = None  # ERR-1
+
+    def _unresolve(self, want: Want, batch: Batch) -> None:
+        self._unknown[want] = None
+        claimed, want.claimed = want.claimed or {}, None
+        if claimed.get(want.name, "").startswith(ABSENT):
+            self._suppressed(1)  # it was told on an earlier stream
+        else:
+            batch.unresolved[want.name] = None
 
     def _explain(self, want: Want, batch: Batch) -> None:
         """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7)."""
@@ -342,7 +373,7 @@ class Session:
             if not self._lists(wild):
                 return
             self._start(wild, batch)
-        if wild.cursor != self.table.revision:
+        if wild.cursor != self.table.horizon:
             for change in self.table.difference(wild.cursor, wild.params).values():
                 if self._find((change.name, wild.tag)) is None:
                     self._collect_member(wild, change, batch)
@@ -378,10 +409,10 @@ class Session:
         wild = self._wilds.get(tag)
         if wild is None or (name, tag) in self.leaving:
             return
-        current = self.table.select(name, wild.params)
+        current = self.table.member(name, wild.params)
         if current is not None:
             self._deliver(batch, None, current, located=tag is not None)
-        else:
+        elif not self.table.spec.on_demand:  # of what is got on demand no wildcard ever spoke
             self._depart(name, wild, batch)  # WLD-6
 
     def _depart(self, name: str, wild: Wild, batch: Batch) -> None:
@@ -416,16 +447,20 @@ class Session:
 
     def _held(self, name: str, *, located: bool) -> Iterator[Variant]:
         """What the client has, or is about to be given, of this name in this form, by whichever subscription."""
-        known = self.table.get(name)
-        for string in (name, *(known.aliases if known is not None else ())):
-            for want in self._wants.get(string, {}).values():
-                has = want.held is not None and want.held.name == name and want.key not in self.leaving
-                if want.held is not None and has and want.located == located:
-                    yield want.held
+        for want in self._holders(name):
+            if want.held is not None and want.located == located and want.key not in self.leaving:
+                yield want.held
         for wild in self._wilds.values():
-            found = self.table.select(name, wild.params) if (wild.tag is not None) == located else None
-            if found is not None and found.name == name:
+            found = self.table.member(name, wild.params) if (wild.tag is not None) == located else None
+            if found is not None:
                 yield found
+
+    def holdings(self) -> Iterator[Variant]:
+        """All that the client has, or is about to be given."""
+        for wants in self._wants.values():
+            yield from (want.held for want in wants.values() if want.held is not None)
+        for wild in self._wilds.values():
+            yield from self.table.snapshot(wild.params).variants
 
     def _has(self, variant: Variant, *, located: bool) -> bool:
         """Whether this is (to our knowledge) what the client should have."""
@@ -445,26 +480,3 @@ class Session:
         for (_, tag), held in leaving.items():
             self._let_go(batch, held, located=tag is not None)
         return batch
-
-
-def check_keys(keys: Iterable[Key], settings: Settings) -> None:
-    """DYN-46: params past the limits end the stream, with a status that says which limit."""
-    limits = settings.limits
-    for name, params in keys:
-        if len(name) > limits.name_bytes:
-            raise PeerError(
-                "INVALID_ARGUMENT", f"a name of {len(name)} characters; at most {limits.name_bytes} are accepted"
-            )
-        if not params:
-            continue
-        if len(params) > limits.params:
-            raise _too_large(name, f"{len(params)} parameters", f"{limits.params}")
-        for key, value in params.items():
-            if len(key.encode()) > limits.key_bytes:
-                raise _too_large(name, f"a key of {len(key.encode())} bytes", f"{limits.key_bytes}")
-            if len(value.encode()) > limits.value_bytes:
-                raise _too_large(name, f"a value of {len(value.encode())} bytes", f"{limits.value_bytes}")
-
-
-def _too_large(name: str, what: str, limit: str) -> PeerError:
-    return PeerError("INVALID_ARGUMENT", f"locator {name!r} has {what}; at most {limit} are accepted")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
 
 from .constraints import TRUE, Constraint, canonical, matches
 from .events import WILDCARD, Absence, Key
-from .responses import Arrival, Flaw, Heartbeat, Identity
-from .types import TypeSpec
+from .responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
+from .types import VIRTUAL_HOST, TypeSpec, Variant
 from .upstream import Held, Upstream
 from .watching import Collection, Entry, State
 from .xdstp import is_xdstp, parse
@@ -24,7 +24,7 @@ class Topic:
         self.spec = spec
         self._named: dict[str, tuple[Entry, ...]] = {}
         self._collections: list[Collection] = []
-        self._renamed: dict[str, set[Entry]] = {}  # held under an alias: by the resource's own name (DLT-20)
+        self._renamed: dict[str, dict[Entry, None]] = {}  # held under an alias: by the resource's own name (DLT-20)
 
     def __bool__(self) -> bool:
         return bool(self._named or self._collections)
@@ -57,13 +57,22 @@ class Topic:
         else:
             del self._named[entry.name]
 
-    def held_by_name(self, collection: Collection) -> list[Entry]:
-        """What belongs to a collection, and is held because its name was asked for too, with the same params."""
-        entries = (entry for entry in chain.from_iterable(self._named.values()) if entry.variant is not None)
-        alike = (
-            entry for entry in entries if (entry.authority, entry.key[1]) == (collection.authority, collection.key[1])
-        )
-        return [entry for entry in alike if collection in self._covering(entry.name)]
+    def held_by_name(self, collection: Collection) -> dict[str, Entry]:
+        """What belongs to a collection, and is held because its name was asked for too, with the same params.
+
+        By its own name, whatever it was asked for by (DLT-20).
+        """
+        asked = collection.authority, collection.key[1]
+        alike = (each for each in chain.from_iterable(self._named.values()) if (each.authority, each.key[1]) == asked)
+        held = {entry.variant.name: entry for entry in alike if entry.variant is not None}
+        return {name: entry for name, entry in held.items() if collection in self._covering(name)}
+
+    def held_by_collection(self, entry: Entry) -> Entry | None:
+        """The same resource, if it came for a collection that was asked for with the same params."""
+        whose = entry.authority, entry.key[1]
+        alike = (each for each in self._covering(entry.name) if (each.authority, each.key[1]) == whose)
+        members = (each.members.get(entry.name) for each in alike)
+        return next((member for member in members if member is not None and member.variant is not None), None)
 
     def left(self, entry: Entry) -> None:
         """Nothing is held any more: a member of a collection is none then."""
@@ -87,14 +96,20 @@ class Topic:
 
     def note_alias(self, entry: Entry) -> None:
         if entry.variant is not None and entry.variant.name != entry.name:
-            self._renamed.setdefault(entry.variant.name, set()).add(entry)
+            self._renamed.setdefault(entry.variant.name, {})[entry] = None
 
     def forget_alias(self, entry: Entry) -> None:
         if entry.variant is not None and entry.variant.name != entry.name:
-            holders = self._renamed.get(entry.variant.name, set())
-            holders.discard(entry)
+            holders = self._renamed.get(entry.variant.name, {})
+            holders.pop(entry, None)
             if not holders:
                 self._renamed.pop(entry.variant.name, None)
+
+    def another(self, variant: Variant, entry: Entry) -> Entry | None:
+        """Who else holds the resource of this name, by another string, and asked with the same params."""
+        known = chain(self._renamed.get(variant.name, ()), self._named.get(variant.name, ()))
+        alike = (other for other in known if (other.authority, other.key[1]) == (entry.authority, entry.key[1]))
+        return next((other for other in alike if other is not entry and other.holds(variant.name)), None)
 
     # -- who is meant
 
@@ -107,12 +122,14 @@ class Topic:
         somebody who has been answered in the right form: then this was on its way to one who has just left.
         """
         variant = arrival.variant
-        if not self._collections and not variant.aliases:  # nearly always
+        if not (self._collections or self._renamed or variant.aliases):  # nearly always
             known = self._named.get(variant.name, ())
             if len(known) == 1 and not arrival.located:
                 return [one for one in known if upstream in one.authority.active and _takes(one, arrival, upstream)]
-        entries = [entry for entry in self._asked(variant.name, variant.aliases) if upstream in entry.authority.active]
+        entries = [entry for entry in self._meant(arrival) if upstream in entry.authority.active]
         groups = [each for each in self._covering(variant.name) if upstream in each.authority.active]
+        if self.spec.on_demand and entries:  # VHD-13: it was asked for, so that alone puts it into nobody's base set
+            groups = [each for each in groups if variant.name in each.members]
         if upstream.formless:
             return [*entries, *(each.member(variant.name) for each in groups)]
         formed = [entry for entry in entries if (entry.key[1] is not None) == arrival.located]
@@ -136,7 +153,7 @@ class Topic:
         groups = [each for each in groups if (each.key[1] is not None) == form] or groups
         for each in groups:
             each.member(flaw.name)
-        formed = self._formed(flaw.identity, upstream)
+        formed = self._formed(flaw.identity, upstream, flaw.aliases)
         if flaw.constraint is None or all(entry.key[1] is None for entry in formed):
             return formed
         return _matching(formed, flaw.constraint, is_open)
@@ -157,31 +174,49 @@ class Topic:
     def living(self, beat: Heartbeat, upstream: Upstream) -> list[Entry]:
         """Who holds the very variant that a sign of life is about."""
         constraint = beat.identity[1]
-        formed = self._formed(beat.identity, upstream)
-        return [entry for entry in formed if entry.usable and (constraint is None or _equal(entry, constraint))]
+        formed = [entry for entry in self._formed(beat.identity, upstream) if entry.holds(beat.name)]
+        return [entry for entry in formed if constraint is None or _equal(entry, constraint)]
+
+    def unresolved(self, item: Unresolved, upstream: Upstream) -> list[Entry]:
+        """Who is told that there is nothing: whoever asked by one of these strings, in the form of the answer.
+
+        But whoever holds the resource in this very version is not: to them it is a sign of life (TTL-2).
+        """
+        asked = chain.from_iterable(self._named.get(string, ()) for string in item.strings)
+        entries = [entry for entry in asked if upstream in entry.authority.active]
+        if not upstream.formless:
+            formed = [entry for entry in entries if (entry.key[1] is not None) == (item.constraint is not None)]
+            if item.constraint is not None:
+                formed = [entry for entry in formed if matches(item.constraint, entry.key[1] or {})]
+            entries = formed or [entry for entry in entries if not entry.is_suited(upstream)]
+        return [entry for entry in entries if not entry.holds(item.name, item.version)]
 
     def has_located(self, name: str, upstream: Upstream) -> bool:
         known = self._asked_for(name)
         return any(entry.key[1] is not None and upstream in entry.authority.active for entry in known)
 
-    def withdrawn(self, identity: Identity, upstream: Upstream) -> list[Entry]:
+    def withdrawn(self, identity: Identity, upstream: Upstream, *, left: bool = False) -> list[Entry]:
         """Whose variant is gone, or who is told that there is none for it.
 
-        DYN-59: of what is held only the variant with equal constraints goes. Who was given nothing on this stream is
+        VHD-10: what is held goes by its own name, from all who have it, whatever they asked by; an alias is none.
+        DYN-59: and of that only the variant with equal constraints. Who was given nothing on this stream is
         answered by constraints that match its params (DESIGN 6.4): also one that has something from an earlier stream,
         of which the server does not know the constraints.
+
+        left: somebody who had it in this form, by another string, has just been given something else.
         """
         name, constraint = identity
-        known = self._known(name, upstream)
+        known = [entry for entry in self._known(name, upstream) if entry.holds(name) or not entry.came_from(upstream)]
         located = [entry for entry in known if entry.key[1] is not None]
         if upstream.formless:
             return known
         if constraint is None:
-            plain = any(each.key[1] is None and upstream in each.authority.active for each in self._asked_for(name))
+            askers = (each for each in self._asked_for(name) if upstream in each.authority.active)
+            plain = left or any(each.key[1] is None for each in askers)
             # TP2: what was sent with constraints is never removed by name alone.
             return [entry for entry in known if (entry.key[1] is None if plain else not entry.is_bound(upstream))]
         if not located:
-            return [entry for entry in known if not entry.is_suited(upstream)]
+            return [entry for entry in known if not left and not entry.is_suited(upstream)]
         return [
             entry
             for entry in located
@@ -194,7 +229,8 @@ class Topic:
         What is from another server, or from disk, has no version here that could be current: this server is to send it
         or say that it is gone, and it would not say so of what it never heard of.
         """
-        versions: dict[str, str] = {}
+        own: dict[str, Variant] = {}
+        loose: set[str] = set()  # strings of which it is not known here what they stand for now
         foreign: dict[str, str] = {}
         several: set[str] = set()
         complete = True
@@ -202,12 +238,16 @@ class Topic:
             if upstream not in entry.authority.active:
                 continue
             variant = entry.variant
+            if _is_loose(entry):
+                loose.add(entry.name)
             if variant is None or entry.source is not upstream:
                 complete = complete and not entry.lacking and variant is None
                 if variant is not None and (entry.key[1] is None or entry.collection is not None):
                     foreign[variant.name] = ""
-            elif versions.setdefault(variant.name, variant.version) != variant.version:
+            elif own.setdefault(variant.name, variant).version != variant.version:
                 several.add(variant.name)
+        versions = {name: variant.version for name, variant in own.items()}
+        versions.update(dict.fromkeys(_perhaps(own.values(), loose), ""))
         claimed = {name: version for name, version in (foreign | versions).items() if name not in several}
         claimed.update((name, "") for name in [*claimed] if self._is_lacked(name, upstream))
         for name in several:  # of a member that is gone for some nobody would say so otherwise (DLT-14)
@@ -220,17 +260,29 @@ class Topic:
         known = (entry for entry in self._asked_for(name) if upstream in entry.authority.active)
         return any(_lacks(entry, name) for entry in known)
 
-    def _formed(self, identity: Identity, upstream: Upstream) -> list[Entry]:
+    def _formed(self, identity: Identity, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
         """Who is known by this name and asked in this form; if nobody, all who are known by it."""
         name, constraint = identity
-        entries = self._known(name, upstream)
+        entries = self._known(name, upstream, aliases)
         formed = [entry for entry in entries if (entry.key[1] is not None) == (constraint is not None)]
         return entries if upstream.formless else formed or entries
 
-    def _known(self, name: str, upstream: Upstream) -> list[Entry]:
-        entries = [*self._asked(name, ()), *self._renamed.get(name, ())]
+    def _known(self, name: str, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
+        entries = [*self._asked(name, aliases), *self._renamed.get(name, ())]
         entries += [member for each in self._covering(name) if (member := each.members.get(name)) is not None]
         return [entry for entry in dict.fromkeys(entries) if upstream in entry.authority.active]
+
+    def _meant(self, arrival: Arrival) -> dict[Entry, None]:
+        """Who asked by its name, or by one of its aliases (VHD-3, VHD-5); also who has it by another string already.
+
+        VHD-9: some servers give aliases with an answer, and not with later updates. Of other types they are the
+        resource's own, and always there.
+        """
+        variant = arrival.variant
+        holders = [*self._renamed.get(variant.name, ())] if variant.type_url == VIRTUAL_HOST else []
+        if holders and arrival.located:  # one host's variants of it need not be another's
+            holders = [entry for entry in holders if _equal(entry, canonical(variant.constraint))]
+        return dict.fromkeys((*self._asked(variant.name, variant.aliases), *holders))
 
     def _asked(self, name: str, aliases: tuple[str, ...]) -> Iterator[Entry]:
         yield from self._named.get(name, ())
@@ -252,6 +304,27 @@ def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     return (entry.key[1] is not None) == arrival.located or not entry.is_suited(upstream)
+
+
+def _is_loose(entry: Entry) -> bool:
+    """Whether it has to be answered on a new stream: a host may be another's by now (VHD-12)."""
+    if isinstance(entry, Collection):
+        return False
+    return entry.lacking or (entry.type_url == VIRTUAL_HOST and not entry.holds(entry.name))
+
+
+def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
+    """What one of these strings may stand for: of that no version is told.
+
+    A server that knows that it is held would have nothing to answer, for it can't know by which strings. Aliases tell, but of virtual hosts not all: they may have domains like `*.example.com`.
+    """
+    tables = {string.rpartition("/")[0] for string in strings}  # VHD-2
+    return [
+        variant.name
+        for variant in variants
+        if not strings.isdisjoint(variant.aliases)
+        or (variant.type_url == VIRTUAL_HOST and variant.name.rpartition("/")[0] in tables)
+    ]
 
 
 def _lacks(entry: Entry, name: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from sys import intern
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UsageError
 from .constraints import TRUE, Constraint, canonical
@@ -61,13 +62,24 @@ NO_PARAMS = Params()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a variant was written down."""
+    """Where a variant was written down, or who made it."""
 
     file: str
-    line: int
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What a route configuration says about its virtual hosts that are not in it."""
+
+    on_demand: bool = False  # `vhds`: there are such
+    ignores_port: bool = False  # of the host that is asked for, when it is looked up (VHD-6)
+
+
+_NO_FRAMES: Mapping[object, bytes] = {}  # of all that was never sent, which can be a million virtual hosts
 
 
 @dataclass(eq=False, slots=True)
@@ -90,12 +102,20 @@ class Variant:
     warms: str | None = None  # a cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name
     ttl: float | None = None  # seconds that a client may use it without hearing of it again (TTL-2)
     fleeting: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
-    frames: dict[object, bytes] = field(default_factory=dict, repr=False)  # the codec's: encoded once, by form
+    base: Constraint | None = None  # who gets it without asking for it, by a wildcard; None: everybody (VHD-13)
+    domains: tuple[str, ...] = ()  # a virtual host: what it serves, in lower case (VHD-6)
+    routing: Routing | None = None  # a route configuration
+    frames: Mapping[object, bytes] = field(default_factory=lambda: _NO_FRAMES, repr=False)  # the codec's, by form
 
     @property
     def identity(self) -> tuple[str, Constraint]:
         """TP2: constraints are part of the unique identifier, along with the name. DYN-30: in canonical form."""
         return self.name, canonical(self.constraint)
+
+    @property
+    def is_on_demand(self) -> bool:
+        """A route configuration: whether it has virtual hosts that are not in it."""
+        return self.routing is not None and self.routing.on_demand
 
     @property
     def is_remnant(self) -> bool:
@@ -105,6 +125,23 @@ class Variant:
     def size(self) -> int:
         """About how many bytes it takes in a response."""
         return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
+
+
+class Wrong(Protocol):
+    """TP3: for whom, which code, in which words."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+
+    @property
+    def code(self) -> int: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def unresolved(self) -> bool:
+        """VHD-19: whether clients that know no errors are told that there is nothing."""
 
 
 def make_variant(  # noqa: PLR0913 # all that makes a variant
@@ -118,6 +155,9 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
     origin: Origin | None = None,
     warms: str | None = None,
     ttl: float | None = None,
+    base: Constraint | None = None,
+    domains: tuple[str, ...] = (),
+    routing: Routing | None = None,
 ) -> Variant:
     """Build a variant; its version is a hash of contents and constraints (DESIGN 6.6, DYN-31).
 
@@ -131,7 +171,7 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
         digest.update(part)
     head = digest.digest()[:8]
     return Variant(
-        type_url,
+        intern(type_url),
         name,
         constraint,
         body,
@@ -142,6 +182,9 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
         origin,
         warms,
         ttl,
+        base=base,
+        domains=domains,
+        routing=routing,
     )
 
 
@@ -161,6 +204,12 @@ class TypeSpec:
     wildcard: bool = False  # WLD-12: an empty first request means all
     referrers: tuple[TypeUrl, ...] = ()  # ORD-2: removals wait until these have moved on
     always_resend: bool = False  # DLT-13: sent again although the client has this version
+    on_demand: bool = False  # VHD-7: what is not there is answered with a resource that has no contents
+
+    @property
+    def has_wildcard(self) -> bool:
+        """Delta: whether an empty first request asks for something. VHD-13: of virtual hosts, for the base set."""
+        return self.wildcard or self.on_demand
 
     @property
     def label(self) -> str:
@@ -193,7 +242,7 @@ TYPES: tuple[TypeSpec, ...] = (
     TypeSpec(LISTENER, ("lds", "listener", "listeners"), 30, full_state=True, wildcard=True),
     TypeSpec(SCOPED_ROUTE, ("srds", "scopedroute", "scopedroutes"), 40, full_state=True, wildcard=True),
     TypeSpec(ROUTE, ("rds", "route", "routes"), 50, referrers=(LISTENER, SCOPED_ROUTE)),
-    TypeSpec(VIRTUAL_HOST, ("vhds", "virtualhost", "virtualhosts"), 60),
+    TypeSpec(VIRTUAL_HOST, ("vhds", "virtualhost", "virtualhosts"), 60, on_demand=True),
     TypeSpec(RUNTIME, ("rtds", "runtime", "runtimes"), 100),
     TypeSpec(EXTENSION_CONFIG, ("ecds", "extensionconfig", "extensionconfigs"), 100),
 )
@@ -231,6 +280,11 @@ class Change:
         """Every string under which a client may have asked for it (DLT-20)."""
         aliases = [alias for known in (self.before, self.after) if known is not None for alias in known.aliases]
         return (self.name, *dict.fromkeys(aliases))
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether any wildcard can see it."""
+        return any(known is not None and known.is_listed for known in (self.before, self.after))
 
 
 # What a transaction asks for: the complete new variants of each touched (type, name); none: delete.

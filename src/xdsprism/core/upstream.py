@@ -61,7 +61,9 @@ class Upstream:
         )  # in the order in which they end: they are all of one length
         self.failing: WatchError | None = None  # why there was no answer at the last try
         self.lost: tuple[float, WatchError] | None = None  # when and how the last stream ended
+        self.parted: float | None = None  # when there was a stream last
         self.connected = False
+        self.is_spent = False  # the stream has to be replaced by another
         self.streams = 0  # that were opened so far
         self.retry_at = 0.0
         self.wake: Callable[[], None] = lambda: None
@@ -134,7 +136,7 @@ class Upstream:
 
     def opened(self, now: float) -> None:
         """A new stream is connected. Each type begins anew."""
-        self.connected = True
+        self.connected, self.is_spent = True, False
         self.streams += 1
         self._answered = False
         self._opened_at = now
@@ -185,13 +187,12 @@ class Upstream:
 
     def ended(self, error: WatchError, now: float, random: float) -> bool:
         """The stream is over, or could not be opened. True if that is a failure (CLI-16, CLI-17)."""
-        for type_url, asking in self._asking.items():
-            if isinstance(asking, SotwAsking):
-                self._versions[type_url] = asking.version
+        self._keep_versions()
         self._forget_stream()
         self.lost = now, error
         self.timers.clear()  # CLI-12: no timer runs while there is no stream
         answered, self._answered = self._answered, False
+        self.parted = now if self.connected else self.parted
         hasty = self.connected and now - self._opened_at < HASTY
         if self.connected and now - self._opened_at >= LASTING:
             self._backoff.reset()
@@ -205,6 +206,19 @@ class Upstream:
             self.failing = error
         return not answered
 
+    def renew(self) -> None:
+        """Begin anew on another stream, since there are questions that can't be put twice on one."""
+        if self.connected:
+            self.is_spent = True
+            self.wake()
+
+    def renewed(self) -> None:
+        """The stream that was to be replaced is no more. Nothing has failed."""
+        self._keep_versions()
+        self._forget_stream()
+        self.timers.clear()
+        self.connected = self.is_spent = self._answered = False
+
     def closed(self) -> None:
         """Nobody wants it any more, and its stream was let go of."""
         self._forget_stream()
@@ -214,6 +228,11 @@ class Upstream:
         self.failing = None
         self.retry_at = 0.0
         self._backoff.reset()
+
+    def _keep_versions(self) -> None:
+        for type_url, asking in self._asking.items():
+            if isinstance(asking, SotwAsking):
+                self._versions[type_url] = asking.version
 
     def _forget_stream(self) -> None:
         self._asking.clear()

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .constraints import TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, failing, keys
+from .constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, failing, keys, matches
 from .decisions import BUDGET, Decisions, Node, TooComplex, joining, lookup, paths
 from .expr import show
-from .types import Variant
+from .types import Variant, Wrong
 
 _NO_ALIASES: frozenset[str] = frozenset()
 _SHOWN = 5  # variants listed in one message
@@ -49,6 +49,7 @@ class VariantSet:
     variants: tuple[Variant, ...]
     keys: tuple[str, ...]  # all that are mentioned, sorted
     aliases: frozenset[str]
+    made = False  # by a provider, for those who asked (providing.py)
     _index: Node  # ends in a Variant, or None
 
     def __init__(self, variants: tuple[Variant, ...], mentioned: tuple[str, ...], index: Node) -> None:
@@ -81,6 +82,34 @@ class VariantSet:
         found: Variant | None = lookup(self._index, params)
         return found
 
+    def proven(self, params: Mapping[str, str]) -> Variant | None:
+        """The same, with constraints that say for whom else it is; of one name, each variant has these anyway."""
+        return self.select(params)
+
+    def member(self, params: Mapping[str, str]) -> Variant | None:
+        """What of it a wildcard with these params sees (VHD-13: of virtual hosts, the base set)."""
+        found = self.select(params)
+        return found if found is None or found.base is None or matches(found.base, params) else None
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether there are wildcards that see something of it."""
+        return any(variant.base != FALSE for variant in self.variants)
+
+    @property
+    def member_keys(self) -> frozenset[str]:
+        """All that decides what a wildcard sees of it."""
+        bases = (variant.base for variant in self.variants if variant.base is not None)
+        return frozenset(self.keys).union(*map(keys, bases))
+
+    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:  # noqa: ARG002 # a cache may not
+        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
+        return True
+
+    def trouble(self, params: Mapping[str, str]) -> Wrong | None:  # noqa: ARG002
+        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
+        return None
+
     def negative(self, params: Mapping[str, str]) -> Constraint:
         """What to say to a client for which there is no variant.
 
@@ -99,6 +128,17 @@ class VariantSet:
         chosen = self.select(params)
         others = [variant for variant in self.variants if variant is not chosen]
         return Explanation(chosen, tuple((variant, failing(variant.constraint, params)) for variant in others))
+
+
+def shared(first: Variant, second: Variant) -> str | None:
+    """Who matches both, in words; None: nobody does."""
+    try:
+        _merged((first, second), BUDGET)
+    except Clash as clash:
+        return clash.message
+    except TooComplex as reason:
+        return f"too complex to prove disjoint: {reason}"
+    return None
 
 
 def _merged(variants: tuple[Variant, ...], budget: int) -> Node:

@@ -165,8 +165,8 @@ class Entry:
         before, self.variant = self.variant, arrival.variant
         news = before is None or self.error is not None or not _same(before, arrival.variant)
         if not news and before is not None:
-            before.version = arrival.variant.version
-            self.variant = before  # one copy of the contents, not two
+            arrival.variant.body = before.body  # one copy of the contents, not two
+            self.variant = before if _is_labelled(before, arrival.variant) else arrival.variant
         self.source, self.stream, self.state, self.updated = source, source.streams, State.ACKED, now
         self.suited = arrival.located == (self.key[1] is not None)
         self.error = self.verdict = self.refusal = self.kept_at = None
@@ -223,6 +223,11 @@ class Entry:
         if self.verdict is not None:
             self.ail(self.verdict)
 
+    def holds(self, name: str, version: str | None = None) -> bool:
+        """Whether it has the resource of that name, which need not be the string that was asked for (VHD-3)."""
+        held = self.variant
+        return held is not None and held.name == name and version in (None, held.version)
+
     def came_from(self, upstream: Upstream) -> bool:
         """Whether the variant came on the present stream of that server."""
         return self.variant is not None and self.source is upstream and self.stream == upstream.streams
@@ -277,7 +282,12 @@ class Collection(Entry):
             member.greet(watch)
 
 
+def _is_labelled(one: Variant, other: Variant) -> bool:
+    """Whether the same contents are also called the same. If not, no watcher need know, but others may have the old."""
+    return (one.version, one.aliases, one.ttl) == (other.version, other.aliases, other.ttl)
+
+
 def _same(one: Variant, other: Variant) -> bool:
     """DYN-30: constraints that differ in form only are the same."""
-    same = one.body == other.body and one.extras == other.extras
+    same = one.name == other.name and one.body == other.body and one.extras == other.extras
     return same and (one.constraint == other.constraint or canonical(one.constraint) == canonical(other.constraint))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from validate import validate_pb2
@@ -35,6 +36,19 @@ def check(message: Message) -> Faults:
     for each in _whole(descriptor):
         each(message, faults)
     return faults
+
+
+def faults_in(message: Message) -> Faults:
+    """The same for a message or an Any. A type that is not known here is taken as it is: any type works."""
+    if not isinstance(message, AnyMessage):
+        return check(message)
+    kind = find_message(type_name(message.type_url))
+    if kind is None:
+        return []
+    try:
+        return check(kind.FromString(message.value))
+    except DecodeError as error:
+        return [((), f"the bytes are no {kind.DESCRIPTOR.full_name}: {error}")]
 
 
 @cache

@@ -8,23 +8,18 @@ versions that nobody speaks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from udpa.annotations import migrate_pb2, versioning_pb2
 
 from ..core.types import TypeUrl
-from .convert import is_map
+from .nested import ANY, TYPED, typed_parts
 from .protos import find_message, type_name
 
 MAX_DEPTH = 32  # of Anys in each other; what is deeper stays as it is
-
-# Hold a type URL: an Any beside its contents, a TypedStruct beside a Struct in which there are no more.
-_ANY = "google.protobuf.Any"
-_TYPED = frozenset({_ANY, "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"})
 
 # Each message that has a twin is in a package of Envoy's: without this, contents need not be read at all.
 _SIGN = b"/envoy."
@@ -112,10 +107,10 @@ def _convert_message(message: Message, rename: Rename, depth: int) -> bool:
     while waiting:
         each: Any = waiting.pop()
         kind = each.DESCRIPTOR.full_name
-        if kind in _TYPED:
-            changed |= _convert_typed(each, rename, depth, packed=kind == _ANY)
+        if kind in TYPED:
+            changed |= _convert_typed(each, rename, depth, packed=kind == ANY)
         else:
-            waiting += _parts(each)
+            waiting += typed_parts(each)
     return changed
 
 
@@ -127,37 +122,3 @@ def _convert_typed(typed: Any, rename: Rename, depth: int, *, packed: bool) -> b
     authority, slash, name = typed.type_url.rpartition("/")
     typed.type_url = f"{authority}{slash}{(slash and rename(name)) or name}"
     return before != (typed.type_url, typed.value if packed else None)
-
-
-def _parts(message: Message) -> Iterator[Message]:
-    """The messages right inside that have, or may have in them, a type URL."""
-    ways = _ways(message.DESCRIPTOR)
-    for field, value in message.ListFields():
-        if field.number not in ways:
-            continue
-        if is_map(field):
-            yield from value.values()
-        elif field.is_repeated:
-            yield from value
-        else:
-            yield value
-
-
-@lru_cache(maxsize=4096)
-def _ways(descriptor: Descriptor) -> frozenset[int]:
-    return frozenset(field.number for field in descriptor.fields if field.message_type and _leads(field.message_type))
-
-
-@lru_cache(maxsize=4096)
-def _leads(descriptor: Descriptor) -> bool:
-    """Whether a type URL can be anywhere inside a message of this type."""
-    seen = {descriptor.full_name}
-    waiting = [descriptor]
-    while waiting:
-        each = waiting.pop()
-        if each.full_name in _TYPED:
-            return True
-        inner = [field.message_type for field in each.fields if field.message_type]
-        waiting += [found for found in inner if found.full_name not in seen]
-        seen.update(found.full_name for found in inner)
-    return False

@@ -15,7 +15,9 @@ from ..core.facts import (
     Ambiguous,
     Closed,
     Fact,
+    Forgotten,
     Joined,
+    LoadsRefused,
     Lost,
     Nacked,
     Opened,
@@ -26,6 +28,7 @@ from ..core.facts import (
     Refused,
     Rejected,
 )
+from ..core.types import TypeUrl
 
 Format = Literal["text", "json"]
 
@@ -38,6 +41,7 @@ class FactLog:
     def __init__(self) -> None:
         self._opened: dict[int, Opened] = {}
         self._clients: dict[int, str] = {}
+        self._scanning: set[int] = set()
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -56,18 +60,28 @@ class FactLog:
             case Oversize(stream, type_url, name, size):
                 text = "%(client)s can't be sent %(type)s %(name)r: its %(size)d bytes are too many for a response"
                 self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
+            case Forgotten(stream, type_url):
+                self._forgot(stream, type_url)
             case OtherNode(stream):
                 text = "%(client)s named another node later in its stream, which is ignored"
                 self._about(stream, logging.WARNING, text)
             case Published(revision, changes):
                 _say(logging.INFO, "revision %(revision)d published, %(n)d changed", revision=revision, n=changes)
-            case Refused(problems):
-                text = "configuration refused, the last good one stays: %(problems)s"
-                _say(logging.ERROR, text, problems="; ".join(problems))
+            case Refused() | LoadsRefused():
+                _refused(fact)
             case Reached() | Lost() | Rejected() | Ambiguous():
                 _upstream(fact)
             case _:
                 pass  # requests, responses, ACKs: too many, and in the metrics
+
+    def _forgot(self, stream: int, type_url: TypeUrl) -> None:
+        """Once for each stream: whoever scans hosts asks for thousands."""
+        if stream not in self._scanning:
+            self._scanning.add(stream)
+            text = (
+                "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
+            )
+            self._about(stream, logging.WARNING, text, type=_label(type_url))
 
     def _about(self, stream: int, level: int, message: str, **fields: object) -> None:
         client = self._clients.get(stream) or f"stream {stream}"
@@ -76,6 +90,8 @@ class FactLog:
     def _joined(self, stream: int, node: Node) -> None:
         self._clients[stream] = node.id
         opened = self._opened[stream]
+        if opened.brief:  # whoever polls would fill the log
+            return
         self._about(
             stream,
             logging.INFO,
@@ -89,10 +105,11 @@ class FactLog:
     def _closed(self, fact: Closed) -> None:
         if fact.reason:
             self._about(fact.stream, logging.WARNING, "%(client)s disconnected: %(reason)s", reason=fact.reason)
-        else:
+        elif not self._opened[fact.stream].brief:
             self._about(fact.stream, logging.INFO, "%(client)s disconnected")
         del self._opened[fact.stream]
         self._clients.pop(fact.stream, None)
+        self._scanning.discard(fact.stream)
 
     def _nacked(self, fact: Nacked) -> None:
         self._about(
@@ -105,6 +122,17 @@ class FactLog:
             code=fact.error.code,
             version=fact.version,
         )
+
+
+def _refused(fact: Refused | LoadsRefused) -> None:
+    match fact:
+        case Refused(problems):
+            text = "configuration refused, the last good one stays: %(problems)s"
+            _say(logging.ERROR, text, problems="; ".join(problems))
+        case LoadsRefused(node, cluster, message, news):
+            text = "%(client)s reports loads of cluster %(cluster)r that make no sense: %(error)s"
+            if news:
+                _say(logging.WARNING, text, client=node, cluster=cluster, error=message)
 
 
 def _upstream(fact: Reached | Lost | Rejected | Ambiguous) -> None:

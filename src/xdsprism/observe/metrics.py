@@ -17,13 +17,16 @@ from ..core.facts import (
     Acked,
     Ambiguous,
     Closed,
+    Consulted,
     Fact,
+    Forgotten,
     Joined,
     Looked,
     Lost,
     Nacked,
     Opened,
     Oversize,
+    Polled,
     Reached,
     Refused,
     Rejected,
@@ -42,7 +45,18 @@ OTHER = "other"
 class _OfType:
     """The children of one type's labels, looked up once: a message costs an attribute and an addition."""
 
-    __slots__ = ("acks", "nacks", "oversize", "removed", "requests", "resources", "responses", "seconds", "suppressed")
+    __slots__ = (
+        "acks",
+        "forgotten",
+        "nacks",
+        "oversize",
+        "removed",
+        "requests",
+        "resources",
+        "responses",
+        "seconds",
+        "suppressed",
+    )
 
     def __init__(self, families: _Families, label: str) -> None:
         self.requests = families.requests.labels(label)
@@ -54,6 +68,7 @@ class _OfType:
         self.seconds = families.seconds.labels(label)
         self.suppressed = families.suppressed.labels(label)
         self.oversize = families.oversize.labels(label)
+        self.forgotten = families.forgotten.labels(label)
 
 
 class _Families:
@@ -69,6 +84,7 @@ class _Families:
         self.nacks = counter("nacks", "Responses that clients refused")
         self.suppressed = counter("suppressed_resends", "Resources not sent because the client had them already")
         self.oversize = counter("oversize_resources", "Resources too large for any response")
+        self.forgotten = counter("forgotten_names", "Names that nobody has, of which too many were asked for (VHD-25)")
         self.seconds = Histogram(
             "xdsprism_push_ack_seconds", "From a response to its ACK", ["type"], buckets=SECONDS, registry=registry
         )
@@ -110,6 +126,12 @@ class Metrics:
         self._refused = Counter("xdsprism_refused_writes", "Configurations not taken", registry=self.registry)
         self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=self.registry)
         self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was taken, else 0", registry=self.registry)
+        self._calls = Counter(
+            "xdsprism_provider_calls", "Calls of providers", ["type", "result"], registry=self.registry
+        )
+        self._call_seconds = Histogram(
+            "xdsprism_provider_seconds", "How long they took", ["type"], buckets=SECONDS, registry=self.registry
+        )
         self._methods: dict[int, str] = {}
         self._nodes: dict[int, str] = {}
         self._node_streams: Tally[str] = Tally()
@@ -155,8 +177,13 @@ class Metrics:
                 self._connection(fact)
             case Oversize(_, type_url):
                 self._of(type_url).oversize.inc()
+            case Forgotten(_, type_url, names):
+                self._of(type_url).forgotten.inc(names)
             case Refused():
                 self._refused.inc()
+            case Consulted(type_url, _, _, result, seconds):
+                self._calls.labels(self.label(type_url), result).inc()
+                self._call_seconds.labels(self.label(type_url)).observe(seconds)
             case _:
                 pass
 
@@ -191,6 +218,21 @@ class Metrics:
                 return self._other
             found = self._types[type_url] = _OfType(self._families, label)
         return found
+
+
+class RestMetrics:
+    """Answers over REST: a reader of facts beside `Metrics`, which counts the requests that wait among the streams."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._polls = Counter("xdsprism_rest_answers", "Answers over REST", ["status"], registry=registry)
+        text = "REST requests that were not let wait for news, as too many did"
+        self._crowded = Counter("xdsprism_rest_not_held", text, registry=registry)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Polled):
+                self._polls.labels(str(fact.status)).inc()
+                self._crowded.inc(fact.crowded)
 
 
 class CacheMetrics:

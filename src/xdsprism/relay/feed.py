@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from hashlib import sha256
@@ -14,13 +15,13 @@ from google.protobuf.message import DecodeError
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Client
 from ..client.disk import may_keep
-from ..core.codec import name_of, warms_of
+from ..core.codec import name_of, routing_of, warms_of
 from ..core.constraints import Constraint, canonical
-from ..core.events import Key
+from ..core.events import WILDCARD, Key
 from ..core.relaying import Relaying
 from ..core.replies import Checked, ResponseDecoder
 from ..core.subscriber import Authority
-from ..core.types import CLUSTER, Params, TypeUrl, Variant, make_variant
+from ..core.types import CLUSTER, ROUTE, Params, Routing, TypeUrl, Variant, make_variant
 from ..core.upstream import Upstream
 from ..core.variants import pins
 from ..core.watching import Entry, Notice, State, Watch
@@ -68,6 +69,10 @@ class FeedClient(Client):
         self._settle()
 
     # -- for those who look after it
+
+    @property
+    def authorities(self) -> list[Authority]:
+        return [*self._authorities.values(), self.nobody]
 
     def seek(self) -> None:
         """PRX-30: find out whether there is anybody to ask."""
@@ -122,18 +127,28 @@ class FeedClient(Client):
 
 
 class Feed:
-    """The relay's subscriptions (core.relaying.Supply)."""
+    """The relay's subscriptions (core.relaying.Supply).
+
+    apart: wildcards of groups have a stream of their own. In SotW an empty list is the one form of a wildcard that
+    every server understands, and it can be said only where nothing was ever asked by name: servers in the field take
+    `*` for a name (WLD-1).
+    """
 
     def __init__(
         self,
         bootstrap: Bootstrap,
         *,
         group_by: Collection[str] | None,
+        apart: bool,
         settled: Callable[[], None],
         make: Callable[[Bootstrap, Callable[[], None], Params | None], FeedClient],
     ) -> None:
         self.relaying: Relaying | None = None
+        self.wall: Callable[[], float] = time.time
         self.clients: dict[Params | None, FeedClient] = {}
+        self._listing: dict[Params | None, FeedClient] = {}  # those of wildcards, where they are apart
+        self._parked: dict[Entry, Sink] = {}  # wildcards that are not wanted; to say that would take a name
+        self._apart = apart and group_by is not None
         self._bootstrap = bootstrap
         self._group_by = group_by
         self._settled = settled
@@ -144,12 +159,14 @@ class Feed:
 
     def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
         group = self._group(params)
-        client = self.client(group)
+        client = self._listing_client(group) if self._apart and name == WILDCARD else self.client(group)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
         sink.wake = lambda: self._heard(entry)
         if sink.entries:
             self._sinks.setdefault(entry, []).append((sink, client))
+        if entry in self._parked:
+            client.unsubscribe(self._parked.pop(entry))
         if group is not None:
             self._groups[entry.authority] = group
         return entry
@@ -163,11 +180,23 @@ class Feed:
         if not sinks:
             return
         sink, client = sinks.pop()
-        client.unsubscribe(sink)
         if not sinks:
             del self._sinks[entry]
+        if not sinks and client in self._listing.values():
+            self._parked[entry] = sink
+            self._empty(client)
+        else:
+            client.unsubscribe(sink)
         if not client.subscriber.entries():
             self._retire(client, self._groups.get(entry.authority))
+
+    def _empty(self, client: FeedClient) -> None:
+        """Nothing is said as long as one wildcard is left: all of them go with the stream."""
+        parked = [(entry, self._parked[entry]) for entry in client.subscriber.entries() if entry in self._parked]
+        if all(entry in self._parked or entry.collection is not None for entry in client.subscriber.entries()):
+            for entry, sink in parked:
+                del self._parked[entry]
+                client.unsubscribe(sink)
 
     def pin(self, entry: Entry) -> Constraint | None:
         """PRX-20: what came for a group is for whoever agrees with it on the keys that make groups."""
@@ -177,16 +206,27 @@ class Feed:
         return canonical(pins({key: group.get(key) for key in self._group_by}))
 
     def reaches(self, name: str, params: Params) -> bool:
-        client = self.clients.get(self._group(params))
+        clients = self._listing if self._apart and name == WILDCARD else self.clients
+        client = clients.get(self._group(params))
         return client is not None and client.reaches(name)
 
+    def silence(self, entry: Entry, now: float) -> float:
+        """PRX-25: for how long nobody can be asked about it any more; of what an earlier run knew, since that."""
+        if entry.kept_at is not None:
+            return self.wall() - entry.kept_at
+        active = entry.authority.active
+        if any(upstream.connected for upstream in active):
+            return 0.0
+        return now - max((upstream.parted for upstream in active if upstream.parted is not None), default=now)
+
     def upstreams(self) -> list[tuple[Params | None, Upstream]]:
-        """Every server, once for each group that asks it."""
-        groups = {group: client for group, client in self.clients.items() if group is not None} or self.clients
-        return [(group, upstream) for group, client in groups.items() for upstream in client.upstreams()]
+        """Every server, once for each group that asks it; where wildcards are apart, once more for these."""
+        groups = [*self.clients.items(), *self._listing.items()]
+        groups = [(group, client) for group, client in groups if group is not None] or groups
+        return [(group, upstream) for group, client in groups for upstream in client.upstreams()]
 
     async def close(self) -> None:
-        for client in self.clients.values():
+        for client in (*self.clients.values(), *self._listing.values()):
             await client.close()
         await asyncio.gather(*self._closing)
 
@@ -194,8 +234,11 @@ class Feed:
         """A group in which nobody wants anything has no stream: there may be no end to groups."""
         if group is None:
             return
-        del self.clients[group]
-        self._groups = {authority: other for authority, other in self._groups.items() if other != group}
+        for clients in (self.clients, self._listing):
+            if clients.get(group) is client:
+                del clients[group]
+        for authority in client.authorities:
+            self._groups.pop(authority, None)
         task = asyncio.get_running_loop().create_task(client.close(), name="xdsprism group")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -209,12 +252,20 @@ class Feed:
 
     def client(self, group: Params | None) -> FeedClient:
         """Who asks for a group; None: for all, where there are no groups."""
-        known = self.clients.get(group)
-        if known is None:
-            bootstrap = self._bootstrap if group is None else _for_group(self._bootstrap, group)
-            known = self.clients[group] = self._make(bootstrap, self._settled, group)
-            known.subscriber.listeners.append(lambda entry, _: self._heard(entry))
-        return known
+        if group not in self.clients:
+            self.clients[group] = self._new(group)
+        return self.clients[group]
+
+    def _listing_client(self, group: Params | None) -> FeedClient:
+        if group not in self._listing:
+            self._listing[group] = self._new(group)
+        return self._listing[group]
+
+    def _new(self, group: Params | None) -> FeedClient:
+        bootstrap = self._bootstrap if group is None else _for_group(self._bootstrap, group)
+        made = self._make(bootstrap, self._settled, group)
+        made.subscriber.listeners.append(lambda entry, _: self._heard(entry))
+        return made
 
 
 def _for_group(bootstrap: Bootstrap, group: Params) -> Bootstrap:
@@ -225,7 +276,7 @@ def _for_group(bootstrap: Bootstrap, group: Params) -> Bootstrap:
 
 
 def _named(type_url: TypeUrl, body: bytes) -> Checked:
-    """Of what is passed on only the name matters, and clusters say which endpoints they wait for."""
+    """Of what is passed on only the name matters, and what clusters and route configurations wait for."""
     kind = find_message(type_name(type_url))
     if kind is None:
         return Checked(None, "")
@@ -240,7 +291,7 @@ def _as_it_came(variant: Variant, message: object) -> Variant:
     """PRX-22: in the server's version."""
     text = "\0".join((variant.type_url, variant.name, variant.version, ascii(canonical(variant.constraint))))
     variant.digest = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
-    variant.warms = _warms(variant, message)
+    variant.warms, variant.routing = _warms(variant, message), _routing(variant, message)
     variant.fleeting = not may_keep(variant)
     return variant
 
@@ -256,6 +307,7 @@ def _hashed(variant: Variant, message: object) -> Variant:
         extras=variant.extras,
         warms=_warms(variant, message),
         ttl=variant.ttl,
+        routing=_routing(variant, message),
     )
     made.fleeting = not may_keep(made)
     return made
@@ -263,3 +315,7 @@ def _hashed(variant: Variant, message: object) -> Variant:
 
 def _warms(variant: Variant, message: object) -> str | None:
     return warms_of(message) if variant.type_url == CLUSTER and message is not None else None
+
+
+def _routing(variant: Variant, message: object) -> Routing | None:
+    return routing_of(message) if variant.type_url == ROUTE and message is not None else None

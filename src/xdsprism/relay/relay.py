@@ -12,7 +12,7 @@ from ..client.bootstrap import Bootstrap
 from ..client.client import Connect
 from ..client.last_good import LastGood
 from ..core.cached import CacheTable
-from ..core.facts import Fact, Reached
+from ..core.facts import Fact, Lost, Reached
 from ..core.relaying import LINGER, Relaying
 from ..core.settings import Settings
 from ..core.store import Store
@@ -22,6 +22,7 @@ from ..server.server import Server
 from .feed import Feed, FeedClient
 
 MAX_STALE = 24 * 3600.0
+AGING = 1.0  # seconds between two looks at how old everything is, at least
 
 
 class Relay:
@@ -36,7 +37,7 @@ class Relay:
                 combination of values, and what they send to it is for the clients that have these
     linger      seconds for which something that nobody wants any more is still kept up to date
     cache       a file for the last known state, to begin with while every server is down
-    max_stale   seconds for which that can be used after the servers were there last (PRX-25)
+    max_stale   seconds for which what is known is given to those who ask, after the servers were there last (PRX-25)
     """
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -51,14 +52,23 @@ class Relay:
         cache: str | Path | None = None,
         max_stale: float = MAX_STALE,
         v2: bool = True,
+        rest: str | None = None,
         connect: Connect | None = None,
     ) -> None:
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.store = Store(tables=CacheTable)
-        self.feed = Feed(self.bootstrap, group_by=group_by, settled=self._settled, make=self._client)
-        self.relaying = Relaying(self.store, self.feed, listed=self._listed, linger=linger, reaches=self.feed.reaches)
+        self.feed = Feed(self.bootstrap, group_by=group_by, apart=not delta, settled=self._settled, make=self._client)
+        self.relaying = Relaying(
+            self.store,
+            self.feed,
+            listed=self._listed,
+            linger=linger,
+            reaches=self.feed.reaches,
+            silence=self.feed.silence,
+            max_stale=max_stale,
+        )
         self.feed.relaying = self.relaying
-        self.server = Server(self.store, listen, settings=settings, v2=v2, demand=self.relaying)
+        self.server = Server(self.store, listen, settings=settings, v2=v2, rest=rest, demand=self.relaying)
         self._delta = delta
         self._connect = connect
         self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of what happens to the servers' streams
@@ -69,6 +79,7 @@ class Relay:
         self._max_stale = max_stale
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._aging: asyncio.TimerHandle | None = None
 
     @property
     def address(self) -> str:
@@ -78,9 +89,11 @@ class Relay:
         """What `async with` begins with, for whoever has no use for a port."""
         self.server.hub.chores.append(self._flush)
         if self._cache is not None:
-            self.last_good = LastGood(str(self._cache), lambda text: log.warning("%s", text), max_stale=self._max_stale)
-            self.is_ready = not self.last_good.is_empty
-            self._writing = asyncio.get_running_loop().create_task(self.last_good.run(), name="xdsprism disk cache")
+            kept = LastGood(str(self._cache), lambda text: log.warning("%s", text), max_stale=self._max_stale)
+            self.last_good = kept
+            self.feed.wall = lambda: kept.wall()  # noqa: PLW0108 # whichever clock that has by then
+            self.is_ready = not kept.is_empty
+            self._writing = asyncio.get_running_loop().create_task(kept.run(), name="xdsprism disk cache")
 
     def seek(self) -> None:
         """Find out whether a server can be reached, before anybody asks for anything."""
@@ -104,8 +117,9 @@ class Relay:
 
     async def stop(self) -> None:
         """End every stream, at both ends."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._aging):
+            if timer is not None:
+                timer.cancel()
         await self.server.stop()
         await self.feed.close()
         if self._writing is not None and self.last_good is not None:
@@ -131,6 +145,15 @@ class Relay:
             self.is_ready = True
             if self._group_by is not None and None in self.feed.clients:
                 self.feed.clients[None].rest()
+
+        if self._aging is None and any(isinstance(fact, Reached | Lost) for fact in facts):
+            self._aging = asyncio.get_running_loop().call_later(AGING, self._age)
+
+    def _age(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = self.relaying.age(loop.time())
+        self._aging = loop.call_at(max(due, loop.time() + AGING), self._age) if due is not None else None
+        self._settled()
 
     def _settled(self) -> None:
         """Something came from a server."""

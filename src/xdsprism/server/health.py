@@ -133,12 +133,12 @@ def reflection_methods(discovery: Collection[str]) -> Iterator[Method]:
 
 def _open_reflection(packages: Iterable[str], names: Iterable[str]) -> Reflection:
     for package in packages:
-        _describe(package)
+        describe(package)
     return Reflection(names)
 
 
 @cache
-def _describe(package: str) -> None:
+def describe(package: str) -> None:
     """A proto is in the pool of descriptors once its module is imported: not before somebody asks, it takes a while."""
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if found.name.endswith("_pb2"):

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from secrets import token_hex
 
 from ..core.codec import Decoder, Encoder
 from ..core.events import Request, Send
 from ..core.facts import Closed, Fact, Opened, Published
 from ..core.interest import Demand, Interest
+from ..core.load_reports import LoadReports
 from ..core.settings import Settings
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.subscription import Session
 from ..core.twins import Names
-from ..core.types import TypeUrl
+from ..core.types import CLUSTER, Params, TypeUrl
 from ..messages.twins import to_v2
 from .calls import Call
 
@@ -43,8 +45,9 @@ class Hub:
         self, store: Store, settings: Settings, clock: Clock, schedule: Schedule, demand: Demand | None = None
     ) -> None:
         self.store = store
-        self.settings = settings
+        self.settings = replace(settings, epoch=settings.epoch or token_hex(4))
         self.interest = Interest(demand)
+        self.reports = LoadReports(self.settings, self._clusters)
         self.chores: list[Callable[[], None]] = []  # done at the beginning of each turn
         self.encoder = Encoder(settings.identifier)
         self.v2_encoder = Encoder(settings.identifier, to_v2)
@@ -68,15 +71,21 @@ class Hub:
 
     def open(self, method: str, peer: str, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
         """`v2`: the method is one of version 2, which matters where a request does not name its type (VER-3)."""
-        self._count += 1
-        stream = Stream(
-            self._count, self.store, self.interest, self.settings, self.facts, delta=delta, only_type=only_type
-        )
+        stream = self.stream(self.facts, delta=delta, only_type=only_type)
         call = XdsCall(self, Connected(stream, method, peer, self.clock()), Names(only_type, v2=v2))
-        self._calls[stream.number] = call
-        self.facts.append(Opened(stream.number, method, peer))
-        self.turn()
+        self.enter(call)
         return call
+
+    def stream(self, facts: list[Fact], *, delta: bool, only_type: TypeUrl | None) -> Stream:
+        self._count += 1
+        return Stream(self._count, self.store, self.interest, self.settings, facts, delta=delta, only_type=only_type)
+
+    def enter(self, call: XdsCall, *, brief: bool = False) -> None:
+        """From now on it is woken when something changes for its stream."""
+        connected = call.connected
+        self._calls[connected.stream.number] = call
+        self.facts.append(Opened(connected.stream.number, connected.method, connected.peer, brief))
+        self.turn()
 
     def closed(self, number: int, reason: str) -> None:
         if self._calls.pop(number, None) is not None:
@@ -89,6 +98,11 @@ class Hub:
             if isinstance(session, Session):
                 self._woken[session.stream] = None
         self.turn()
+
+    def _clusters(self, params: Params) -> Iterator[str]:
+        """All that a client with these params gets."""
+        tables = (table for table in self.store.tables() if table.spec.url == CLUSTER)
+        return (variant.name for table in tables for variant in table.snapshot(params).variants)
 
     def turn(self) -> None:
         """There is something to do before the loop's next turn: wake streams, hand facts to their readers."""
@@ -134,11 +148,15 @@ class XdsCall(Call):
         self.take(self._decoder.decode(message))
 
     def take(self, request: Request) -> None:
+        self._stream.receive(self._named(request), self._hub.clock())
+        self._hub.turn()
+
+    def _named(self, request: Request) -> Request:
+        """As things are called in here, whatever the version."""
         type_url = self._names.take(request.type_url)
         if self._names.is_v2(type_url or self._stream.only_type or ""):
-            request = replace(request, type_url=type_url, v2=True)
-        self._stream.receive(request, self._hub.clock())
-        self._hub.turn()
+            return replace(request, type_url=type_url, v2=True)
+        return request
 
     def poll(self) -> Iterator[bytes]:
         sends = self._stream.poll(self._hub.clock())
@@ -147,9 +165,11 @@ class XdsCall(Call):
         return map(self.encode, sends)
 
     def encode(self, send: Send) -> bytes:
-        """In the version that the client asked in (VER-3)."""
-        v2 = self._names.is_v2(send.type_url)
-        return (self._hub.v2_encoder if v2 else self._hub.encoder).encode(send)
+        return self.encoder(send).encode(send)
+
+    def encoder(self, send: Send) -> Encoder:
+        """Of the version that the client asked in (VER-3)."""
+        return self._hub.v2_encoder if self._names.is_v2(send.type_url) else self._hub.encoder
 
     def deadline(self) -> float | None:
         return self._stream.deadline()

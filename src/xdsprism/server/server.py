@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..core.interest import Demand
+from ..core.providing import ProvidingStore
 from ..core.settings import Settings
 from ..core.store import Store
-from ..errors import UsageError
+from ..errors import UsageError, XdsError
 from .engine_grpcio import GrpcioEngine
 from .health import Health, reflection_methods
 from .hub import Hub
-from .methods import V2, V3, discovery_methods
+from .methods import V2, V3, discovery_methods, load_methods
+from .providers import Providers
+
+if TYPE_CHECKING:
+    from .rest import RestPort
 
 RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: a large reconnect names everything the client has
 GRACE = 5.0  # seconds that streams have to end when the server stops
@@ -25,7 +31,8 @@ class Server:
         async with xdsprism.Server(store, listen="127.0.0.1:0") as server:
             print(server.address)
 
-    Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone.
+    Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone. `rest` is the address of a port for
+    those who ask in JSON over HTTP; without one there is none.
     The store belongs to the event loop that the server runs in: change it from there only.
     """
 
@@ -37,15 +44,20 @@ class Server:
         settings: Settings | None = None,
         receive_bytes: int = RECEIVE_BYTES,
         v2: bool = True,
+        rest: str | None = None,
         demand: Demand | None = None,
     ) -> None:
         self.store = store
         self.address = ""  # HOST:PORT, once started
+        self.rest_address = ""
         self._listen = listen
+        self._rest_listen = rest
+        self._rest: RestPort | None = None
         self._settings = settings or Settings()
         self._receive_bytes = receive_bytes
         self._demand = demand  # who gets what is wanted, where the store is a cache
         self._hub: Hub | None = None
+        self._providers: Providers | None = None
         self._engine: GrpcioEngine | None = None
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
@@ -56,28 +68,47 @@ class Server:
         """What is connected, and what happens. There from the start on."""
         if self._hub is None:
             loop = asyncio.get_running_loop()
-            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand)
+            providing = self.store.providing if isinstance(self.store, ProvidingStore) else None
+            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand or providing)
+            self._providers = Providers(providing, self._hub) if providing is not None else None
         return self._hub
 
     async def start(self) -> None:
         """Once only: a server that was stopped has let go of its store."""
         if self._engine is not None:
             raise UsageError("a server starts once: make another")
-        discovery = [method for api in self._apis for method in discovery_methods(self.hub, api)]
-        methods = [*discovery, *self._health.methods(), *reflection_methods(self._services)]
+        versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
+        methods = [*chain.from_iterable(versions), *self._health.methods(), *reflection_methods(self._services)]
         self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
         try:
+            self._open_rest()
             self.address = await self._engine.start(self._listen)
-        except UsageError:
-            self.hub.close()
+        except XdsError:
+            await self._close()
             raise
         self._health.set(serving=True)
 
     async def stop(self, grace: float = GRACE) -> None:
         """End every stream cleanly, then the server. May be said twice, or before the start."""
         self._health.set(serving=False)
+        if self._rest is not None:
+            self._rest.drain()
         if self._engine is not None:
             await self._engine.stop(grace)
+        await self._close()
+
+    def _open_rest(self) -> None:
+        if self._rest_listen is not None:
+            from .rest import RestPort  # noqa: PLC0415 # what HTTP takes is for those who want it
+
+            self._rest = RestPort(self.hub, self._apis, self._rest_listen)
+            self.rest_address = self._rest.address
+
+    async def _close(self) -> None:
+        if self._rest is not None:
+            await self._rest.stop()
+        if self._providers is not None:
+            await self._providers.stop()
         if self._hub is not None:
             self._hub.close()
 

@@ -7,7 +7,7 @@ was parsed, only the names whose variants differ are published. Nothing is publi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -19,6 +19,7 @@ from .strict_yaml import Chunk
 MAX_PROBLEMS = 20  # shown per file
 
 Key = tuple[TypeUrl, str]
+Place = tuple[str, tuple[Variant, ...]]  # a file, and what it says of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Catalog:
         self._files: dict[str, tuple[Part, ...]] = {}
         self._unread: dict[str, Problem] = {}
         self._faulty: set[str] = set()
-        self._places: dict[Key, dict[str, tuple[Variant, ...]]] = {}
+        self._places: dict[Key, tuple[Place, ...]] = {}  # mostly one; tuples, since there can be a million
         self._pending: set[Key] = set()
         self._published: dict[str, tuple[Part, ...]] = {}  # of files that differ from what was published last
 
@@ -100,16 +101,16 @@ class Catalog:
 
     def pending(self) -> Changeset:
         """Give the names that differ from what was published, each with all its variants, wherever they stand."""
-        return {key: tuple(self._variants(key)) for key in sorted(self._pending)}
+        return {key: self._variants(key) for key in sorted(self._pending)}
 
     def settle(self) -> None:
         """Note that what was pending is published."""
         self._pending.clear()
         self._published.clear()
 
-    def _variants(self, key: Key) -> Iterator[Variant]:
-        for _, variants in sorted(self._places.get(key, {}).items()):
-            yield from variants
+    def _variants(self, key: Key) -> tuple[Variant, ...]:
+        places = sorted(self._places.get(key, ()))
+        return places[0][1] if len(places) == 1 else tuple(variant for _, found in places for variant in found)
 
     def _part(self, chunk: Chunk, file: str, known: dict[bytes, Part]) -> Part:
         digest = blake2b(chunk.text.encode(), digest_size=16).digest()
@@ -131,11 +132,12 @@ class Catalog:
                 self._place(key, file, new.get(key, ()))
 
     def _place(self, key: Key, file: str, variants: tuple[Variant, ...]) -> None:
-        places = self._places.setdefault(key, {})
-        places[file] = variants
-        if not variants:
-            del places[file]
-        if not places:
+        places = tuple(place for place in self._places.get(key, ()) if place[0] != file)
+        if variants:
+            self._places[key] = (*places, (file, variants))
+        elif places:
+            self._places[key] = places
+        else:
             del self._places[key]
 
 

@@ -2,39 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from google.protobuf.any_pb2 import Any
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from ..core import store as core
 from ..core.codec import variant_of
-from ..core.constraints import TRUE, Constraint, canonical
+from ..core.constraints import FALSE, TRUE, Constraint, canonical
 from ..core.expr import parse
 from ..core.expression import Expression
-from ..core.types import TypeUrl, Variant
+from ..core.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
+from ..core.types import Params, TypeUrl, Variant, resolve_type
 from ..errors import ConfigError, Problem, UsageError, show_path
-from ..messages.convert import Faults
-from ..messages.protos import find_message, type_name
-from ..messages.rules import check
+from ..messages.rules import faults_in
 
 When = str | Expression | None
 
 
-class Store(core.Store):
+Function = Callable[[str, Params], Awaitable[object]]
+_F = TypeVar("_F", bound=Function)
+
+
+class Store(ProvidingStore):
     """Resources by type and name, each with one or more variants.
 
     with store.transaction() as tx:
         tx.put(cluster, when="env=prod")
         tx.delete(xdsprism.CLUSTER, "old")
+
+    @store.provider(xdsprism.CLUSTER, keys=["env"])
+    async def cluster(name, params):
+        return Cluster(name=name, connect_timeout=seconds(1 if params["env"] == "prod" else 5))
     """
 
     def transaction(self) -> Transaction:
         """Everything in the block is validated and applied as one, or it raises and changes nothing."""
         return Transaction(self)
+
+    def provider(
+        self,
+        type_url: TypeUrl,
+        *,
+        keys: Iterable[str] = (),
+        timeout: float = TIMEOUT,
+        ttl: float | timedelta | None = None,
+        at_once: int = AT_ONCE,
+    ) -> Callable[[_F], _F]:
+        """Have an async function make the resources of a type that are asked for and not in the store.
+
+        It gets a name and params, and returns a message, or None if there is no such resource. What it looks at in the
+        params are the constraints of what it returns: comparing a value asks no more than that, and anything else that
+        is done with it, such as `str(params["env"])`, makes the answer one for that value alone. A result is kept
+        until it is invalidated; `Provided(message, ttl=...)` says for how long, of one result.
+
+        keys      the parameters that it may look at
+        timeout   seconds that a call may take; it is made again while somebody wants the resource, as after an error
+        ttl       seconds for which every result is good
+        at_once   how many calls there are at most at one time
+        """
+
+        def register(function: _F) -> _F:
+            label = f"provider {getattr(function, '__name__', type(function).__name__)}"
+            if not (iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))):  # noqa: B004 # what it is, not whether
+                raise UsageError(f"{label} must be an async function of a name and params")
+            if isinstance(keys, str):
+                raise UsageError(f"{label}: keys is a list of names, as in keys=[{keys!r}]")
+            seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+            known = resolve_type(type_url)
+            self.providing.add(Provider(known, function, tuple(keys), label, timeout, seconds, at_once))
+            return function
+
+        return register
+
+    def invalidate(self, type_url: TypeUrl, name: str | None = None) -> None:
+        """What the provider of this type said of a name, or of all, does not count any more: it is asked again.
+
+        Clients keep what they have until the new answer is there.
+        """
+        self.providing.invalidate(resolve_type(type_url), name)
 
 
 class Transaction:
@@ -54,15 +103,19 @@ class Transaction:
         name: str | None = None,
         aliases: Iterable[str] = (),
         ttl: float | timedelta | None = None,
+        base: bool | str | Expression = False,
     ) -> None:
         """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any.
 
         `ttl`: seconds after which clients drop it unless they hear of it again; they do, while this server runs.
+        `base`: of a virtual host, whether clients get it when they come, or which of them do; else when they ask.
         """
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-        variant = variant_of(message, name=name, constraint=_constraint(when), aliases=aliases, ttl=seconds)
+        belongs = _constraint(base) if not isinstance(base, bool) else TRUE if base else FALSE
+        constraint = _constraint(when)
+        variant = variant_of(message, name=name, constraint=constraint, aliases=aliases, ttl=seconds, base=belongs)
         label = f"{variant.type_url.rpartition('/')[2]} {variant.name!r}"
-        self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in _faults(message)]
+        self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in faults_in(message)]
         self._variants(variant.type_url, variant.name)[canonical(variant.constraint)] = variant
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
@@ -76,7 +129,7 @@ class Transaction:
     def _variants(self, type_url: TypeUrl, name: str) -> dict[Constraint, Variant]:
         key = type_url, name
         if key not in self._touched:
-            known = self._store.named(type_url, name)
+            known = self._store.written(type_url, name)
             current = known.variants if known is not None else ()
             self._touched[key] = {canonical(variant.constraint): variant for variant in current}
         return self._touched[key]
@@ -95,19 +148,6 @@ class Transaction:
     ) -> None:
         if kind is None:
             self.commit()
-
-
-def _faults(message: Message) -> Faults:
-    """What Envoy would refuse. A type that is not known here is taken as it is: any type works."""
-    if not isinstance(message, Any):
-        return check(message)
-    kind = find_message(type_name(message.type_url))
-    if kind is None:
-        return []
-    try:
-        return check(kind.FromString(message.value))
-    except DecodeError as error:
-        return [((), f"the bytes are no {kind.DESCRIPTOR.full_name}: {error}")]
 
 
 def _constraint(when: When) -> Constraint:

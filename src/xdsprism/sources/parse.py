@@ -17,7 +17,8 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
 from ..core.codec import check_ttl, constraint_from_proto, name_of, variant_of
-from ..core.constraints import TRUE, Constraint
+from ..core.constraints import FALSE, TRUE, Constraint
+from ..core.expr import parse as parse_expression
 from ..core.template import WHEN, TemplateError, compile_template
 from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
 from ..errors import Problem, UsageError, show_path
@@ -30,6 +31,7 @@ from .strict_yaml import Chunk
 from .trace import trace
 
 _RESOURCE = "envoy.service.discovery.v3.Resource"
+BASE = "$base"
 _RESPONSE = "envoy.service.discovery.v3.DiscoveryResponse"
 
 
@@ -83,6 +85,7 @@ class _Wrapper(NamedTuple):
     aliases: tuple[str, ...] = ()
     extras: bytes = b""
     ttl: float | None = None
+    base: Constraint | None = None
 
 
 _BARE = _Wrapper()
@@ -127,15 +130,35 @@ class _Reader:
                     yield variant
 
     def _either(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
-        if _kind(item) == _RESOURCE or ("@type" not in item and "resource" in item):
-            yield from self._wrapped(item, path)
+        wrapped = _kind(item) == _RESOURCE or ("@type" not in item and "resource" in item)
+        base, item = self._base(item, path, wrapped=wrapped)
+        if wrapped:
+            yield from self._wrapped(item, path, base)
         else:
-            yield from self._variants(item, path, _BARE)
+            yield from self._variants(item, path, _BARE._replace(base=base))
+
+    def _base(self, item: dict[str, Any], path: Path, *, wrapped: bool) -> tuple[Constraint | None, dict[str, Any]]:
+        """VHD-13: `$base` at the root of a virtual host; elsewhere it is no key that is known."""
+        inner = item.get("resource") if wrapped else item
+        if BASE not in item or not isinstance(inner, dict) or _kind(inner) != type_name(VIRTUAL_HOST):
+            return None, item
+        rest = {key: value for key, value in item.items() if key != BASE}
+        said = item[BASE]
+        if isinstance(said, bool):
+            return (TRUE if said else FALSE), rest
+        if not isinstance(said, str):
+            self._fault((*path, BASE), f"expected true, false or an expression, got {kind_of(said)}")
+            return None, rest
+        try:
+            return parse_expression(said), rest
+        except UsageError as error:
+            self._fault((*path, BASE), str(error))
+            return None, rest
 
     # -- form 2
 
-    def _wrapped(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
-        wrapper = self._wrapper(item, path)
+    def _wrapped(self, item: dict[str, Any], path: Path, base: Constraint | None) -> Iterator[Variant]:
+        wrapper = self._wrapper(item, path, base)
         if not isinstance(item.get("resource"), dict):
             self._fault((*path, "resource"), f"expected a mapping with an @type, got {kind_of(item.get('resource'))}")
         elif wrapper is not None and WHEN in item:
@@ -144,7 +167,7 @@ class _Reader:
         elif wrapper is not None:
             yield from self._variants(item["resource"], (*path, "resource"), wrapper)
 
-    def _wrapper(self, item: dict[str, Any], path: Path) -> _Wrapper | None:
+    def _wrapper(self, item: dict[str, Any], path: Path, base: Constraint | None) -> _Wrapper | None:
         before = len(self.problems)
         rest = {key: value for key, value in item.items() if key not in ("@type", "resource", WHEN)}
         faults: Faults = []
@@ -162,7 +185,7 @@ class _Reader:
         if len(self.problems) > before:
             return None
         encoded = extras.SerializeToString(deterministic=True)
-        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl)
+        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl, base)
 
     def _ttl(self, resource: Any, path: Path) -> float | None:
         if not resource.HasField("ttl"):
@@ -218,6 +241,7 @@ class _Reader:
             aliases=wrapper.aliases,
             extras=wrapper.extras,
             ttl=wrapper.ttl,
+            base=wrapper.base,
             origin=Origin(self._file, self._document.line_of(path[:-1] if path[-1:] == ("resource",) else path)),
         )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import chain
 
 from ..client.transport import ByteStream, Ended
 from ..errors import PeerError
 from ..server.calls import Call
 from ..server.hub import Hub
-from ..server.methods import V2, V3, discovery_methods
+from ..server.methods import V2, V3, discovery_methods, load_methods
 
 
 class HubTransport:
@@ -27,7 +28,8 @@ class HubTransport:
 
     def __init__(self, hub: Hub) -> None:
         self.opened = 0  # streams that were asked for, refused ones too
-        self._methods = {method.path: method for api in (V3, V2) for method in discovery_methods(hub, api)}
+        methods = [(*discovery_methods(hub, api), *load_methods(hub, api)) for api in (V3, V2)]
+        self._methods = {method.path: method for method in chain.from_iterable(methods)}
         self._streams: list[_HubStream] = []
         self._refusals: deque[Ended] = deque()
         self._down: Ended | None = None

@@ -1,4 +1,4 @@
-"""The admin port: uvicorn as a guest in our event loop."""
+"""A port for HTTP: uvicorn as a guest in our event loop."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Guest(uvicorn.Server):
         yield
 
 
-class AdminServer:
+class HttpPort:
     """Binds first, so that the port is known (and known to be ours) before anything is said about it."""
 
-    def __init__(self, app: Starlette, listen: str) -> None:
-        self._socket = _bind(listen)
+    def __init__(self, app: Starlette, listen: str, purpose: str) -> None:
+        self._socket = _bind(listen, purpose)
         self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"
         settings = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=GRACE
@@ -44,7 +44,7 @@ class AdminServer:
         self._server.should_exit = True
 
 
-def _bind(listen: str) -> socket.socket:
+def _bind(listen: str, purpose: str) -> socket.socket:
     host, _, port = listen.rpartition(":")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -54,5 +54,5 @@ def _bind(listen: str) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise CannotListenError(f"can't listen on {listen} for admin: {error}") from error
+        raise CannotListenError(f"can't listen on {listen} for {purpose}: {error}") from error
     return bound

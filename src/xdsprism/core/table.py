@@ -1,0 +1,284 @@
+"""The table of one resource type: its variants by name, and a log for those who follow all of them.
+
+Whoever follows a whole table (a wildcard) keeps one number, the revision up to which it has been told, and asks for the
+difference. What no wildcard can see leaves no trace there: who asked for it by name is told, and nobody else is woken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .types import NO_PARAMS, Change, Params, TypeSpec, Variant, Wrong
+from .variants import VariantSet
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+LOG_SLACK = 64  # entries that a log may have before merging is worth the work; each keeps an old body alive
+CACHED_CLASSES = 64  # snapshots and differences kept per table; classes are few where sharing matters
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What one name means to one class of clients, before and after."""
+
+    name: str
+    before: Variant | None
+    after: Variant | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything of one type that one class of clients sees, sorted by name."""
+
+    variants: tuple[Variant, ...]
+    digest: int
+
+
+class Table:
+    """The resources of one type."""
+
+    authoritative = True  # what is not here does not exist
+
+    def __init__(self, spec: TypeSpec) -> None:
+        self.spec = spec
+        self.revision = 0  # of the last change in this table
+        self.horizon = 0  # of the last one that wildcards can see
+        self.sessions = 0  # that read it
+        self.variants = 0  # of all names
+        self._sets: dict[str, VariantSet] = {}
+        self._aliases: dict[str, str] = {}
+        self._log: list[Change] = []
+        self._merge_at = LOG_SLACK
+        self._cursors: Counter[int] = Counter()
+        self._mentions: Counter[str] = Counter()
+        self._keys: frozenset[str] = frozenset()
+        self._snapshots: dict[Params, Snapshot] = {}
+        self._differences: dict[tuple[int, Params], dict[str, Transition]] = {}
+
+    # -- reading
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[tuple[str, VariantSet]]:
+        return iter(self._sets.items())
+
+    def named(self, name: str) -> VariantSet | None:
+        """By name only."""
+        return self._sets.get(name)
+
+    def get(self, name: str) -> VariantSet | None:
+        """By name, or by alias (DLT-20). A name wins over another resource's alias."""
+        return self._sets.get(name) or self._sets.get(self._aliases.get(name, ""))
+
+    def select(self, name: str, params: Params) -> Variant | None:
+        known = self.get(name)
+        return known.select(params) if known is not None else None
+
+    def proven(self, name: str, params: Params) -> Variant | None:
+        """The same, for whoever will hand it on to others whom its constraints match (TP2, Caching)."""
+        known = self.get(name)
+        return known.proven(params) if known is not None else None
+
+    def member(self, name: str, params: Params) -> Variant | None:
+        """What a wildcard with these params sees of this name."""
+        known = self.named(name)
+        return known.member(params) if known is not None else None
+
+    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
+        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
+        if self.authoritative:
+            return True
+        known = self.get(name)
+        return known is not None and known.knows(params, sure=sure)
+
+    def lists(self, params: Params, *, sure: bool = False) -> bool:  # noqa: ARG002
+        """Whether everything is known that these params see."""
+        return True
+
+    def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
+        """Whether what there is, is for somebody who came at revision `since` (PRX-17)."""
+        return True
+
+    def is_late(self, name: str, *, claims: bool) -> bool:  # noqa: ARG002
+        """Whether it takes too long to get to know it, for one who has nothing yet, or who `claims` to have it."""
+        return False
+
+    def trouble(self, name: str, params: Params) -> Wrong | None:
+        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
+        known = self.get(name) if not self.authoritative else None
+        return known.trouble(params) if known is not None else None
+
+    def given(self, name: str) -> VariantSet | None:
+        """What there is under this name, or this alias, that no provider made."""
+        found = (self._sets.get(string) for string in (name, self._aliases.get(name, "")))
+        return next((known for known in found if known is not None and not known.made), None)
+
+    def question(self, name: str) -> str:
+        """What a provider is asked for by those who ask for this name."""
+        return name
+
+    def owner(self, alias: str) -> str | None:
+        """The name of the resource that has this alias."""
+        return self._aliases.get(alias)
+
+    def configs(self) -> Iterable[str]:
+        """Of virtual hosts: the names of their route configurations, be these known here or not."""
+        return ()
+
+    def classify(self, params: Params) -> Params:
+        """Cut params down to the keys that anything in this table, or in its log, mentions (DESIGN 6.3)."""
+        return params.only(self._keys) if self._keys else NO_PARAMS
+
+    def snapshot(self, params: Params) -> Snapshot:
+        """All that these params see; made once per class and revision, however many streams ask."""
+        category = self.classify(params)
+        found = self._snapshots.get(category)
+        if found is None:
+            seen = (known.member(category) for _, known in sorted(self._listed()))
+            variants = tuple(variant for variant in seen if variant is not None)
+            found = Snapshot(variants, digest_of(variants))
+            _remember(self._snapshots, category, found)
+        return found
+
+    def _listed(self) -> Iterable[tuple[str, VariantSet]]:
+        """Everything that a wildcard may see."""
+        return self._sets.items()
+
+    def difference(self, since: int, params: Params) -> Mapping[str, Transition]:
+        """What these params see change after revision `since`; made once per class, shared by all that are as far."""
+        key = since, self.classify(params)
+        found = self._differences.get(key)
+        if found is None:
+            start = bisect_right(self._log, since, key=_revision)
+            merged = _merge(self._log[start:])
+            views = (
+                Transition(
+                    change.name,
+                    change.before.member(key[1]) if change.before is not None else None,
+                    change.after.member(key[1]) if change.after is not None else None,
+                )
+                for change in merged
+            )
+            found = {view.name: view for view in views if not alike(view.before, view.after)}
+            _remember(self._differences, key, found)
+        return found
+
+    # -- cursors
+
+    def follow(self) -> int:
+        """Start to follow the table from here; returns the cursor."""
+        self._cursors[self.horizon] += 1
+        return self.horizon
+
+    def advance(self, cursor: int) -> int:
+        self.unfollow(cursor)
+        return self.follow()
+
+    def unfollow(self, cursor: int) -> None:
+        self._cursors[cursor] -= 1
+        if not self._cursors[cursor]:
+            del self._cursors[cursor]
+        if not self._cursors:
+            self._log.clear()
+
+    # -- writing, by the store only
+
+    def commit(self, change: Change) -> None:
+        self.revision = change.revision
+        for known, step in ((change.before, -1), (change.after, 1)):
+            if known is not None:
+                self._count(change.name, known, step)
+        if change.after is None:
+            del self._sets[change.name]
+        else:
+            self._sets[change.name] = change.after
+        if not self._keys.issuperset(self._mentions):
+            self._keys = self._keys.union(self._mentions)
+        if change.is_listed:
+            self.horizon = change.revision
+            self._log.append(change)
+
+    def _count(self, name: str, known: VariantSet, step: int) -> None:
+        self.variants += step * len(known.variants)
+        for key in known.member_keys:
+            self._mentions[key] += step
+            if not self._mentions[key]:
+                del self._mentions[key]
+        for alias in known.aliases:
+            if step > 0:
+                self._aliases[alias] = name
+            elif self._aliases.get(alias) == name:
+                del self._aliases[alias]
+
+    def settle(self) -> None:
+        """After the last commit of a transaction: drop what nobody needs, and what was derived from it."""
+        if self.horizon == self.revision:
+            self._snapshots.clear()
+            self._differences.clear()
+        floor = min(self._cursors, default=self.horizon)
+        if self._log and self._log[0].revision <= floor:
+            del self._log[: bisect_right(self._log, floor, key=_revision)]
+        if len(self._log) > self._merge_at:
+            self._shorten()
+        if not self._log and len(self._keys) != len(self._mentions):
+            self._keys = frozenset(self._mentions)
+
+    def _shorten(self) -> None:
+        """Merge what lies between two cursors, so that a reader that lags pins one entry per name, not each edit."""
+        shorter: list[Change] = []
+        start = 0
+        for cursor in [*sorted(self._cursors)[1:], self.horizon]:
+            end = bisect_right(self._log, cursor, key=_revision)
+            shorter += sorted(_merge(self._log[start:end]), key=_revision)
+            start = end
+        self._log = shorter
+        self._merge_at = 2 * len(shorter) + LOG_SLACK
+
+
+def digest_of(variants: Iterable[Variant]) -> int:
+    """SRV-12: a hash that does not depend on order, so that it can follow changes one at a time."""
+    return sum(variant.digest for variant in variants) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def alike(one: Variant | None, other: Variant | None) -> bool:
+    """Whether a client that has the one need not be sent the other.
+
+    Mostly they are the same object or none. What was deleted and put back is another object with the same version; if
+    its constraints are written in another way they have to be sent, for they are what it will be withdrawn by (DYN-25).
+    And who is not told of a new time to live drops it after the old one (TTL-2).
+    """
+    if one is other:
+        return True
+    if one is None or other is None:
+        return False
+    return (one.version, one.constraint, one.ttl) == (other.version, other.constraint, other.ttl)
+
+
+def _revision(change: Change) -> int:
+    return change.revision
+
+
+def _merge(changes: Iterable[Change]) -> list[Change]:
+    """Several changes of one name are one: from the first 'before' to the last 'after'.
+
+    What came and went again is none, or names that are used once would pile up before a reader that lags.
+    """
+    merged: dict[str, Change] = {}
+    for change in changes:
+        first = merged.get(change.name)
+        if first is not None:
+            change = Change(change.revision, change.type_url, change.name, first.before, change.after)  # noqa: PLW2901
+        merged[change.name] = change
+    return [change for change in merged.values() if change.before is not change.after]
+
+
+def _remember(cache: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(cache) >= CACHED_CLASSES:
+        cache.pop(next(iter(cache)))
+    cache[key] = value

@@ -1,0 +1,72 @@
+"""What a client may want of one type: a name, or everything that its params see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..errors import PeerError
+from .constraints import Constraint
+from .events import Key
+from .settings import Settings
+from .types import Params, Variant, Wrong
+
+
+class Want:
+    """One subscription to one name."""
+
+    __slots__ = ("absence", "answered", "claimed", "held", "key", "params", "since", "trouble")
+
+    def __init__(self, key: Key, params: Params, since: int = 0) -> None:
+        self.key = key
+        self.params = params
+        self.since = since  # the table's revision when it came
+        self.held: Variant | None = None  # what the client was last sent
+        self.answered = False  # it was sent something, or told that there is nothing
+        self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
+        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
+        self.claimed: Mapping[str, str] | None = None  # delta: what the client has from an earlier stream
+
+    @property
+    def name(self) -> str:
+        return self.key[0]
+
+    @property
+    def located(self) -> bool:
+        return self.key[1] is not None
+
+
+class Wild:
+    """One subscription to everything that its params see."""
+
+    __slots__ = ("again", "cursor", "initial", "params", "started", "tag")
+
+    def __init__(self, tag: Params | None, params: Params, cursor: int) -> None:
+        self.tag = tag  # as in a key: None for a plain `*`
+        self.params = params
+        self.cursor = cursor
+        self.started = False
+        self.again = False  # delta: it was asked for once more, so that all members are due (DLT-3)
+        self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
+
+
+def check_keys(keys: Iterable[Key], settings: Settings) -> None:
+    """DYN-46: params past the limits end the stream, with a status that says which limit."""
+    limits = settings.limits
+    for name, params in keys:
+        if len(name) > limits.name_bytes:
+            raise PeerError(
+                "INVALID_ARGUMENT", f"a name of {len(name)} characters; at most {limits.name_bytes} are accepted"
+            )
+        if not params:
+            continue
+        if len(params) > limits.params:
+            raise _too_large(name, f"{len(params)} parameters", f"{limits.params}")
+        for key, value in params.items():
+            if len(key.encode()) > limits.key_bytes:
+                raise _too_large(name, f"a key of {len(key.encode())} bytes", f"{limits.key_bytes}")
+            if len(value.encode()) > limits.value_bytes:
+                raise _too_large(name, f"a value of {len(value.encode())} bytes", f"{limits.value_bytes}")
+
+
+def _too_large(name: str, what: str, limit: str) -> PeerError:
+    return PeerError("INVALID_ARGUMENT", f"locator {name!r} has {what}; at most {limit} are accepted")

@@ -1,0 +1,100 @@
+"""The loads that clients report, as Prometheus gauges: what they are now, asked when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as CounterMetric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ..core.facts import Fact, LoadsHeard, LoadsRefused
+from ..core.load_reports import ClientLoads, LoadReports, LocalityRates
+from ..core.loads import Locality
+
+MOST = 1000  # series of a gauge: clients say what clusters there are, and where, and may say anything
+OTHER = "other"
+
+Labels = tuple[str, ...]
+
+
+class LoadMetrics:
+    """A reader of facts: `hub.readers.append(LoadMetrics(registry, hub.reports, hub.clock))`."""
+
+    def __init__(self, registry: CollectorRegistry, reports: LoadReports, clock: Callable[[], float]) -> None:
+        registry.register(_LoadCollector(reports, clock))
+        text = "Clusters that clients reported loads of, by whether that made sense"
+        self._reports = CounterMetric("xdsprism_load_reports", text, ["result"], registry=registry)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, LoadsHeard):
+                self._reports.labels("ok").inc(fact.clusters)
+            elif isinstance(fact, LoadsRefused):
+                self._reports.labels("refused").inc()
+
+
+class _LoadCollector(Collector):
+    def __init__(self, reports: LoadReports, clock: Callable[[], float]) -> None:
+        self._reports = reports
+        self._clock = clock
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        clients = self._reports.clients(self._clock())
+        places = [row for client in clients for row in _places(client)]
+        yield GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._reports))
+        yield _gauge(
+            "xdsprism_load_requests_per_second",
+            "Requests to backends that clients report",
+            ["client", "cluster", "locality", "result"],
+            [((*key, result), rate) for key, rates in places for result, rate in _results(rates)],
+        )
+        yield _gauge(
+            "xdsprism_load_requests_in_progress",
+            "Requests to backends that clients wait for",
+            ["client", "cluster", "locality"],
+            [(key, rates.in_progress) for key, rates in places],
+        )
+        yield _gauge(
+            "xdsprism_load_drops_per_second",
+            "Requests that clients dropped",
+            ["client", "cluster", "category"],
+            [((client.node, *row), rate) for client in clients for row, rate in _drops(client)],
+        )
+
+
+def _places(client: ClientLoads) -> Iterator[tuple[Labels, LocalityRates]]:
+    for cluster in client.clusters:
+        for rates in cluster.localities:
+            yield (client.node, cluster.cluster, place_of(rates.locality)), rates
+
+
+def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:
+    yield "issued", rates.issued
+    yield "succeeded", rates.succeeded
+    yield "failed", rates.failed
+
+
+def _drops(client: ClientLoads) -> Iterator[tuple[Labels, float]]:
+    for cluster in client.clusters:
+        for category, rate in cluster.drops.items():
+            yield (cluster.cluster, category), rate
+
+
+def place_of(locality: Locality) -> str:
+    """`region/zone/sub_zone`, as far as it goes."""
+    return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")
+
+
+def _gauge(name: str, text: str, labels: list[str], rows: list[tuple[Labels, float]]) -> GaugeMetricFamily:
+    """One cluster may have several EDS names: their rates add up. What is too much adds up too, as `other`."""
+    sums: Counter[Labels] = Counter()
+    for key, value in rows:
+        known = key in sums or len(sums) < MOST
+        sums[key if known else (OTHER,) * len(key)] += value  # type: ignore[assignment] # a Counter of floats
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, total in sums.items():
+        family.add_metric(key, total)
+    return family

@@ -1,0 +1,75 @@
+"""A fetch, as a call: gRPC carries it as any other, and REST in its own way. core/fetching.py decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.events import Request, Send
+from ..core.facts import Fact
+from ..core.fetching import Fetch, Patience, Unchanged
+from ..core.twins import Names
+from ..core.types import TypeUrl
+from ..errors import PeerError
+from .hub import Connected, Hub, XdsCall
+
+
+class FetchCall(XdsCall):
+    """One request, one response."""
+
+    def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
+        super().__init__(hub, connected, names)
+        self._fetch = fetch
+        self._answered = False
+        self.patience: Patience | None = None  # where the answer may be that nothing is new
+
+    @property
+    def is_held(self) -> bool:
+        return self._fetch.is_held
+
+    def take(self, request: Request) -> None:
+        if not self._fetch.is_asked:
+            self._fetch.receive(self._named(request), self._hub.clock(), self.patience)
+            self._pass_on()
+
+    def poll(self) -> Iterator[bytes]:
+        answer = self.answer()
+        if isinstance(answer, Send):
+            yield self.encode(answer)
+
+    def answer(self) -> Send | Unchanged | None:
+        """None: not yet. It is given once."""
+        if self._answered:
+            return None
+        if self.finished and self._fetch.is_asked:  # the server drains
+            self.hurry()
+        found = self._fetch.poll(self._hub.clock())
+        if found is not None:
+            self._answered = True
+            self.end()
+        self._pass_on()
+        return found
+
+    def deadline(self) -> float | None:
+        return self._fetch.deadline()
+
+    def hurry(self) -> None:
+        """Let it wait for nothing: there are too many who do."""
+        self._fetch.hurry(self._hub.clock())
+
+    def half_close(self) -> None:
+        if not self._fetch.is_asked:
+            raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
+
+    def _pass_on(self) -> None:
+        self._hub.facts += self._fetch.told
+        self._fetch.told.clear()
+        self._hub.turn()
+
+
+def open_fetch(hub: Hub, method: str, peer: str, only_type: TypeUrl, *, v2: bool) -> FetchCall:
+    facts: list[Fact] = []
+    stream = hub.stream(facts, delta=False, only_type=only_type)
+    connected = Connected(stream, method, peer, hub.clock())
+    call = FetchCall(hub, connected, Names(only_type, v2=v2), Fetch(stream, facts, only_type))
+    hub.enter(call, brief=True)
+    return call

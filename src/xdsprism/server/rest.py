@@ -1,0 +1,195 @@
+"""xDS over REST: one POST is one fetch, in JSON. Whoever has the newest already waits for news (RST-1 to RST-4).
+
+There is no ADS and no delta: the protos give an HTTP path to the Fetch of each type, and to nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+
+from google.api import annotations_pb2
+from google.protobuf.descriptor_pool import Default
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..core.events import Send
+from ..core.facts import Polled
+from ..core.fetching import ANSWER, Patience, Unchanged
+from ..core.types import TypeUrl
+from ..errors import PeerError, UsageError
+from .fetch import FetchCall, open_fetch
+from .health import describe
+from .http_port import HttpPort
+from .hub import Hub
+from .methods import Api
+from .rest_json import read_request, write_answer
+
+log = logging.getLogger("xdsprism.server")
+
+BODY = 4 * 1024 * 1024  # bytes of a request
+READ = 10.0  # seconds until it must be there
+TIMEOUT = "x-envoy-expected-rq-timeout-ms"  # Envoy says how long it will wait, by default one second
+MARGIN = 0.75  # of that is ours; the rest is for the way
+
+_STATUS = {"INVALID_ARGUMENT": 400, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
+
+
+def paths(apis: Iterable[Api]) -> Iterator[tuple[str, TypeUrl, Api]]:
+    """As the annotations of the protos say (google.api.http)."""
+    for api in apis:
+        for service, noun, type_url in api.services:
+            describe(service.rpartition(".")[0])
+            method = Default().FindServiceByName(service).methods_by_name[f"Fetch{noun}"]
+            yield method.GetOptions().Extensions[annotations_pb2.http].post, type_url, api
+
+
+class Rest:
+    """The application behind a REST port."""
+
+    def __init__(self, hub: Hub, apis: Iterable[Api]) -> None:
+        self._hub = hub
+        self._calls: set[FetchCall] = set()
+        self._draining = False
+        known = list(paths(apis))
+        self._paths = sorted(path for path, _, _ in known)
+        self.app = Starlette(
+            routes=[Route(path, self._bound(path, url, api), methods=["POST"]) for path, url, api in known],
+            exception_handlers={HTTPException: self._refuse, Exception: self._fail},
+        )
+        self.app.router.redirect_slashes = False
+
+    def drain(self) -> None:
+        """Let nobody wait any more."""
+        self._draining = True
+        for call in list(self._calls):
+            call.end()
+
+    def _bound(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+            text = await _body(request)
+            call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
+            return await self._serve(call, request, text)
+
+        return endpoint
+
+    async def _serve(self, call: FetchCall, request: Request, text: bytes) -> Response:
+        reason = ""
+        self._calls.add(call)
+        try:
+            now = self._hub.clock()
+            call.patience = _patience(request, now, self._hub.settings.poll_hold)
+            call.receive(read_request(text))
+            return await self._answer(call, request)
+        except PeerError as error:
+            reason = error.message
+            raise HTTPException(_STATUS.get(error.status, 500), error.message) from error
+        finally:
+            self._calls.discard(call)
+            call.close(reason)
+
+    async def _answer(self, call: FetchCall, request: Request) -> Response:
+        crowded = len(self._calls) > self._hub.settings.limits.polls
+        if crowded or self._draining:
+            call.hurry()
+        found = await _wait(call, request)
+        if isinstance(found, Send):
+            try:
+                body = await write_answer(found, call.encoder(found))
+            except UsageError as error:
+                raise HTTPException(501, str(error)) from error
+            return self._told(Response(body, media_type="application/json"))
+        return self._told(Response(status_code=304), crowded=crowded)  # RST-2
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        """Errors are JSON too: what is wrong, and where possible what would be right."""
+        if not isinstance(error, HTTPException):
+            raise error
+        message = error.detail
+        if error.detail == "Not Found":  # RST-3
+            message = f"there is no {request.url.path} here; there are {', '.join(self._paths)}"
+        elif error.status_code == 405:
+            message = f"{request.method} is not for {request.url.path}: POST a DiscoveryRequest in JSON"
+        return self._told(JSONResponse({"error": message}, error.status_code, error.headers))
+
+    async def _fail(self, _: Request, error: Exception) -> Response:
+        return self._told(JSONResponse({"error": f"internal error: {error!r}"}, 500))
+
+    def _told(self, response: Response, *, crowded: bool = False) -> Response:
+        self._hub.facts.append(Polled(response.status_code, crowded))
+        self._hub.turn()
+        return response
+
+
+class RestPort:
+    """The port itself, from its making to its end."""
+
+    def __init__(self, hub: Hub, apis: Iterable[Api], listen: str) -> None:
+        self._rest = Rest(hub, apis)
+        self._port = HttpPort(self._rest.app, listen, "REST")
+        self.address = self._port.address
+        self._serving = asyncio.get_running_loop().create_task(self._port.serve(), name="xdsprism REST")
+
+    def drain(self) -> None:
+        """Let nobody wait any more."""
+        self._rest.drain()
+
+    async def stop(self) -> None:
+        self.drain()
+        self._port.stop()
+        await self._serving
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(READ):
+            async for part in request.stream():
+                size += len(part)
+                if size > BODY:
+                    raise HTTPException(413, f"a request has at most {BODY} bytes")
+                parts.append(part)
+    except TimeoutError as error:
+        raise HTTPException(408, f"the request was not there after {READ:g} seconds") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the client left") from error
+    return b"".join(parts)
+
+
+def _patience(request: Request, now: float, hold: float) -> Patience:
+    """As long as we like, but not longer than the client will be there for."""
+    said = request.headers.get(TIMEOUT, "")
+    most = int(said) * MARGIN / 1000 if said.isascii() and said.isdecimal() and len(said) < 10 else 0.0
+    return Patience(now + min(hold, most or hold), now + min(ANSWER, most or ANSWER))
+
+
+async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
+    """Until there is an answer, or nobody to give it to."""
+    awake = asyncio.Event()
+    call.wake = awake.set
+    gone = asyncio.create_task(_gone(request, call))
+    try:
+        while (found := call.answer()) is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(call.deadline()):
+                    await awake.wait()
+            awake.clear()
+    finally:
+        gone.cancel()
+    return found
+
+
+async def _gone(request: Request, call: FetchCall) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    call.end()

@@ -1,0 +1,127 @@
+"""What the admin port and the metrics show of load reports, and of REST."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.admin.rig import Office
+from xdsprism import Settings
+from xdsprism.core.events import Node
+from xdsprism.core.facts import LoadsHeard, LoadsRefused, Polled
+from xdsprism.core.load_reports import LoadMessage, LoadReports
+from xdsprism.core.loads import ClusterReport, Locality, LocalityReport, MetricReport
+from xdsprism.observe import load_metrics
+from xdsprism.observe.load_metrics import LoadMetrics, place_of
+from xdsprism.observe.metrics import RestMetrics
+
+HERE, THERE = Locality("eu", "eu-1"), Locality("us")
+
+
+def report(cluster: str = "shop", service: str = "", interval: float = 10.0) -> ClusterReport:
+    places = (
+        LocalityReport(HERE, 20, 10, 5, 3, (MetricReport("cpu", 4, 2.0),)),
+        LocalityReport(THERE, 10, 10, 0, 0),
+    )
+    return ClusterReport(cluster, service, 0.0, interval, places, (("lb", 5),))
+
+
+def series(text: bytes, name: str) -> dict[str, float]:
+    found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", text.decode(), re.MULTILINE)
+    return {labels: float(value) for labels, value in found}
+
+
+# LRS-1
+async def test_loads_lists_every_client_with_its_rates_and_what_made_no_sense(office: Office):
+    hub = office.server.hub
+    assert await office.page("/api/loads") == {
+        "interval": 10.0,
+        "clusters": "*",
+        "total": 0,
+        "offset": 0,
+        "clients": [],
+    }
+    hub.reports.open(hub.facts).receive(LoadMessage(Node("b"), (report(), report("bad", interval=0.0))), hub.clock())
+    hub.reports.open(hub.facts).receive(LoadMessage(Node("a")), hub.clock())
+    page = await office.page("/api/loads")
+    first, second = page["clients"]
+    assert (page["total"], first) == (2, {"node": "a", "streams": 1, "clusters": [], "errors": []})
+    (cluster,) = second["clusters"]
+    assert (cluster["cluster"], cluster["service"], cluster["drops_per_second"]) == ("shop", "", {"lb": 0.5})
+    assert cluster["localities"][0] == {
+        "region": "eu",
+        "zone": "eu-1",
+        "sub_zone": "",
+        "issued_per_second": 2.0,
+        "succeeded_per_second": 1.0,
+        "failed_per_second": 0.5,
+        "in_progress": 3,
+        "metrics": {"cpu": {"requests_per_second": 0.4, "mean": 0.5}},
+    }
+    (error,) = second["errors"]
+    assert (error["cluster"], error["message"]) == (
+        "bad",
+        "load_report_interval is 0 seconds: there are no rates in that",
+    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", cluster["time"])
+    assert [each["node"] for each in (await office.page("/api/loads?offset=1&limit=1"))["clients"]] == ["b"]
+    assert (await office.error("/api/loads?node=b"))[0] == 400
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+# LRS-1
+def test_rates_are_gauges_by_client_cluster_and_locality(registry: CollectorRegistry):
+    now = 0.0
+    reports = LoadReports(Settings(), lambda _: ())
+    metrics = LoadMetrics(registry, reports, lambda: now)
+    message = LoadMessage(Node("a"), (report(), report(service="other name", interval=20.0), report("cart")))
+    reports.open([]).receive(message, 0.0)
+    text = generate_latest(registry)
+    rates = series(text, "xdsprism_load_requests_per_second")
+    assert rates['client="a",cluster="shop",locality="eu/eu-1",result="issued"'] == 3.0
+    assert rates['client="a",cluster="shop",locality="us",result="succeeded"'] == 1.5
+    assert rates['client="a",cluster="cart",locality="eu/eu-1",result="failed"'] == 0.5
+    assert series(text, "xdsprism_load_requests_in_progress")['client="a",cluster="cart",locality="eu/eu-1"'] == 3
+    assert series(text, "xdsprism_load_drops_per_second")['category="lb",client="a",cluster="shop"'] == 0.75
+    assert series(text, "xdsprism_load_streams") == {"": 1}
+    metrics([LoadsHeard("a", 2), LoadsRefused("a", "c", "no", news=True)])
+    counted = series(generate_latest(registry), "xdsprism_load_reports_total")
+    assert counted == {'result="ok"': 2, 'result="refused"': 1}
+    now = 100.0
+    assert series(generate_latest(registry), "xdsprism_load_requests_per_second") == {}
+
+
+# What a client can make up must not become a label without end.
+def test_there_are_so_many_series_and_no_more(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(load_metrics, "MOST", 2)
+    reports = LoadReports(Settings(), lambda _: ())
+    LoadMetrics(registry, reports, lambda: 0.0)
+    reports.open([]).receive(LoadMessage(Node("a"), tuple(report(f"c{number}") for number in range(4))), 0.0)
+    drops = series(generate_latest(registry), "xdsprism_load_drops_per_second")
+    assert drops == {
+        'category="lb",client="a",cluster="c0"': 0.5,
+        'category="lb",client="a",cluster="c1"': 0.5,
+        'category="other",client="other",cluster="other"': 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("locality", "text"), [(Locality("a", "b", "c"), "a/b/c"), (Locality("", "b"), "/b"), (Locality(), "")]
+)
+def test_a_place_is_written_as_far_as_it_goes(locality: Locality, text: str):
+    assert place_of(locality) == text
+
+
+# RST-2
+def test_answers_over_rest_are_counted_by_status(registry: CollectorRegistry):
+    metrics = RestMetrics(registry)
+    metrics([Polled(200), Polled(304), Polled(304, crowded=True)])
+    text = generate_latest(registry)
+    assert series(text, "xdsprism_rest_answers_total") == {'status="200"': 1, 'status="304"': 2}
+    assert series(text, "xdsprism_rest_not_held_total") == {"": 1}

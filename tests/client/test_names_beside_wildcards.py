@@ -1,0 +1,44 @@
+"""A name that is watched beside a wildcard which has it already."""
+
+from __future__ import annotations
+
+import xdsprism as xp
+from tests.client.rig import both, cluster, follow, quiet, talk, timeless
+
+
+@both
+@timeless
+async def test_what_a_wildcard_has_is_there_at_once_for_who_watches_it_by_name(delta: bool) -> None:
+    # CLI-18: servers in the field do not send once more what a stream has
+    async with talk(delta=delta) as (client, peer):
+        everything = follow(client, xp.CLUSTER)
+        stream = await peer.accept()
+        await stream.request()
+        stream.respond(xp.CLUSTER, cluster("a", "1"), cluster("b", "1"))
+        assert sorted([(await everything.next()).name, (await everything.next()).name]) == ["a", "b"]
+        named = follow(client, xp.CLUSTER, "a")
+        await quiet(3600.0)  # and its timer does not say that there is none
+        assert [update.resource.alt_stat_name for update in named.seen()] == ["1"]
+        stream.respond(xp.CLUSTER, cluster("a", "2"), *([] if delta else [cluster("b", "1")]), version="2", nonce="n2")
+        assert (await named.next()).resource.alt_stat_name == "2"
+        assert (await everything.next()).resource.alt_stat_name == "2"
+
+
+@both
+@timeless
+async def test_when_the_wildcard_is_let_go_the_name_stays_watched(delta: bool) -> None:
+    # WLD-7
+    async with talk(delta=delta) as (client, peer):
+        everything = follow(client, xp.CLUSTER)
+        stream = await peer.accept()
+        await stream.request()
+        stream.respond(xp.CLUSTER, cluster("a", "1"))
+        await everything.next()
+        named = follow(client, xp.CLUSTER, "a")
+        await named.next()
+        await everything.close()
+        await quiet()
+        last = stream.pending()[-1]
+        assert list(last.resource_names_unsubscribe if delta else last.resource_names) == ["*" if delta else "a"]
+        stream.respond(xp.CLUSTER, cluster("a", "2"), version="2", nonce="n2")
+        assert (await named.next()).resource.alt_stat_name == "2"

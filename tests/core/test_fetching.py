@@ -1,0 +1,265 @@
+"""One question and one answer: what there is, when it is known, and where nothing is new, when something is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.making import MadeBench
+from tests.core.support import Bench, shown
+from xdsprism.core.events import Key, Node, Rejection, Request, Send, SotwRequest
+from xdsprism.core.facts import Fact, Joined, Nacked, Requested, Sent, Suppressed
+from xdsprism.core.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Patience, Unchanged
+from xdsprism.core.stream import Stream
+from xdsprism.core.types import CLUSTER, SECRET, Params, TypeUrl
+from xdsprism.errors import PeerError
+
+A: Key = ("a", None)
+B: Key = ("b", None)
+
+
+class Asker:
+    """Somebody with one question."""
+
+    def __init__(self, bench: Bench, type_url: TypeUrl = SECRET, **metadata: str) -> None:
+        self.bench = bench
+        facts: list[Fact] = []
+        stream = Stream(1, bench.store, bench.interest, bench.settings, facts, delta=False, only_type=type_url)
+        self.stream = stream
+        self.fetch = Fetch(stream, facts, type_url)
+        self._node = Node("me", metadata=Params(metadata))
+
+    def ask(
+        self,
+        *wanted: Key,
+        version: str = "",
+        refused: str = "",
+        hold: float | None = 30.0,
+        answer: float = ANSWER,
+    ) -> Send | Unchanged | None:
+        error = Rejection(3, "bad") if refused else None
+        request = Request("", SotwRequest(wanted, version, refused, error), self._node)
+        now = self.bench.now
+        patience = Patience(now + hold, now + answer) if hold is not None else None
+        self.fetch.receive(request, now, patience)
+        return self.poll()
+
+    def poll(self) -> Send | Unchanged | None:
+        return self.fetch.poll(self.bench.now)
+
+    def state(self, type_url: TypeUrl) -> str:
+        return self.stream.sessions[type_url].progress.state
+
+    def told(self) -> list[str]:
+        return [type(fact).__name__ for fact in self.fetch.told]
+
+
+def said(answer: Send | Unchanged | None) -> str:
+    assert isinstance(answer, Send)
+    return shown(answer)
+
+
+def version_of(bench: Bench, *wanted: Key, type_url: TypeUrl = SECRET) -> str:
+    answer = Asker(bench, type_url).ask(*wanted, hold=None)
+    assert isinstance(answer, Send)
+    return answer.version
+
+
+# RST-1
+def test_a_question_is_answered_at_once_with_all_that_was_asked_for():
+    bench = Bench()
+    bench.put("sds a=1 b=1 c=1")
+    asker = Asker(bench)
+    answer = asker.ask(A, B)
+    assert said(answer) == "sds a=1 b=1"
+    assert isinstance(answer, Send)
+    assert answer.nonce == answer.version
+    assert asker.told() == ["Joined", "Requested", "Sent"]
+
+
+# RST-2
+def test_who_has_the_newest_waits_until_something_changes_and_gets_all_of_it():
+    bench = Bench()
+    bench.put("sds a=1 b=1")
+    asker = Asker(bench)
+    assert asker.ask(A, B, version=version_of(bench, A, B)) is None
+    assert asker.fetch.is_held
+    assert asker.state(SECRET) == "SYNCED"
+    assert asker.fetch.deadline() == bench.now + 30
+    bench.put("sds c=1")
+    assert asker.poll() is None
+    bench.put("sds b=2")
+    assert said(asker.poll()) == "sds a=1 b=2"
+    assert asker.told() == ["Joined", "Requested", "Sent"]
+
+
+# RST-2: in a stream of this type nobody would be told of that (SOT-7)
+def test_who_waits_is_told_of_what_is_gone():
+    bench = Bench()
+    bench.put("sds a=1 b=1")
+    asker = Asker(bench)
+    assert asker.ask(A, B, version=version_of(bench, A, B)) is None
+    bench.put("sds -b")
+    assert said(asker.poll()) == "sds a=1"
+
+
+# RST-2
+def test_who_waits_for_nothing_is_told_that_there_is_no_news():
+    bench = Bench()
+    bench.put("cds a=1 b=1")
+    asker = Asker(bench, CLUSTER)
+    assert asker.ask(version=version_of(bench, type_url=CLUSTER)) is None
+    bench.now += 29.9
+    assert asker.poll() is None
+    bench.now += 0.1
+    assert asker.poll() is UNCHANGED
+    assert asker.fetch.told[-1] == Suppressed(1, CLUSTER, 2)
+    assert "Sent" not in asker.told()
+
+
+def test_without_patience_the_answer_is_whole_whatever_the_client_has():
+    bench = Bench()
+    bench.put("cds a=1")
+    version = version_of(bench, type_url=CLUSTER)
+    assert said(Asker(bench, CLUSTER).ask(version=version, hold=None)) == "cds a=1"
+
+
+# RST-4, NAK-3
+def test_what_was_refused_is_noted_and_not_sent_again_until_it_changes():
+    bench = Bench()
+    bench.put("cds a=1")
+    good = version_of(bench, type_url=CLUSTER)
+    bench.put("cds a=2")
+    bad = version_of(bench, type_url=CLUSTER)
+    asker = Asker(bench, CLUSTER)
+    assert asker.ask(version=good, refused=bad) is None
+    assert Nacked(1, CLUSTER, bad, bad, Rejection(3, "bad")) in asker.fetch.told
+    assert asker.state(CLUSTER) == "NACKED"
+    bench.put("cds a=3")
+    assert said(asker.poll()) == "cds a=3"
+
+
+# RST-4: it is the nonce of what was refused that says what it was
+def test_who_refused_something_else_gets_what_there_is():
+    bench = Bench()
+    bench.put("cds a=1")
+    assert said(Asker(bench, CLUSTER).ask(version="old", refused="older")) == "cds a=1"
+
+
+def test_where_there_is_nothing_the_answer_is_empty_and_then_waits_for_something():
+    bench = Bench()
+    answer = Asker(bench).ask(A)
+    assert answer == Send(SECRET, delta=False, nonce=NOTHING, version=NOTHING)
+    asker = Asker(bench)
+    assert asker.ask(A, version=NOTHING) is None
+    bench.put("sds a=1")
+    assert said(asker.poll()) == "sds a=1"
+
+
+# DYN-15
+def test_one_answer_can_not_have_a_name_in_both_forms():
+    bench = Bench()
+    bench.put("sds a=1")
+    with pytest.raises(PeerError, match="both plain and as a locator") as caught:
+        Asker(bench).ask(A, ("a", Params()))
+    assert caught.value.status == "INVALID_ARGUMENT"
+
+
+# RST-4
+def test_locators_are_answered_with_constraints_and_with_what_there_is_not():
+    bench = Bench()
+    bench.put("sds a[env=prod]=1")
+    answer = Asker(bench).ask(("a", Params({"env": "prod"})), ("b", Params({"env": "test"})))
+    assert said(answer) == "sds !b[]=NOT_FOUND a[env=prod]=1"
+
+
+def test_nothing_happens_before_the_question_and_it_can_be_hurried():
+    bench = Bench()
+    bench.put("cds a=1")
+    asker = Asker(bench, CLUSTER)
+    assert (asker.poll(), asker.fetch.deadline(), asker.fetch.is_asked) == (None, None, False)
+    assert asker.ask(version=version_of(bench, type_url=CLUSTER)) is None
+    asker.fetch.hurry(bench.now)
+    assert asker.poll() is UNCHANGED
+
+
+# -- what is not known at once (a relay, a provider)
+
+
+def made(name: str, _: object) -> str | None:
+    return "1" if name == "a" else None
+
+
+# PRX-11
+def test_what_is_not_known_yet_is_waited_for():
+    bench = MadeBench(made, type_url=SECRET)
+    asker = Asker(bench)
+    assert asker.ask(A) is None
+    assert not asker.fetch.is_held
+    bench.run()
+    assert said(asker.poll()) == "sds a=1"
+
+
+# PRX-11
+def test_where_a_part_is_known_the_answer_waits_for_the_rest():
+    bench = MadeBench(made, type_url=SECRET)
+    first = Asker(bench)
+    first.ask(A)
+    bench.run()
+    asker = Asker(bench)
+    assert asker.ask(A, B) is None
+    bench.run()
+    assert said(asker.poll()) == "sds a=1"
+
+
+# PRX-11
+def test_after_a_while_a_part_is_better_than_nothing():
+    bench = MadeBench(made, type_url=SECRET)
+    first = Asker(bench)
+    first.ask(A)
+    bench.run()
+    asker = Asker(bench)
+    assert asker.ask(A, B) is None
+    bench.now += ANSWER
+    assert said(asker.poll()) == "sds a=1"
+
+
+# PRX-11: an empty answer would read as if there were nothing
+def test_who_waits_in_vain_for_what_is_not_known_gets_an_error_and_no_answer():
+    bench = MadeBench(made, type_url=SECRET)
+    asker = Asker(bench)
+    assert asker.ask(A, answer=2.0) is None
+    assert asker.fetch.deadline() == bench.now + 2
+    bench.now += 2.0
+    with pytest.raises(PeerError, match="not known yet") as caught:
+        asker.poll()
+    assert caught.value.status == "UNAVAILABLE"
+
+
+# PRX-11
+def test_who_has_what_was_right_a_moment_ago_keeps_it_if_it_is_not_known_any_more():
+    bench = MadeBench(made, type_url=SECRET)
+    first = Asker(bench)
+    first.ask(A)
+    bench.run()
+    known = first.poll()
+    assert isinstance(known, Send)
+    asker = Asker(bench)
+    assert asker.ask(A, version=known.version) is None
+    bench.store.table(SECRET)._sets.clear()  # as a cache that has to ask for each client anew
+    assert asker.poll() is None
+    assert not asker.fetch.is_held
+    assert asker.fetch.deadline() == bench.now + 30
+    bench.now += 30
+    assert asker.poll() is UNCHANGED
+
+
+def test_only_what_was_said_counts_as_said():
+    bench = Bench()
+    bench.put("sds a=1")
+    asker = Asker(bench)
+    asker.ask(A, version=version_of(bench, A))
+    for body in (2, 3):
+        bench.put(f"sds a={body}")
+    asker.poll()
+    counted = [type(fact) for fact in asker.fetch.told]
+    assert [counted.count(kind) for kind in (Joined, Requested, Sent)] == [1, 1, 1]

@@ -1,0 +1,353 @@
+"""Providers that fail, what is kept of what they made, and who may be one (DESIGN 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.core.making import MadeBench, Source, hears, never, tier
+from xdsprism.core.facts import Ambiguous, Consulted
+from xdsprism.core.providing import CEILING, Job, Provider, ProvidingStore
+from xdsprism.core.settings import Settings
+from xdsprism.core.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
+from xdsprism.errors import UsageError
+
+# -- what goes wrong
+
+
+# ERR-1
+def test_failure_is_told_as_an_error_of_the_resource_and_is_no_absence():
+    source = Source()
+    source.error = "the database is down"
+    bench = MadeBench(source, "env")
+    located, plain = bench.delta(env="test"), bench.delta(env="test")
+    located.ask("cds +a{env=prod}")
+    plain.ask("cds +a")
+    bench.run()
+    (send,) = located.poll()
+    (error,) = send.errors
+    assert (error.about.name, error.code) == ("a", 14)
+    assert error.message == "provider p failed: the database is down"
+    assert not send.withdrawn
+    assert plain.poll() == []
+    source.error = ""
+    bench.wait(1.0)
+    assert located.hears() == ["cds a[env exists or not env exists]=1"]
+    assert plain.hears() == ["cds a=1"]
+
+
+def test_failure_is_tried_again_ever_more_slowly_as_long_as_somebody_wants_it():
+    source = Source()
+    source.error = "down"
+    bench = MadeBench(source)
+    peer = bench.delta()
+    peer.ask("cds +a")
+    bench.run()
+    waits = []
+    for _ in range(12):
+        due = bench.providing.deadline()
+        waits.append(due - bench.now)
+        bench.wait(waits[-1])
+    assert waits[0] == 1.0
+    assert waits == sorted(waits)
+    assert waits[-1] == CEILING
+    assert len(bench.made) == 13
+    peer.ask("cds -a")
+    bench.wait(2 * CEILING)
+    assert len(bench.made) == 13
+    assert bench.providing.deadline() is None
+
+
+def test_failing_again_keeps_what_clients_have():
+    source = Source("1")
+    bench = MadeBench(source)
+    peer = bench.delta()
+    peer.ask("cds +a")
+    hears(bench, peer)
+    source.error = "down"
+    bench.providing.invalidate(CLUSTER, "a")
+    assert hears(bench, peer) == []
+    assert bench.store.table(CLUSTER).select("a", Params()).body == b"1"
+    source.error, source.answer = "", "2"
+    bench.wait(1.0)
+    assert peer.hears() == ["cds a=2"]
+
+
+def test_invalidating_tries_at_once_what_failed():
+    source = Source()
+    source.error = "down"
+    bench = MadeBench(source)
+    peer = bench.delta()
+    peer.ask("cds +a")
+    bench.run()
+    source.error = ""
+    bench.providing.invalidate(CLUSTER, "a")
+    assert hears(bench, peer) == ["cds a=1"]
+
+
+def test_failure_from_before_the_invalidation_does_not_count():
+    source = Source()
+    source.error = "down"
+    bench = MadeBench(source)
+    peer = bench.delta()
+    peer.ask("cds +a{}")
+    (job,) = bench.turn()
+    bench.providing.invalidate(CLUSTER, "a")
+    bench.end(job)
+    source.error = ""
+    assert hears(bench, peer) == ["cds a[]=1"]
+
+
+def test_failures_and_recoveries_are_news_once():
+    source = Source()
+    source.error = "down"
+    bench = MadeBench(source)
+    bench.delta().ask("cds +a")
+    bench.run()
+    bench.wait(2)
+    source.error = "on fire"
+    bench.wait(4)
+    source.error = ""
+    bench.wait(8)
+    bench.providing.invalidate(CLUSTER, "a")
+    bench.run()
+    said = [(fact.result, fact.error, fact.news) for fact in bench.said(Consulted)]
+    assert said == [
+        ("failed", "down", True),
+        ("failed", "down", False),
+        ("failed", "on fire", True),
+        ("found", "", True),
+        ("found", "", False),
+    ]
+
+
+def test_call_that_was_cut_off_is_made_again():
+    bench = MadeBench(Source())
+    peer = bench.delta()
+    peer.ask("cds +a")
+    (job,) = bench.turn()
+    bench.jobs.clear()
+    bench.providing.dropped(job)
+    assert hears(bench, peer) == ["cds a=1"]
+
+
+# DYN-45
+def test_provider_that_contradicts_itself_is_believed_the_last_time():
+    answers: Iterator[str] = iter("abcd")
+    bench = MadeBench(lambda name, params: next(answers) if params["env"] == "x" or True else "", "env", "pod")
+    one, two = bench.delta(), bench.delta()
+    one.ask("cds +a{env=1,pod=1}")
+    bench.run()
+    bench.make = lambda name, params: next(answers) + str(params["pod"])
+    bench.providing.invalidate(CLUSTER, "a")
+    bench.run()
+    bench.make = lambda name, params: next(answers)
+    two.ask("cds +a{env=2,pod=2}")
+    bench.run()
+    assert bench.store.table(CLUSTER).select("a", Params({"env": "1", "pod": "1"})).body == b"c"
+    (fact,) = bench.said(Ambiguous)
+    assert fact.first
+    assert fact.other.endswith("pod=1")
+    bench.make = lambda name, params: str(params["pod"])
+    bench.providing.invalidate(CLUSTER, "a")
+    (first, second) = bench.turn()
+    bench.end(first)
+    bench.make = lambda name, params: "all"
+    bench.end(second)
+    bench.turn()
+    assert [fact.first for fact in bench.said(Ambiguous)] == [True, False]
+
+
+# -- what is kept
+
+
+def test_what_nobody_wants_is_kept_up_to_a_limit():
+    bench = MadeBench(tier, "env", idle=2)
+    peer = bench.delta()
+    for name in ("a", "b", "no", "c"):
+        peer.ask(f"cds +{name}")
+        hears(bench, peer)
+        if name != "b":
+            peer.ask(f"cds -{name}")
+            bench.run()
+    assert [name for name, _ in bench.store.table(CLUSTER)] == ["b", "no", "c"]
+    bench.made.clear()
+    peer.ask("cds +no +c +a")
+    assert hears(bench, peer) == ["cds -no a=basic c=basic"]
+    assert bench.made == [("a", {})]
+
+
+def test_classes_of_a_name_that_nobody_is_of_any_more_count_as_well():
+    bench = MadeBench(lambda name, params: str(params["pod"]), "pod", idle=3)
+    for pod in range(10):
+        peer = bench.delta()
+        peer.ask(f"cds +a{{pod={pod}}}")
+        assert hears(bench, peer) == [f"cds a[pod={pod}]={pod}"]
+        if pod:
+            peer.close()
+    bench.run()
+    known = bench.store.named(CLUSTER, "a")
+    assert sorted(variant.body for variant in known.variants) == [b"0", b"7", b"8", b"9"]
+
+
+def test_nothing_is_left_of_what_was_invalidated_and_nobody_wants():
+    bench = MadeBench(tier, "env")
+    peer = bench.delta()
+    peer.ask("cds +a +no")
+    hears(bench, peer)
+    peer.close()
+    bench.run()
+    assert len(bench.store.table(CLUSTER)) == 2
+    bench.providing.invalidate(CLUSTER)
+    bench.run()
+    assert len(bench.store.table(CLUSTER)) == 0
+    assert bench.made == [("a", {}), ("no", {})]
+
+
+def test_call_that_ends_after_everybody_has_left_is_not_in_vain():
+    bench = MadeBench(tier, "env")
+    peer = bench.delta()
+    peer.ask("cds +a")
+    bench.turn()
+    peer.close()
+    bench.run()
+    other = bench.delta()
+    other.ask("cds +a")
+    assert hears(bench, other) == ["cds a=basic"]
+    assert len(bench.made) == 1
+
+
+# DLT-13
+def test_client_that_comes_back_with_what_is_made_again_is_not_sent_it():
+    bench = MadeBench(Source("1"))
+    same, other = bench.delta(), bench.delta()
+    same.ask("cds +a have a=1")
+    other.ask("cds +a have a=0")
+    assert hears(bench, same) == []
+    assert hears(bench, other) == ["cds a=1"]
+
+
+# -- registering
+
+
+def test_one_provider_is_enough_for_a_type():
+    bench = MadeBench(tier, "env")
+    with pytest.raises(UsageError, match="provider q: provider p makes resources of this type already"):
+        bench.providing.add(Provider(CLUSTER, never, (), "provider q"))
+    bench.providing.add(Provider(ENDPOINT, never, (), "provider q"))
+
+
+def test_provider_comes_before_the_server():
+    store = ProvidingStore()
+    store.providing.awake.append(lambda: None)
+    with pytest.raises(UsageError, match="before the server"):
+        store.providing.add(Provider(CLUSTER, never, (), "provider q"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"keys": ("a", "a")}, "each once"),
+        ({"keys": ("",)}, "names of parameters"),
+        ({"timeout": 0}, "seconds"),
+        ({"ttl": -1.0}, "seconds"),
+        ({"at_once": 0}, "at least 1"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, object], text: str):
+    with pytest.raises(UsageError, match=text):
+        Provider(CLUSTER, never, **options)
+
+
+def test_invalidating_without_a_provider_is_refused():
+    with pytest.raises(UsageError, match="no provider of envoy"):
+        ProvidingStore().providing.invalidate(CLUSTER, "a")
+
+
+def test_type_with_a_provider_stays_one_when_its_table_is_forgotten():
+    bench = MadeBench(tier, "env")
+    bench.store.discard(CLUSTER)
+    assert not bench.store.table(CLUSTER).authoritative
+    assert bench.store.table(ENDPOINT).authoritative
+
+
+@pytest.mark.parametrize(
+    ("type_url", "inner", "name"),
+    [
+        (CLUSTER, None, "rc/a"),
+        (CLUSTER, "rc/a", "rc/a"),
+        (CLUSTER, "rc/b", "has another name"),
+        (VIRTUAL_HOST, "rc/b", "rc/b"),  # VHD-4
+        (VIRTUAL_HOST, "other/a", "must have a name that begins with 'rc/'"),
+        (VIRTUAL_HOST, "a", "must have a name that begins with 'rc/'"),
+    ],
+)
+def test_what_is_made_has_the_name_that_was_asked_for(type_url: str, inner: str | None, name: str):
+    bench = MadeBench(tier, type_url=type_url)
+    job = Job(bench.provider, "rc/a", Params())
+    if name.startswith("rc/"):
+        assert bench.providing.name_for(job, inner) == name
+    else:
+        with pytest.raises(UsageError, match=name):
+            bench.providing.name_for(job, inner)
+
+
+def test_explanation_leaves_out_what_is_out_of_date():
+    bench = MadeBench(lambda name, params: "all", "env")
+    bench.delta().ask("cds +a{env=prod}")
+    bench.run()
+    bench.make = tier
+    bench.providing.invalidate(CLUSTER, "a")
+    bench.delta().ask("cds +a{env=test}")
+    jobs = bench.turn()
+    bench.end(jobs[0])
+    bench.turn()
+    known = bench.store.named(CLUSTER, "a")
+    assert len(known.variants) == 2
+    told = known.explain({"env": "prod"})
+    assert (told.chosen.body, told.refused) == (b"gold", ())
+    assert known.member({"env": "prod"}) is None
+
+
+# -- virtual hosts
+
+
+# VHD-3, VHD-6
+def test_host_is_asked_for_in_lower_case_and_found_as_it_was_asked_for():
+    bench = MadeBench(Source("1"), type_url=VIRTUAL_HOST)
+    peer = bench.delta()
+    peer.ask("vhds +rc/Shop.example.com +rc/shop.example.com +rc/shop.example.com:80")
+    bench.run()
+    assert bench.made == [("rc/shop.example.com", {}), ("rc/shop.example.com:80", {})]
+    (send,) = peer.poll()
+    assert sorted(variant.name for variant in send.plain) == ["rc/shop.example.com", "rc/shop.example.com:80"]
+
+
+# VHD-6, VHD-7
+def test_that_there_is_no_such_host_is_told_to_whoever_asked_in_upper_case():
+    bench = MadeBench(Source(None), type_url=VIRTUAL_HOST)
+    peer = bench.delta()
+    peer.ask("vhds +rc/Nobody")
+    bench.turn()
+    assert peer.poll() == []
+    bench.run()
+    (send,) = peer.poll()
+    assert send.unresolved == ("rc/Nobody",)
+
+
+# VHD-19
+def test_host_that_can_not_be_made_is_unresolved_until_it_is():
+    source = Source("1")
+    source.error = "down"
+    bench = MadeBench(source, type_url=VIRTUAL_HOST, settings=Settings())
+    peer = bench.delta()
+    peer.ask("vhds +rc/a")
+    bench.turn()
+    assert peer.poll() == []
+    bench.run()
+    (send,) = peer.poll()
+    assert send.unresolved == ("rc/a",)
+    source.error = ""
+    bench.wait(1)
+    assert peer.hears() == ["vhds rc/a=1"]

@@ -1,0 +1,180 @@
+"""Load reports on the server's port: asked for, heard, shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from envoy.service.load_stats.v2 import lrs_pb2 as v2
+from envoy.service.load_stats.v3 import lrs_pb2 as v3
+
+from tests.wire.rig import Stream, cluster, put, until
+from xdsprism import Client, Server, Settings, Store
+from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
+from xdsprism.core.loads import SEND_ALL_CLUSTERS, Locality
+
+METHOD = "/envoy.service.load_stats.{}.LoadReportingService/StreamLoadStats"
+FREE = "127.0.0.1:0"
+VERSIONS = pytest.mark.parametrize(("version", "kind"), [("v2", v2), ("v3", v3)], ids=["v2", "v3"])
+NODE = {"id": "me", "client_features": [SEND_ALL_CLUSTERS]}
+
+
+class LoadStream(Stream):
+    """A stream of load reports by hand."""
+
+    def __init__(self, server: Server, version: str = "v3", kind: Any = v3) -> None:
+        super().__init__(server.address, METHOD.format(version), delta=False)
+        self._kind = kind
+
+    async def send(self, **fields: Any) -> None:
+        await self.send_bytes(self._kind.LoadStatsRequest(**fields).SerializeToString())
+
+    def parse(self, message: bytes) -> Any:
+        return self._kind.LoadStatsResponse.FromString(message)
+
+
+def stats(name: str, issued: int = 20, seconds: float = 10.0) -> dict[str, Any]:
+    whole, part = divmod(seconds, 1)
+    place = {"locality": {"region": "eu", "zone": "eu-1"}, "total_issued_requests": issued}
+    return {
+        "cluster_name": name,
+        "upstream_locality_stats": [place],
+        "load_report_interval": {"seconds": int(whole), "nanos": round(part * 1e9)},
+    }
+
+
+def rates(server: Server) -> dict[tuple[str, str], list[float]]:
+    """By client and cluster, what was issued at each place."""
+    clients = server.hub.reports.clients(server.hub.clock())
+    return {
+        (client.node, each.cluster): [place.issued for place in each.localities]
+        for client in clients
+        for each in client.clusters
+    }
+
+
+def heard(server: Server) -> list[Fact]:
+    facts: list[Fact] = []
+    server.hub.readers.append(facts.extend)
+    return facts
+
+
+@VERSIONS
+async def test_the_first_request_is_answered_and_reports_are_kept_as_rates(
+    server: Server, version: str, kind: Any
+) -> None:
+    # LRS-1, VER-10
+    async with LoadStream(server, version, kind) as stream:
+        await stream.send(node=NODE)
+        answer = await stream.read()
+        assert (answer.load_reporting_interval.seconds, answer.send_all_clusters) == (10, True)
+        assert list(answer.clusters) == []
+        await stream.send(cluster_stats=[stats("shop"), stats("cart", 5)])
+        await until(lambda: rates(server) == {("me", "shop"): [2.0], ("me", "cart"): [0.5]})
+    await until(lambda: len(server.hub.reports) == 0)
+    assert rates(server) == {}
+
+
+async def test_interval_and_clusters_are_what_the_settings_say(store: Store) -> None:
+    # LRS-1
+    settings = Settings(load_interval=0.25, load_clusters=frozenset({"b", "a"}))
+    async with Server(store, FREE, settings=settings) as server, LoadStream(server) as stream:
+        await stream.send(node=NODE)
+        answer = await stream.read()
+    assert (answer.load_reporting_interval.nanos, answer.send_all_clusters) == (250_000_000, False)
+    assert list(answer.clusters) == ["a", "b"]
+
+
+async def test_a_client_that_can_not_report_all_is_told_which_clusters_there_are(server: Server) -> None:
+    # LRS-1
+    with server.store.transaction() as tx:
+        tx.put(cluster("shop"))
+        tx.put(cluster("secret"), when="env=prod")
+    async with LoadStream(server) as stream:
+        await stream.send(node={"id": "old", "metadata": {"env": "test"}})
+        answer = await stream.read()
+        assert (list(answer.clusters), answer.send_all_clusters) == (["shop"], False)
+        put(server.store, cluster("cart"))
+        assert list((await stream.read()).clusters) == ["cart", "shop"]
+    await until(lambda: len(server.hub.reports) == 0)
+    assert len(server.store.listeners) == 1  # the hub's
+
+
+async def test_nonsense_is_told_of_and_the_stream_goes_on(server: Server) -> None:
+    # LRS-1
+    facts = heard(server)
+    async with LoadStream(server) as stream:
+        await stream.send(node=NODE)
+        await stream.read()
+        await stream.send(cluster_stats=[stats("bad", 2**64 - 1), stats("worse", seconds=-1.0), stats("good")])
+        await until(lambda: rates(server) == {("me", "good"): [2.0]})
+        await stream.send(cluster_stats=[stats("bad"), stats("worse")])
+        await until(lambda: len(rates(server)) == 3)
+    await until(lambda: [fact.clusters for fact in facts if isinstance(fact, LoadsHeard)] == [0, 1, 2])
+    assert [fact.cluster for fact in facts if isinstance(fact, LoadsRefused)] == ["bad", "worse"]
+
+
+async def test_what_is_no_request_ends_its_stream_and_no_other(server: Server) -> None:
+    # LRS-1, OPS-10
+    async with LoadStream(server) as stream, LoadStream(server) as other:
+        await other.send(node=NODE)
+        await other.read()
+        await stream.send_bytes(b"\xff")
+        code, details = await stream.status()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert details.startswith("not a load stats request")
+        await other.send(cluster_stats=[stats("shop")])
+        await until(lambda: rates(server))
+
+
+async def test_a_client_that_says_no_more_is_let_go(server: Server) -> None:
+    # LRS-1
+    async with LoadStream(server) as stream:
+        await stream.send(node=NODE)
+        await stream.read()
+        await stream.half_close()
+        assert (await stream.outcome())[0] is grpc.StatusCode.OK
+    await until(lambda: len(server.hub.reports) == 0)
+
+
+async def test_without_v2_load_reports_of_v2_are_unimplemented(store: Store) -> None:
+    # VER-1, VER-10
+    async with Server(store, FREE, v2=False) as server:
+        async with LoadStream(server, "v2", v2) as stream:
+            assert (await stream.status())[0] is grpc.StatusCode.UNIMPLEMENTED
+        async with LoadStream(server) as stream:
+            await stream.send(node=NODE)
+            assert (await stream.read()).send_all_clusters
+
+
+@pytest.mark.parametrize("features", [["xds_v3"], []], ids=["v3", "v2"])
+async def test_the_clients_of_this_project_are_understood(store: Store, features: list[str]) -> None:
+    # LRS-1, LRS-2, VER-10
+    settings = Settings(load_interval=0.1)
+    async with Server(store, FREE, settings=settings) as server, Client(_bootstrap(server.address, features)) as client:
+        loads = client.loads().cluster("shop", "shop-eds")
+        place = Locality("eu", "eu-1")
+        loads.started(place)
+        loads.started(place)
+        loads.finished(place, ok=False, metrics={"cpu": 0.5})
+        loads.dropped("throttle")
+        seen: list[Any] = []
+
+        def look() -> bool:
+            clients = server.hub.reports.clients(server.hub.clock())
+            seen[:] = [each for client in clients for each in client.clusters]
+            return bool(seen)
+
+        await until(look)
+        (found,) = seen
+        assert (found.cluster, found.service, set(found.drops)) == ("shop", "shop-eds", {"throttle"})
+        (rate,) = found.localities
+        assert (rate.locality, rate.in_progress, rate.metrics["cpu"].mean) == (place, 1, 0.5)
+        assert rate.issued == pytest.approx(2 * rate.failed)
+
+
+def _bootstrap(address: str, features: list[str]) -> dict[str, Any]:
+    server = {"server_uri": address, "channel_creds": [{"type": "insecure"}], "server_features": features}
+    return {"xds_servers": [server], "node": {"id": "shop-1"}}

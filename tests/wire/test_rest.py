@@ -1,0 +1,445 @@
+"""xDS over REST: JSON in, JSON out, and whoever has the newest waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import Node
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.http.router.v3.router_pb2 import Router
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
+from google.api import annotations_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.json_format import MessageToJson, Parse
+
+from tests.support import web
+from tests.wire.api import services
+from tests.wire.rig import cluster, put, put_bytes, until
+from xdsprism import CLUSTER, LISTENER, SECRET, Server, Settings, Store
+from xdsprism.core.facts import Fact, Nacked, Polled
+from xdsprism.core.settings import Limits
+from xdsprism.server import rest as module
+from xdsprism.server import rest_json
+from xdsprism.server.http_port import CannotListenError
+
+PATHS = sorted(
+    method.GetOptions().Extensions[annotations_pb2.http].post
+    for version in ("v2", "v3")
+    for service in services(version)
+    for method in service.methods
+    if method.name.startswith("Fetch") and method.input_type.name == "DiscoveryRequest"
+)
+CLUSTERS = "/v3/discovery:clusters"
+HOLD = 60.0  # longer than any test waits
+FREE = "127.0.0.1:0"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(poll_hold=HOLD)
+
+
+@pytest.fixture
+async def server(store: Store, settings: Settings) -> AsyncIterator[Server]:
+    async with Server(store, listen=FREE, rest=FREE, settings=settings) as running:
+        yield running
+
+
+async def post(
+    server: Server, path: str, body: object, headers: dict[str, str] | None = None, *, method: str = "POST"
+) -> tuple[int, Any]:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = await asyncio.to_thread(web.post, server.rest_address, path, text, headers, method=method)
+    return answer.status, json.loads(answer.body) if answer.body else None
+
+
+async def fetch(server: Server, path: str = CLUSTERS, **fields: object) -> Any:
+    status, said = await post(server, path, fields)
+    assert status == 200, said
+    return said
+
+
+async def refused(server: Server, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    status, said = await post(server, path, body, headers)
+    assert list(said) == ["error"]
+    return status, said["error"]
+
+
+def held(server: Server) -> int:
+    return sum(call.connected.stream.only_type == CLUSTER for call in server.hub._calls.values())
+
+
+def heard(server: Server) -> list[Fact]:
+    facts: list[Fact] = []
+    server.hub.readers.append(facts.extend)
+    return facts
+
+
+# -- what there is
+
+
+def test_the_protos_give_a_path_to_the_types_that_the_requirements_name() -> None:
+    """So that the comparison below can't be one of nothing with nothing."""
+    # RST-1
+    types = ["listeners", "clusters", "routes", "endpoints", "secrets", "runtime"]
+    assert {f"/{version}/discovery:{each}" for version in ("v2", "v3") for each in types} < set(PATHS)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_path_that_the_protos_have_answers_with_its_type(server: Server, path: str) -> None:
+    # RST-1
+    said = await fetch(server, path, resource_names=["x"])
+    assert said["resources"] == []
+    assert (".v2." in said["type_url"]) == path.startswith("/v2/")
+    again = await fetch(server, path, resource_names=["x"], type_url=said["type_url"])
+    assert again == said
+
+
+async def test_there_is_no_path_but_these(server: Server) -> None:
+    # RST-3
+    assert sorted(path for path, _, _ in module.paths(server._apis)) == PATHS
+
+
+async def test_an_answer_is_a_discovery_response_in_json(server: Server) -> None:
+    # RST-1
+    put(server.store, cluster("a", "1"), cluster("b", "2"))
+    said = await fetch(server, node={"id": "me"})
+    response = Parse(json.dumps(said), DiscoveryResponse())
+    assert response.type_url == CLUSTER
+    assert [Cluster.FromString(each.value) for each in response.resources] == [cluster("a", "1"), cluster("b", "2")]
+    assert (response.control_plane.identifier, bool(response.version_info)) == ("xdsprism", True)
+
+
+@pytest.mark.parametrize("preserve", [True, False], ids=["proto names", "camelCase"])
+async def test_a_request_may_have_names_of_either_kind_and_a_node_with_whatever_is_in_it(
+    server: Server, preserve: bool
+) -> None:
+    # RST-1, DYN-12
+    with server.store.transaction() as tx:
+        tx.put(cluster("shop", "prod"), when="env=prod")
+        tx.put(cluster("shop", "test"), when="env=test")
+    node = Node(id="me", user_agent_name="envoy")
+    node.metadata.update({"env": "test", "more": {"a": [1, None, True]}})
+    node.extensions.add(name="envoy.something", category="envoy.of_a_kind")
+    request = DiscoveryRequest(node=node, resource_names=["shop"], type_url=CLUSTER)
+    text = json.loads(MessageToJson(request, preserving_proto_field_name=preserve))
+    text["node"]["a_field_of_tomorrow"] = text["anotherOne"] = {"x": 1}
+    (found,) = (await fetch(server, **text))["resources"]
+    assert found == {"@type": CLUSTER, "name": "shop", "alt_stat_name": "test"}
+
+
+async def test_what_is_packed_inside_is_written_out(server: Server) -> None:
+    # RST-1
+    router, manager = (f"type.googleapis.com/{kind.DESCRIPTOR.full_name}" for kind in (Router, HttpConnectionManager))
+    filters = [{"name": "router", "typed_config": {"@type": router, "suppress_envoy_headers": True}}]
+    config = {"@type": manager, "stat_prefix": "x", "http_filters": filters, "rds": {"route_config_name": "r"}}
+    fields = {"name": "l", "filter_chains": [{"filters": [{"name": "hcm", "typed_config": config}]}]}
+    put_bytes(server.store, LISTENER, "l", Parse(json.dumps(fields), Listener()).SerializeToString())
+    (found,) = (await fetch(server, "/v3/discovery:listeners"))["resources"]
+    assert found == {"@type": LISTENER, **fields}
+    (old,) = (await fetch(server, "/v2/discovery:listeners"))["resources"]
+    inner = old["filter_chains"][0]["filters"][0]["typed_config"]
+    assert old["@type"] == "type.googleapis.com/envoy.api.v2.Listener"
+    assert inner["@type"].endswith(".http_connection_manager.v2.HttpConnectionManager")
+    assert inner["http_filters"][0]["typed_config"]["@type"].endswith("envoy.config.filter.http.router.v2.Router")
+
+
+async def test_the_version_of_the_path_counts_where_the_request_names_no_type(server: Server) -> None:
+    # RST-1, VER-3
+    put(server.store, cluster("a"))
+    v2 = "type.googleapis.com/envoy.api.v2.Cluster"
+    assert (await fetch(server, "/v2/discovery:clusters"))["type_url"] == v2
+    assert (await fetch(server, CLUSTERS, type_url=v2))["type_url"] == v2
+
+
+async def test_locators_are_answered_in_the_wrapper_with_their_constraints(server: Server) -> None:
+    # RST-4, DYN-2
+    with server.store.transaction() as tx:
+        tx.put(cluster("shop", "prod"), when="env=prod")
+        tx.put(cluster("shop", "test"), when="env=test")
+    wanted = [{"name": "shop", "dynamic_parameters": {"env": "prod"}}, {"name": "none"}]
+    said = await fetch(server, resource_locators=wanted)
+    (found,) = said["resources"]
+    assert found["@type"] == "type.googleapis.com/envoy.service.discovery.v3.Resource"
+    assert found["resource"] == {"@type": CLUSTER, "name": "shop", "alt_stat_name": "prod"}
+    assert found["resource_name"]["name"] == "shop"
+    assert "dynamic_parameter_constraints" in found["resource_name"]
+    assert [error["resource_name"]["name"] for error in said["resource_errors"]] == ["none"]
+
+
+async def test_a_long_answer_lets_the_loop_turn(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # RST-1
+    put(server.store, *(cluster(f"c{number:03}") for number in range(300)))
+    monkeypatch.setattr(rest_json, "SLICE", 0.0)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    said = await fetch(server)
+    counting.cancel()
+    assert len(said["resources"]) == 300
+    assert turns > 300
+    assert (await fetch(server)) == said
+
+
+# -- waiting for news
+
+
+async def test_who_has_the_newest_waits_and_gets_the_change(server: Server) -> None:
+    # RST-2
+    put(server.store, cluster("a", "1"))
+    first = await fetch(server)
+    waiting = asyncio.create_task(fetch(server, version_info=first["version_info"]))
+    await until(lambda: held(server))
+    put(server.store, cluster("a", "2"))
+    second = await waiting
+    assert [each["alt_stat_name"] for each in second["resources"]] == ["2"]
+    assert second["version_info"] != first["version_info"]
+    await until(lambda: not server.hub.connected())
+
+
+@pytest.mark.parametrize("settings", [Settings(poll_hold=0.2)])
+async def test_after_a_while_without_news_the_answer_is_304_without_a_body(server: Server) -> None:
+    # RST-2
+    put(server.store, cluster("a"))
+    facts = heard(server)
+    version = (await fetch(server))["version_info"]
+    began = time.monotonic()
+    assert await post(server, CLUSTERS, {"version_info": version}) == (304, None)
+    assert time.monotonic() - began >= 0.2
+    await until(lambda: [fact.status for fact in facts if isinstance(fact, Polled)] == [200, 304])
+
+
+async def test_envoy_says_how_long_it_waits_and_is_answered_before_that(server: Server) -> None:
+    # RST-2
+    put(server.store, cluster("a"))
+    version = (await fetch(server))["version_info"]
+    headers = {"x-envoy-expected-rq-timeout-ms": "400"}
+    began = time.monotonic()
+    assert await post(server, CLUSTERS, {"version_info": version}, headers) == (304, None)
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize("settings", [Settings(poll_hold=0.0)])
+@pytest.mark.parametrize("said", ["", "0", "-5", "soon", "9" * 20])
+async def test_a_timeout_that_is_none_is_none(server: Server, said: str) -> None:
+    version = (await fetch(server))["version_info"]
+    headers = {"x-envoy-expected-rq-timeout-ms": said}
+    assert await post(server, CLUSTERS, {"version_info": version}, headers) == (304, None)
+
+
+async def test_what_was_refused_is_a_nack_and_not_sent_again(server: Server) -> None:
+    # RST-4, NAK-3
+    put(server.store, cluster("a", "1"))
+    good = await fetch(server)
+    put(server.store, cluster("a", "2"))
+    bad = await fetch(server, version_info=good["version_info"])
+    facts = heard(server)
+    error = {"code": 3, "message": "no", "details": [{"@type": "type.googleapis.com/nobody.has.This", "x": 1}]}
+    fields = {"version_info": good["version_info"], "response_nonce": bad["nonce"], "error_detail": error}
+    waiting = asyncio.create_task(fetch(server, **fields))
+    await until(lambda: [fact.error.message for fact in facts if isinstance(fact, Nacked)] == ["no"])
+    assert not waiting.done()
+    put(server.store, cluster("a", "3"))
+    assert [each["alt_stat_name"] for each in (await waiting)["resources"]] == ["3"]
+
+
+async def test_who_leaves_while_waiting_is_forgotten(server: Server) -> None:
+    # OPS-7
+    put(server.store, cluster("a"))
+    version = (await fetch(server))["version_info"]
+    body = json.dumps({"version_info": version}).encode()
+    head = f"POST {CLUSTERS} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(web.split(server.rest_address)) as client:
+        client.sendall(head + body)
+        await until(lambda: held(server))
+    await until(lambda: not held(server))
+    assert server.hub.interest._wild == {}
+
+
+async def test_a_server_that_stops_lets_nobody_wait(store: Store, settings: Settings) -> None:
+    put(store, cluster("a"))
+    server = Server(store, listen=FREE, rest=FREE, settings=settings)
+    await server.start()
+    version = (await fetch(server))["version_info"]
+    waiting = asyncio.create_task(post(server, CLUSTERS, {"version_info": version}))
+    await until(lambda: held(server))
+    began = time.monotonic()
+    await server.stop()
+    assert await waiting == (304, None)
+    assert time.monotonic() - began < HOLD / 2
+    with pytest.raises(ConnectionRefusedError):
+        await fetch(server)
+    await server.stop()
+
+
+@pytest.mark.parametrize("settings", [Settings(poll_hold=HOLD, limits=Limits(polls=1))])
+async def test_where_too_many_wait_the_others_are_answered_at_once(server: Server) -> None:
+    # RST-2
+    put(server.store, cluster("a"))
+    version = (await fetch(server))["version_info"]
+    facts = heard(server)
+    waiting = asyncio.create_task(fetch(server, version_info=version))
+    await until(lambda: held(server))
+    assert await post(server, CLUSTERS, {"version_info": version}) == (304, None)
+    await until(lambda: Polled(304, crowded=True) in facts)
+    put(server.store, cluster("a", "2"))
+    await waiting
+
+
+# -- mistakes
+
+
+MANY = {f"key{number}": "x" for number in range(65)}
+NOT_JSON = "not a DiscoveryRequest in JSON: "
+MISTAKES: dict[str, tuple[bytes, int, str]] = {
+    "empty": (b"", 400, NOT_JSON),
+    "broken": (b"{]", 400, NOT_JSON),
+    "not UTF-8": (b'{"version_info": "\xff"}', 400, NOT_JSON),
+    "half a letter": (rb'{"version_info": "\ud800"}', 400, NOT_JSON),
+    "a list": (b"[]", 400, "a DiscoveryRequest is a JSON object"),
+    "a wrong type": (b'{"resource_names": 5}', 400, NOT_JSON),
+    "a node that is none": (b'{"node": 5}', 400, NOT_JSON),
+    "deep": (b"[" * 100_000, 400, f"{NOT_JSON}it is nested too deeply"),
+    "deep metadata": (b'{"node": {"metadata": %s1%s}}' % (b'{"a":' * 500, b"}" * 500), 400, NOT_JSON),
+    "another type": (b'{"type_url": "type.googleapis.com/nobody.has.This"}', 400, f"this service serves {CLUSTER}"),
+    "too many params": (
+        json.dumps({"resource_locators": [{"name": "a", "dynamic_parameters": MANY}]}).encode(),
+        400,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "message"), MISTAKES.values(), ids=MISTAKES)
+async def test_a_request_that_is_none_is_told_why_and_the_server_goes_on(
+    server: Server, body: bytes, status: int, message: str
+) -> None:
+    # RST-3
+    code, said = await refused(server, CLUSTERS, body)
+    assert code == status
+    assert said.startswith(message)
+    assert server.hub.connected() == []
+    assert (await fetch(server))["resources"] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v3/discovery:widgets",
+        "/v4/discovery:clusters",
+        "/v3/discovery:aggregated_resources",
+        "/v3/discovery:virtual_hosts",
+        "/v3/discovery:clusters/",
+        "/",
+    ],
+)
+async def test_a_path_that_is_not_there_is_404_and_says_which_are(server: Server, path: str) -> None:
+    # RST-3
+    status, said = await refused(server, path, {})
+    assert status == 404
+    assert said == f"there is no {path} here; there are {', '.join(PATHS)}"
+
+
+async def test_without_v2_there_are_no_paths_of_v2(store: Store) -> None:
+    # RST-3, VER-1
+    async with Server(store, listen=FREE, rest=FREE, v2=False) as server:
+        status, said = await refused(server, "/v2/discovery:clusters", {})
+        assert (status, "/v2/" in said.partition(";")[2]) == (404, False)
+        assert (await fetch(server))["resources"] == []
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_any_other_verb_is_405(server: Server, method: str) -> None:
+    # RST-3
+    status, said = await post(server, CLUSTERS, b"", method=method)
+    assert (status, said) == (405, {"error": f"{method} is not for {CLUSTERS}: POST a DiscoveryRequest in JSON"})
+
+
+async def test_what_is_not_json_by_its_own_word_is_415(server: Server) -> None:
+    # RST-3
+    status, said = await refused(server, CLUSTERS, b"{}", {"content-type": "application/grpc"})
+    assert (status, said) == (415, "the request is application/grpc: send application/json")
+    assert (await post(server, CLUSTERS, {}, {"content-type": "Application/JSON; charset=utf-8"}))[0] == 200
+
+
+async def test_a_request_of_too_many_bytes_is_413(server: Server) -> None:
+    # RST-3, OPS-6
+    status, said = await refused(server, CLUSTERS, b" " * (module.BODY + 1))
+    assert (status, said) == (413, f"a request has at most {module.BODY} bytes")
+    assert (await fetch(server))["resources"] == []
+
+
+async def test_a_request_that_does_not_end_is_408(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # OPS-6
+    monkeypatch.setattr(module, "READ", 0.1)
+
+    def begin() -> bytes:
+        with socket.create_connection(web.split(server.rest_address), timeout=20) as client:
+            client.sendall(f"POST {CLUSTERS} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{{".encode())
+            return client.recv(1000)
+
+    assert b" 408 " in await asyncio.to_thread(begin)
+
+
+async def test_what_json_can_not_say_is_an_error_and_not_half_an_answer(server: Server) -> None:
+    # RST-3
+    listener = Listener(name="l")
+    stranger = AnyMessage(type_url="type.googleapis.com/nobody.has.This", value=b"x")
+    listener.filter_chains.add().filters.add(name="f").typed_config.CopyFrom(stranger)
+    put_bytes(server.store, LISTENER, "l", listener.SerializeToString())
+    status, said = await refused(server, "/v3/discovery:listeners", {})
+    assert status == 501
+    assert "nobody.has.This" in said
+
+
+async def test_a_mistake_of_ours_is_500_in_json(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # OPS-10
+    def fail(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(module, "read_request", fail)
+    assert await refused(server, CLUSTERS, {}) == (500, "internal error: RuntimeError('boom')")
+    monkeypatch.undo()
+    assert (await fetch(server))["resources"] == []
+    assert server.hub.connected() == []
+
+
+# -- what is not known at once
+
+
+async def test_what_a_provider_makes_is_waited_for(store: Store) -> None:
+    # RST-1, PRX-11
+    may = asyncio.Event()
+
+    @store.provider(SECRET, keys=[])
+    async def secret(name: str, _params: object) -> object:
+        await may.wait()
+        return Secret(name=name) if name == "x" else None
+
+    async with Server(store, listen=FREE, rest=FREE) as server:
+        waiting = asyncio.create_task(fetch(server, "/v3/discovery:secrets", resource_names=["x", "y"]))
+        await until(server.hub.connected)
+        may.set()
+        assert [each["name"] for each in (await waiting)["resources"]] == ["x"]
+
+
+async def test_a_port_that_is_taken_is_told(server: Server) -> None:
+    with pytest.raises(CannotListenError, match="for REST"):
+        await Server(Store(), listen=FREE, rest=server.rest_address).start()
