@@ -22,7 +22,7 @@ export XDSPRISM_ENVOY
 help:
 	@echo 'make run       install into $(VENV) and serve examples/config'
 	@echo 'make test      linters, types and every test that needs only Python'
-	@echo 'make interop   the tests with clients in Node, Go and Java, and with control planes in Go and Java'
+	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, and h2spec'
 	@echo 'make bench     measure, and print the numbers'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
@@ -56,7 +56,9 @@ requirements: venv-test
 	@$(PY) scripts/requirements.py
 
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
+INTEROP += interop/grpcio-v2/target/.installed
 INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
+INTEROP += interop/h2spec/bin/h2spec
 
 interop: toolchains venv-test $(INTEROP)
 	$(PY) -m pytest tests/interop
@@ -69,6 +71,7 @@ toolchains:
 	need go 'Go 1.26 or newer'; \
 	need java 'a JDK, 17 or newer (Debian, Ubuntu: apt install default-jdk-headless)'; \
 	need mvn 'Apache Maven (Debian, Ubuntu: apt install maven)'; \
+	need python3.11 'Python 3.11, the newest that a gRPC with xDS v2 was built for'; \
 	if [ -n "$$missing" ]; then printf "make interop needs what is not on PATH:$$missing\n" >&2; exit 1; fi
 
 interop/node/node_modules/.package-lock.json: interop/node/package.json interop/node/package-lock.json
@@ -81,6 +84,9 @@ interop/go/bin/client: $(wildcard interop/go/*.go interop/go/go.*)
 interop/go-control-plane/bin/control-plane: $(wildcard interop/go-control-plane/*.go interop/go-control-plane/go.*)
 	cd interop/go-control-plane && go build -o bin/control-plane .
 
+interop/h2spec/bin/h2spec: $(wildcard interop/h2spec/go.*)
+	cd interop/h2spec && go build -o bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
+
 interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
 	cd interop/java && mvn --quiet --batch-mode -Dstyle.color=never compile
 	@touch $@
@@ -88,6 +94,10 @@ interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/
 interop/java-control-plane/target/.compiled: interop/java-control-plane/pom.xml \
 		$(wildcard interop/java-control-plane/src/main/java/*.java)
 	cd interop/java-control-plane && mvn --quiet --batch-mode -Dstyle.color=never compile
+	@touch $@
+
+interop/grpcio-v2/target/.installed: interop/grpcio-v2/requirements.txt
+	python3.11 scripts/venv.py $(@D)/venv -r $<
 	@touch $@
 
 bench: venv-test

@@ -17,6 +17,7 @@ from .config import RelayConfig, ServeConfig
 from .core.facts import Refused
 from .core.store import Store
 from .errors import ConfigError, UsageError, XdsError
+from .observe.connection_metrics import ConnectionMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
@@ -67,6 +68,8 @@ class Daemon(ABC):
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
+        if server.engine == "h2":
+            server.connection_readers.append(ConnectionMetrics(registry))
         hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
@@ -126,7 +129,14 @@ class FileDaemon(Daemon):
 
     def __init__(self, config: ServeConfig) -> None:
         store = Store()
-        server = Server(store, config.listen, settings=config.settings, v2=config.v2, rest=config.rest)
+        server = Server(
+            store,
+            config.listen,
+            settings=config.settings,
+            v2=config.v2,
+            rest=config.rest,
+            engine=config.engine,
+        )
         super().__init__(server, config.admin)
         self._store = store
         self._source = FileSource(config.paths, observe=self._loaded)
@@ -183,6 +193,7 @@ class RelayDaemon(Daemon):
             settings=config.settings,
             v2=config.v2,
             rest=config.rest,
+            engine=config.engine,
             delta=config.delta,
             group_by=config.group_by,
             linger=config.linger,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .core.settings import Settings
+from .core.settings import Engine, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class ServeConfig:
     settings: Settings = field(default_factory=Settings)
     v2: bool = True  # beside v3, on the same port
     rest: str | None = None  # None: off
+    engine: Engine = "grpcio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class RelayConfig:
     settings: Settings = field(default_factory=Settings)
     v2: bool = True
     rest: str | None = None
+    engine: Engine = "grpcio"
     delta: bool = True  # how the servers are asked
     cache: Path | None = None
     group_by: Collection[str] | None = None

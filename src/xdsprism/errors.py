@@ -15,6 +15,27 @@ from dataclasses import dataclass
 
 _PLAIN_STEP = re.compile(r"[\w@$-]+")
 
+# gRPC status codes, by number.
+STATUS = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
 
 def show_path(path: Iterable[str | int]) -> str:
     """Write a path as `virtual_hosts[0].routes[1].route`, and a map's key that has dots as `["a.b"]`."""

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from xdsprism.core.facts import (
     Fact,
     Forgotten,
     Joined,
+    LoadsRefused,
     Nacked,
     Opened,
     OtherNode,
@@ -112,6 +114,31 @@ def test_an_exception_stays_with_its_line(sink: tuple[io.StringIO, logging.Strea
     line = json.loads(stream.getvalue())
     assert line["message"] == "failed"
     assert "ValueError: because" in line["exception"]
+
+
+# RST-4, LRS-1
+def test_who_only_asks_is_not_told_of_but_its_trouble_is(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(TextFormatter())
+    refused = LoadsRefused("envoy-1", "shop", "no interval", news=True)
+    FactLog()(
+        [
+            Opened(1, "/v3/discovery:clusters", "1.2.3.4:5", brief=True),
+            Joined(1, Node("poller")),
+            Closed(1, ""),
+            Opened(2, "/v3/discovery:clusters", "1.2.3.4:5", brief=True),
+            Joined(2, Node("poller")),
+            Nacked(2, CLUSTER, "v2", "v2", Rejection(3, "bad")),
+            Closed(2, "gone"),
+            refused,
+            replace(refused, news=False),
+        ]
+    )
+    assert [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()] == [
+        f"WARNING poller refused {NAME}, nonce v2: bad",
+        "WARNING poller disconnected: gone",
+        "WARNING envoy-1 reports loads of cluster 'shop' that make no sense: no interval",
+    ]
 
 
 def test_nothing_is_kept_of_streams_that_closed():

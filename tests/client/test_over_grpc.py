@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.client import doors
 from tests.client.doors import Door, Method, boot, leading_to
 from tests.client.rig import both, cluster, endpoint, follow, listener, status, within
 from tests.client.soundness import sound
+from tests.support.certificates import identity
 from tests.wire.rig import PATIENCE, put, sessions, until
 from xdsprism.core import upstream
 from xdsprism.core.backoff import Backoff
@@ -304,18 +304,9 @@ async def test_a_client_that_is_closed_leaves_and_stays_away(server: xp.Server, 
 # -- load reports
 
 
-def _identity(folder: Path, name: str) -> tuple[Path, Path]:
-    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    options = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(["openssl", "req", "-x509", *options, *names, *files], check=True, capture_output=True)
-    return certificate, key
-
-
 async def test_new_certificates_for_one_stream_do_not_end_the_other(tmp_path: Path) -> None:
     # BST-3, LRS-2
-    certificate, key = _identity(tmp_path, "server")
+    certificate, key = identity(tmp_path, "server")
     shutil.copy(certificate, tmp_path / "ca.pem")
     reports: list[str] = []
     ends: list[asyncio.Event] = []
@@ -347,7 +338,7 @@ async def test_new_certificates_for_one_stream_do_not_end_the_other(tmp_path: Pa
         await until(lambda: reports)
         watched = follow(client, xp.CLUSTER, "a")
         assert await heard(watched) == ("a", "1")
-        (tmp_path / "ca.pem").write_bytes(certificate.read_bytes() + _identity(tmp_path, "other")[0].read_bytes())
+        (tmp_path / "ca.pem").write_bytes(certificate.read_bytes() + identity(tmp_path, "other")[0].read_bytes())
         ends[0].set()
         assert await heard(watched) == ("a", "2")
         assert reports == ["begun"]

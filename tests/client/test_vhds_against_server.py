@@ -30,7 +30,7 @@ from xdsprism.server.hub import Hub
 HOSTS = ("rc/x", "rc/y", "rc/a.test")  # the last is what somebody may ask for as a host
 DOMAINS = ("a.test", "b.test", "c.w.test", "*.w.test", "*.test", "a.*", "*")
 STRINGS = ("rc/a.test", "rc/b.test", "rc/c.w.test", "rc/d.w.test", "rc/a.other", "rc/B.test:80", "rc/x", "other/a.test")
-FAMILIES = ((), ("true",), ("true",), ("env=prod", "env!=prod"))
+FAMILIES = ((), ("true",), ("true",), ("env=prod", "env!=prod"), ("env=prod",))
 CHOICES = (None, None, Params({"env": "prod"}), Params({"env": "test"}))
 
 changes = st.fixed_dictionaries(

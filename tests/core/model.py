@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from xdsprism.core.constraints import Constraint, canonical, matches
-from xdsprism.core.events import WILDCARD, Absence, Key, Send
+from xdsprism.core.events import Absence, Key, Send
 from xdsprism.core.types import ENDPOINT, TYPES, Params, TypeUrl, Variant
+from xdsprism.core.xdstp import is_wild, wildcards
 
 FULL_STATE = frozenset(spec.url for spec in TYPES if spec.full_state)
 REFERRERS = {spec.url: spec.referrers for spec in TYPES}
@@ -60,8 +61,9 @@ class ModelStore:
         """What a client with these subscriptions should hold."""
         view: dict[Key, Variant] = {}
         for string, tag in wanted:
-            names = self.names(type_url) if string == WILDCARD else [self.resolve(type_url, string)]
-            for name in names:
+            known = self.names(type_url)
+            all_of = [name for name in known if string in wildcards(name)]
+            for name in all_of if is_wild(string) else [self.resolve(type_url, string)]:
                 found = self.select(type_url, name, tag or node)  # DYN-13
                 if found is not None:
                     view[name, tag] = found
@@ -88,7 +90,7 @@ class ModelType:
 
     def covers(self, key: Key, aliases: Iterable[str] = ()) -> bool:
         name, tag = key
-        return any((string, tag) in self.wanted for string in (WILDCARD, name, *aliases))
+        return any((string, tag) in self.wanted for string in (*wildcards(name), name, *aliases))
 
     def keys(self, variant: Variant, *, located: bool) -> Iterator[Key]:
         """The subscriptions, by the params they use, that a resource answers."""
@@ -105,7 +107,7 @@ class ModelType:
         self.cache = {
             (name, constraint)
             for name, constraint in self.cache
-            if any(string in (name, WILDCARD) and self.fits(constraint, tag) for string, tag in tags)
+            if any(string in (name, *wildcards(name)) and self.fits(constraint, tag) for string, tag in tags)
         }
 
     def apply(self, send: Send, *, whole: bool, good_only: bool) -> None:
@@ -202,7 +204,7 @@ class ModelClient:
             return {}
         held: dict[str, set[str]] = {}
         for (name, _), variant in state.view.items():
-            wanted = [tag for string, tag in state.wanted if string in (name, WILDCARD)]
+            wanted = [tag for string, tag in state.wanted if string in (name, *wildcards(name))]
             versions = {state.view[name, tag].version if (name, tag) in state.view else "" for tag in wanted}
             held[name] = versions | {variant.version}
         return {name: next(iter(versions)) for name, versions in held.items() if len(versions) == 1}
@@ -269,7 +271,7 @@ class Accounts:
         if before is None or before.version != after.version:
             return True
         excused = self.excused.get(type_url, set())
-        return key in excused or (WILDCARD, key[1]) in excused
+        return key in excused or any((string, key[1]) in excused for string in wildcards(key[0]))
 
     def _changed(self, type_url: TypeUrl, variant: Variant) -> None:
         if variant.warms is not None:
@@ -301,7 +303,11 @@ class Accounts:
         gone = [key for key, held in told.items() if key[1] is not None and held.identity == identity]
         again = (type_url, *identity) in self.doubtful
         # By an alias and by a wildcard with the same params: two subscriptions that are one to this client.
-        again = again or any(tag is not None and string not in (absence.name, WILDCARD) for string, tag in state.wanted)
+        known = (absence.name, *wildcards(absence.name))
+        again = again or any(tag is not None and string not in known for string, tag in state.wanted)
+        excused = self.excused.setdefault(type_url, set())
+        empty = (key for key in excused if key[0] == absence.name and is_wild(key[0]))  # XTP-5
+        again = again or any(key[1] is not None and state.fits(absence.constraint, key[1]) for key in empty)
         assert gone or again, f"{identity} was withdrawn without need"
         for key in gone:
             del told[key]

@@ -30,6 +30,7 @@ polled and must say exactly what the `<` lines hold: no such line means silence.
   errors, `?main/host` a host that there is none for. `< cds nothing` is an empty response. The order of lines counts,
   the order within a line does not.
 - A letter in front of `>` or `<` tells streams apart.
+- A name may end in context parameters, as xdstp names do: `foo?shard=1&zone=a=7` is one with the body `7`.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ from xdsprism.core.types import (
     resolve_type,
 )
 
-CODES = {5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
+CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
 
 ENTRY = re.compile(
-    r"(?P<sign>[-+!]?)(?P<name>[^\s\[\]{}=()<>+!;-][^\s\[\]{}=()<>;]*)"
+    r"(?P<sign>[-+!]?)(?P<name>[^\s\[\]{}=()<>+!;-][^\s\[\]{}=()<>;?]*(?:\?(?:[^\s\[\]{}=;&]+=[^\s\[\]{}=;&]*&?)*)?)"
     r"(?:\((?P<aliases>[^)]*)\))?(?:<(?P<domains>[^>]*)>)?(?P<base>\^)?"
     r"(?:\[(?P<when>[^\]]*)\])?(?:\{(?P<params>[^}]*)\})?(?:=(?P<tag>[^\s;]+))?"
 )

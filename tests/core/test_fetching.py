@@ -199,6 +199,13 @@ def test_what_is_not_known_yet_is_waited_for():
     assert said(asker.poll()) == "sds a=1"
 
 
+# XTP-8, XTP-9: no provider or server is asked for it, so there is nothing to wait for
+@pytest.mark.parametrize("name", ["xdstp://x/%zz", "xdstp://x/envoy.config.cluster.v3.Cluster/a"])
+def test_a_name_that_nothing_can_have_is_answered_at_once(name: str):
+    asker = Asker(MadeBench(made, type_url=SECRET))
+    assert said(asker.ask((name, None))) == f"sds !{name}[]=INVALID_ARGUMENT"
+
+
 # PRX-11
 def test_where_a_part_is_known_the_answer_waits_for_the_rest():
     bench = MadeBench(made, type_url=SECRET)

@@ -32,10 +32,11 @@ from xdsprism.core import table as table_module
 from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.settings import Settings
 from xdsprism.core.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
+from xdsprism.core.xdstp import is_collection, is_wild, wildcards
 
 Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky
 
-NAMES = ("a", "b", "c")
+NAMES = ("a", "b", "c", "~/g/p", "~/g/q")  # `~` stands for the authority and type of xdstp names
 ALIAS = "x"
 NODES = ({}, {"env": "prod"}, {"env": "test"}, {"env": "prod", "v": "1"}, {"env": "qa", "v": "1"})
 FAMILIES = (
@@ -50,7 +51,7 @@ FAMILIES = (
 )
 
 tags = st.sampled_from(("", "", "", "{}", "{env=prod}", "{env=test}", "{env=prod,v=1}", "{env=qa,v=1}"))
-names = st.sampled_from((*NAMES, ALIAS, "*", "*", "missing"))
+names = st.sampled_from((*NAMES, ALIAS, "*", "*", "~/g/*", "~/none/*", "missing"))
 signs = st.sampled_from(("+", "+", "-"))
 bodies = st.sampled_from(("1", "2", "3", "bad"))
 words = st.sampled_from(("cds", "eds", "lds", "rds"))
@@ -69,7 +70,11 @@ def wishes(draw: st.DrawFn) -> str:
 def changes(draw: st.DrawFn, most: int) -> str:
     """A transaction, as in a transcript: some names get a family of variants, or none."""
     touched = draw(st.lists(st.tuples(words, st.sampled_from(NAMES)), min_size=1, max_size=most, unique=True))
-    return "; ".join(f"{word} {draw(families(name))}" for word, name in touched)
+    return "; ".join(f"{word} {draw(families(spelled_out(name, word)))}" for word, name in touched)
+
+
+def spelled_out(text: str, word: str) -> str:
+    return text.replace("~", f"xdstp://x/{resolve_type(word).rpartition('/')[2]}")
 
 
 @st.composite
@@ -218,6 +223,7 @@ class Sessions(RuleBasedStateMachine):
 
     def _ask(self, connection: Connection, word: str, wish: str) -> None:
         type_url = resolve_type(word)
+        wish = spelled_out(wish, word)
         more = [key_of(entry) for entry in entries(wish) if entry["sign"] == "+"]
         less = [key_of(entry) for entry in entries(wish) if entry["sign"] == "-"]
         if connection.client.delta:
@@ -238,7 +244,7 @@ class Sessions(RuleBasedStateMachine):
         A wildcard is given up by a client that has read what it was sent. What it reads later it could not tell from
         the answer to another wildcard, and nobody would remove it.
         """
-        while any(name == WILDCARD for name, _ in less) and connection.inbox:
+        while any(is_wild(name) for name, _ in less) and connection.inbox:
             self._answer(connection)
         state = connection.client.of(type_url)
         accounts = connection.accounts
@@ -250,14 +256,14 @@ class Sessions(RuleBasedStateMachine):
         state.wanted.update(dict.fromkeys(asked))
         for key in gone:
             state.wanted.pop(key, None)
-            if (WILDCARD, key[1]) in state.wanted:  # WLD-6
-                names = {key[0], self.model.resolve(type_url, key[0])}
-                accounts.excuse(type_url, [(name, key[1]) for name in names])
+            for name in {key[0], self.model.resolve(type_url, key[0])}:
+                if any((string, key[1]) in state.wanted for string in wildcards(name)):  # WLD-6, XTP-7
+                    accounts.excuse(type_url, [(name, key[1])])
         state.drop_uncovered()
         accounts.forget(type_url, state)
         for name, tag in asked:
             accounts.excuse(type_url, [(name, tag), (self.model.resolve(type_url, name), tag)])
-            if name == WILDCARD:
+            if is_wild(name):
                 accounts.due.add(type_url)
         # What is not subscribed is not unsubscribed by a correct client, except by mistake (DLT-8).
         connection.peer.receive(type_url, DeltaRequest(tuple(more), tuple(less)))
@@ -265,7 +271,7 @@ class Sessions(RuleBasedStateMachine):
     def _meant(self, state: ModelType, type_url: TypeUrl, key: Key) -> list[Key]:
         """DLT-20: what is subscribed by one string can be unsubscribed by any other of that resource."""
         name, tag = key
-        if key in state.wanted or name == WILDCARD:
+        if key in state.wanted or is_wild(name):
             return [key] if key in state.wanted else []
         strings = self.model.strings(type_url, name)
         return [(string, tag) for string in strings if (string, tag) in state.wanted]
@@ -275,7 +281,7 @@ class Sessions(RuleBasedStateMachine):
         state = connection.client.of(type_url)
         accounts = connection.accounts
         first, state.seen = not state.seen, True
-        asked = list(wanted)
+        asked = [key for key in wanted if not is_collection(key[0])]  # XTP-8: which to SotW are names that nothing has
         if first and not wanted and type_url in LEGACY_WILDCARD:
             asked = [(WILDCARD, None)]
         elif not wanted and not first and self._legacy(connection, type_url):
@@ -420,7 +426,7 @@ class Sessions(RuleBasedStateMachine):
         """TP2, Matching Ambiguity: of what a relay keeps by name and constraints, each params match at most one."""
         state = connection.client.of(type_url)
         for name, tag in state.wanted:
-            if tag is None or name == WILDCARD:
+            if tag is None or is_wild(name):
                 continue
             held = [identity for identity in state.cache if identity[0] == name and state.fits(identity[1], tag)]
             assert len(held) == len([key for key in wanted if key == (name, tag) and not bad(wanted[key])]), held
@@ -432,6 +438,7 @@ class Sessions(RuleBasedStateMachine):
         for table in self.bench.store.tables():
             assert not table._cursors
             assert not table._log
+            assert not table._globs
 
 
 def _same(held: Variant | None, wanted: Variant) -> bool:

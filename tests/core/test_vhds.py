@@ -419,6 +419,28 @@ def test_who_comes_back_is_told_what_changed_and_nothing_else():
     )
 
 
+def test_who_comes_back_without_a_wildcard_is_told_what_no_host_leads_to_any_more():
+    # DLT-14
+    play(
+        """
+        store vhds rc/w<*.test>=1
+        > vhds +rc/a.test +rc/b.test have rc/w<*.test>=1 rc/a<a.test>=1
+        < vhds -rc/a
+        """
+    )
+
+
+def test_several_hosts_of_one_variant_are_one_resource_for_locators_too():
+    # SRV-19, VHD-5
+    play(
+        """
+        store vhds rc/x<x.test,y.test>[env=prod]=p rc/w<*>=w
+        > vhds +rc/x.test{env=qa} +rc/y.test{env=qa}
+        < vhds rc/w(rc/x.test,rc/y.test)[not env=prod]=w
+        """
+    )
+
+
 def test_who_was_told_that_there_is_nothing_is_not_told_again():
     bench = Bench(Settings(epoch="one"))
     peer = bench.connect(Node("envoy"), delta=True)

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xdsprism.core.types import Params
-from xdsprism.core.xdstp import XdsName, authority_of, canonical, is_glob, parse
+from xdsprism.core.xdstp import (
+    XdsName,
+    authority_of,
+    canonical,
+    collection_of,
+    complaint,
+    is_collection,
+    is_glob,
+    own_name,
+    parse,
+    spelled,
+)
 from xdsprism.errors import UsageError
 
 LISTENER = "envoy.config.listener.v3.Listener"
@@ -146,3 +157,62 @@ def test_the_authority_of_a_name_may_be_empty(name: str, authority: str) -> None
 )
 def test_a_glob_ends_in_a_step_that_is_a_star(name: str, glob: bool) -> None:
     assert is_glob(name) is glob
+
+
+# -- collections
+
+
+# XTP-3, XTP-4
+@pytest.mark.parametrize(
+    ("name", "glob"),
+    [
+        ("xdstp://a/T/foo", "xdstp://a/T/*"),
+        ("xdstp://a/T/foo/bar", "xdstp://a/T/foo/*"),
+        ("xdstp:///T/foo/bar/baz", "xdstp:///T/foo/bar/*"),
+        ("xdstp://a/T/foo/bar?a=1&b=x/y", "xdstp://a/T/foo/*?a=1&b=x/y"),
+        ("xdstp://a/T/foo/", "xdstp://a/T/foo/*"),
+        ("xdstp://a/T/a%3Fb/c", "xdstp://a/T/a%3Fb/*"),
+        ("foo/bar", None),
+        ("*", None),
+    ],
+)
+def test_a_name_is_in_the_collection_one_step_up(name: str, glob: str | None) -> None:
+    assert collection_of(name) == glob
+    assert not is_collection(name)
+    assert glob is None or is_collection(glob)
+
+
+@given(names)
+def test_what_is_in_a_collection_differs_from_it_in_the_last_step_alone(name: XdsName) -> None:
+    glob = collection_of(str(name))
+    assert glob is not None
+    whole = parse(glob)
+    assert (whole.authority, whole.type, whole.context) == (name.authority, name.type, name.context)
+    assert whole.is_glob
+    assert whole.id == name.id.rpartition("/")[0] + ("/*" if "/" in name.id else "*")
+    assert is_collection(str(name)) == name.is_glob
+
+
+# XTP-9, XTP-10
+@given(names)
+def test_what_a_resource_may_be_called_may_be_asked_for(name: XdsName) -> None:
+    url = f"type.googleapis.com/{name.type}" if "/" not in name.type else name.type
+    try:
+        own = own_name(str(name), url)
+    except UsageError:
+        return
+    assert own == str(name)
+    assert complaint(own, url, globs=False) is None
+
+
+def test_a_name_that_is_not_xdstp_may_be_anything() -> None:
+    assert own_name("foo/*#x", "T") == "foo/*#x"
+    assert complaint("foo/*#x", "T", globs=False) is None
+    assert spelled("foo/*#x") == "foo/*#x"
+
+
+# XTP-11: directives are for whoever asks
+def test_a_name_may_be_asked_for_with_directives_and_reserved_context() -> None:
+    name = "xdstp://a/x.T/foo?xds.resource.vip=1#entry=b"
+    assert complaint(name, "type.googleapis.com/x.T", globs=False) is None
+    assert spelled(name) == "xdstp://a/x.T/foo?xds.resource.vip=1"

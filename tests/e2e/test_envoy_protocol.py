@@ -12,6 +12,8 @@ from tests.support.lab import Lab
 from tests.support.resources import Document, eds_cluster, endpoints, listener, routes, static_cluster, to
 from tests.support.waiting import becomes, eventually
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 both_modes = pytest.mark.parametrize("mode", ["delta", "sotw"])
 
 

@@ -12,6 +12,8 @@ from tests.support.lab import Lab
 from tests.support.resources import eds_cluster, endpoints, listener, routes, to
 from tests.support.waiting import becomes, eventually
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 
 class Scene(NamedTuple):
     """One Envoy with clusters `blue`, which has all traffic, and `green`."""

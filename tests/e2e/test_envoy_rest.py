@@ -46,10 +46,10 @@ def _listener() -> Document:
     return found
 
 
-def _publish(server: ControlPlane, cluster: str) -> None:
+def _publish(server: ControlPlane, cluster: str, **fields: str) -> None:
     """The route is for production only: the metadata of a node counts here too."""
     choice = {"$match": [{"when": "env=prod", "value": cluster}, {"value": "nowhere"}]}
-    clusters = [eds_cluster(name, eds_cluster_config={"eds_config": _rest()}) for name in ("blue", "green")]
+    clusters = [eds_cluster(name, eds_cluster_config={"eds_config": _rest()}, **fields) for name in ("blue", "green")]
     server.write("main", routes("main", to(choice)), _listener(), *clusters)
 
 
@@ -87,6 +87,18 @@ def test_a_long_poll_brings_an_update_before_it_is_time_to_ask_again(lab: Lab, s
     server.write("more", eds_cluster("red", type="STATIC", eds_cluster_config=None))
     becomes(lambda: set(envoy.clusters()), {"blue", "green", "red"})
     assert envoy.stat("cluster_manager.cds.update_attempt") <= attempts + 2, "it waited, and did not poll"
+    assert _failures(envoy) == {}
+
+
+# RST-1, ORD-11: the new cluster asks anew for its endpoints, and is not told that nothing is
+def test_a_changed_cluster_has_its_endpoints_at_once(lab: Lab, server: ControlPlane):
+    envoy = lab.start_envoy(_bootstrap(server.rest_port))
+    becomes(lambda: envoy.get("/"), "blue")
+    _publish(server, "blue", connect_timeout="2s")
+    changed = {"blue": "2s", "green": "2s"}
+    look = lambda: {name: cluster["connect_timeout"] for name, cluster in envoy.clusters().items()}  # noqa: E731
+    becomes(look, changed, within=10)  # if it had to wait, then for 15 seconds
+    assert envoy.get("/") == "blue"
     assert _failures(envoy) == {}
 
 

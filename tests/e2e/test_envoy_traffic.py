@@ -14,6 +14,8 @@ from tests.support.lab import Lab
 from tests.support.resources import eds_cluster, endpoints, listener, routes, to
 from tests.support.waiting import becomes, eventually
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 
 class Scene(NamedTuple):
     """One Envoy that sends everything to the backend `blue`, with `green` waiting for its turn."""

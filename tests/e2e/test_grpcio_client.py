@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import grpcio_caller, scenarios
 from tests.support.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
 CLIENT = [sys.executable, Path(grpcio_caller.__file__)]
 

@@ -1,3 +1,3 @@
-from tests.support.fixtures import lab, pytest_runtest_makereport
+from tests.support.fixtures import engine, lab, pytest_runtest_makereport
 
-__all__ = ["lab", "pytest_runtest_makereport"]
+__all__ = ["engine", "lab", "pytest_runtest_makereport"]

@@ -40,10 +40,10 @@ def empty(descriptor: Descriptor) -> Message:
 
 def random_message(random: Random) -> Message:
     """A message of any type, with typed configs of any type inside."""
-    return _filled(random.choice(all_types()), random, 3)
+    return filled(random.choice(all_types()), random, 3)
 
 
-def _filled(descriptor: Descriptor, random: Random, depth: int) -> Message:
+def filled(descriptor: Descriptor, random: Random, depth: int = 3) -> Message:
     message = empty(descriptor)
     _fill(message, random, depth)
     return message
@@ -59,15 +59,15 @@ def _fill(message: Any, random: Random, depth: int) -> None:
             descriptor = random.choice(all_types())
             if random.random() < 0.1:
                 descriptor = descriptor_pool.Default().FindMessageTypeByName(random.choice(names))
-            message.Pack(_filled(descriptor, random, depth - 1), deterministic=True)
+            message.Pack(filled(descriptor, random, depth - 1), deterministic=True)
     else:
         for field in message.DESCRIPTOR.fields:
             taken = field.containing_oneof is not None and message.WhichOneof(field.containing_oneof.name)
             if not taken and random.random() < 0.4:
-                _fill_field(message, field, random, depth)
+                fill_field(message, field, random, depth)
 
 
-def _fill_field(message: Any, field: FieldDescriptor, random: Random, depth: int) -> None:
+def fill_field(message: Any, field: FieldDescriptor, random: Random, depth: int) -> None:
     kind: Any = field.message_type
     values = getattr(message, field.name)
     if kind is not None and kind.GetOptions().map_entry:

@@ -168,8 +168,8 @@ class RelaySite(Site):
         self.hub.chores.append(lambda: self.relaying.flush(clock.now))
         self._clock = clock
 
-    def _listed(self, type_url: str) -> None:
-        self.hub.listed(type_url)
+    def _listed(self, type_url: str, name: str) -> None:
+        self.hub.listed(type_url, name)
 
     def tend(self) -> None:
         """As the relay's own loop would: something came, or something is over."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -206,3 +208,26 @@ async def test_who_reads_errors_is_told_once_that_nobody_can_be_asked(delta: boo
         origin.wire.down = False
         await quiet(300.0)
         assert await marks(watched) == [("a", "1")]
+
+
+@timeless
+async def test_a_name_that_is_left_beside_a_wildcard_is_spoken_of_when_it_is_known_what_that_covers() -> None:
+    # WLD-6, PRX-11: until then the client keeps what it has, and after that nothing that is gone
+    async with pair() as (origin, relay):
+        origin.put(cluster("a", "1"), cluster("b", "1"))
+        raw = await relay.raw()
+        await raw.want(xp.CLUSTER, "a")
+        (given,) = await raw.rest()
+        await raw.ack(given)
+        origin.wire.cut(down=True)
+        await raw.want(xp.CLUSTER, "*")
+        await raw.send(type_url=xp.CLUSTER, resource_names_unsubscribe=["a"])
+        assert await raw.rest() == []
+        origin.delete(xp.CLUSTER, "a")
+        origin.wire.down = False
+        said: list[Any] = []
+        while not any("a" in response.removed_resources for response in said):
+            said += await raw.rest()
+            await asyncio.sleep(1)
+        assert [each.name for response in said for each in response.resources] == ["b"]
+        raw.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -204,3 +205,23 @@ async def test_while_the_server_is_down_a_host_waits_and_is_answered_when_it_is_
         assert said == [["rc/b(rc/b.test)=1"]]
         raw.close()
         other.close()
+
+
+@timeless
+async def test_that_there_is_no_such_host_is_remembered_for_five_seconds_after_the_last_who_asked() -> None:
+    # PRX-27: whoever comes in that time is answered from the cache; then there is no subscription left
+    async with pair() as (origin, relay):
+        origin.put(routes("rc"), host("rc/a", "a.test", mark="1"))
+        for _ in range(2):
+            raw = await envoy(relay)
+            await raw.want(xp.VIRTUAL_HOST, "rc/none.test", "rc/a.test")
+            said = sorted(token for response in await heard(raw) for token in response)
+            assert said == ["-rc/_", "?rc/none.test", "rc/a(rc/a.test)=1"]
+            raw.close()
+            await asyncio.sleep(4)
+        strings = [name for name, _ in origin.asked(xp.VIRTUAL_HOST)]
+        assert {"rc/none.test", "rc/a.test"} <= {*strings}
+        await asyncio.sleep(2)
+        strings = [name for name, _ in origin.asked(xp.VIRTUAL_HOST)]
+        assert "rc/none.test" not in strings
+        assert "rc/a.test" in strings

@@ -1,4 +1,4 @@
-"""Programs that use gRPC's own xDS client: each calls `xds:///svc` for ever and prints a line of JSON per call."""
+"""Programs that use gRPC's own xDS client: each calls a target for ever and prints a line of JSON per call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ class Outcome:
     error: str | None
 
 
-def bootstrap(control_plane_port: int, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What gRPC reads from GRPC_XDS_BOOTSTRAP_CONFIG."""
+def bootstrap(
+    control_plane_port: int, metadata: Mapping[str, str], features: Sequence[str] = ("xds_v3",)
+) -> dict[str, Any]:
+    """What gRPC reads from GRPC_XDS_BOOTSTRAP_CONFIG. `features`: those of the server, and so the version to speak."""
     server = {
         "server_uri": f"127.0.0.1:{control_plane_port}",
         "channel_creds": [{"type": "insecure"}],
-        "server_features": ["xds_v3"],
+        "server_features": list(features),
     }
     locality = {"region": "here"}  # grpc-js refuses a node without one
     node = {"id": "caller", "cluster": "lab", "locality": locality, "metadata": dict(metadata)}
@@ -38,10 +40,15 @@ class Caller:
     """One running client program. The bootstrap is global to a process, so each has its own."""
 
     def __init__(
-        self, argv: Sequence[str | Path], methods: Sequence[str], folder: Path, config: dict[str, Any]
+        self,
+        argv: Sequence[str | Path],
+        methods: Sequence[str],
+        folder: Path,
+        config: dict[str, Any],
+        target: str = "xds:///svc",
     ) -> None:
         env = {"GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(config)}
-        self.program = Program("caller", [*argv, "xds:///svc", *methods], folder / "caller.log", env=env, pipe=True)
+        self.program = Program("caller", [*argv, target, *methods], folder / "caller.log", env=env, pipe=True)
         self._outcomes: list[Outcome] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -22,6 +22,8 @@ _READY = re.compile(r"^xdsprism: ready\b.*\blisten=(\S+).*\badmin=(\S+)", re.MUL
 class ControlPlane:
     """One `xdsprism serve` and the directory of YAML files that it serves."""
 
+    engine = "grpcio"  # what carries its streams
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.config = folder / "config"
@@ -50,7 +52,7 @@ class ControlPlane:
         self._starts += 1
         log = self._folder / f"xdsprism-{self._starts}.log"
         argv: list[str | Path] = [sys.executable, "-m", "xdsprism", "serve", self.config]
-        argv += ["--listen", self._listen, "--admin", "127.0.0.1:0", *self.flags]
+        argv += ["--listen", self._listen, "--admin", "127.0.0.1:0", "--engine", self.engine, *self.flags]
         self.program = program = Program("xdsprism", argv, log, env={"PYTHONUNBUFFERED": "1", **source_path()})
 
         def ready() -> re.Match[str] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.control_plane import ControlPlane
 from tests.support.lab import Lab
 
 
@@ -24,3 +25,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if running is not None and report.failed:
         report.sections += [(f"end of {name}", text) for name, text in running.logs().items()]
     return report
+
+
+@pytest.fixture(params=["grpcio", "h2"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """For tests that every transport has to pass: `pytestmark = pytest.mark.usefixtures("engine")`."""
+    monkeypatch.setattr(ControlPlane, "engine", request.param)
+    return str(request.param)

@@ -21,6 +21,8 @@ class Lab:
         self._folder = folder
         self._stack = ExitStack()
         self._count = 0
+        self.features: Sequence[str] = ("xds_v3",)
+        """What callers are told of the server: which version of the API it speaks."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +70,16 @@ class Lab:
         metadata: Mapping[str, str] | None = None,
         methods: Sequence[str] = ("Say",),
     ) -> Caller:
-        running = Caller(argv, methods, self._place("caller"), callers.bootstrap(server.port, metadata or {}))
+        return self.start_caller(argv, callers.bootstrap(server.port, metadata or {}, self.features), methods)
+
+    def start_caller(
+        self,
+        argv: Sequence[str | Path],
+        config: dict[str, Any],
+        methods: Sequence[str] = ("Say",),
+        target: str = "xds:///svc",
+    ) -> Caller:
+        """A caller with a bootstrap of its own."""
+        running = Caller(argv, methods, self._place("caller"), config, target)
         self._stack.callback(running.close)
         return running

@@ -55,6 +55,17 @@ CLIENTS = {
     ),
 }
 
+# The last grpcio that speaks v2.
+CLIENTS_OF_V2 = {
+    "grpcio-v2": Toolchain(
+        folder=_INTEROP / "grpcio-v2",
+        needs={"python3.11": "Python 3.11"},
+        build=["make", "-C", str(_REPOSITORY), "interop/grpcio-v2/target/.installed"],
+        product="target/.installed",
+        run=lambda folder: [folder / "target/venv/bin/python", Path(__file__).with_name("grpcio_caller.py")],
+    ),
+}
+
 CONTROL_PLANES = {
     "go-control-plane": Toolchain(
         folder=_INTEROP / "go-control-plane",
@@ -73,9 +84,20 @@ CONTROL_PLANES = {
 }
 
 
+CHECKERS = {
+    "h2spec": Toolchain(
+        folder=_INTEROP / "h2spec",
+        needs=CLIENTS["grpc-go"].needs,
+        build=["go", "build", "-o", "bin/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"],
+        product="bin/h2spec",
+        run=lambda folder: [folder / "bin/h2spec"],
+    ),
+}
+
+
 def command(name: str) -> list[str | Path]:
     """The command of a program, which is built first where that is due."""
-    toolchain = {**CLIENTS, **CONTROL_PLANES}[name]
+    toolchain = {**CLIENTS, **CLIENTS_OF_V2, **CONTROL_PLANES, **CHECKERS}[name]
     missing = [f"{tool}: install {what}" for tool, what in toolchain.needs.items() if shutil.which(tool) is None]
     if missing:
         raise MissingToolchain(f"{name} needs what is not on PATH. " + "; ".join(missing))

@@ -12,6 +12,8 @@ import pytest
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, footprint, heap, put, sessions, until
 from xdsprism import CLUSTER, Server, Store
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 PATHS = pytest.mark.parametrize("path", [DELTA, SOTW], ids=["delta", "sotw"])
 ROUNDS = 25  # these are races: each is run so often
 
@@ -31,7 +33,7 @@ async def server(server: Server, caplog: pytest.LogCaptureFixture) -> AsyncItera
     await until(lambda: footprint(server, [CLUSTER]) == base)
     await until(lambda: len(running()) <= tasks)
     assert server._engine is not None
-    assert not server._engine._calls
+    assert server._engine.open_calls == 0
     assert complaints(caplog) == []
 
 

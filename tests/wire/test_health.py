@@ -21,6 +21,8 @@ from tests.wire.api import METHODS, V2_METHODS
 from tests.wire.rig import OPTIONS, PATIENCE, Stream, until
 from xdsprism import Server, Store
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

@@ -15,6 +15,8 @@ from xdsprism import Client, Server, Settings, Store
 from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
 from xdsprism.core.loads import SEND_ALL_CLUSTERS, Locality
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 METHOD = "/envoy.service.load_stats.{}.LoadReportingService/StreamLoadStats"
 FREE = "127.0.0.1:0"
 VERSIONS = pytest.mark.parametrize(("version", "kind"), [("v2", v2), ("v3", v3)], ids=["v2", "v3"])

@@ -13,6 +13,8 @@ from tests.wire.rig import DELTA, SOTW, Stream, cluster, names_in, put, tag_of
 from xdsprism import CLUSTER, ENDPOINT, Server, Store
 from xdsprism.core.facts import Joined, OtherNode
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 PATHS = pytest.mark.parametrize("path", [DELTA, SOTW])
 
 # Field 1 of a delta request, field 2 of a SotW one: the node.

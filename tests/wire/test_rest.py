@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc.aio
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import Node
@@ -25,12 +26,14 @@ from google.protobuf.json_format import MessageToJson, Parse
 
 from tests.support import web
 from tests.wire.api import services
-from tests.wire.rig import cluster, put, put_bytes, until
+from tests.wire.rig import cluster, put, put_bytes, unary, until
 from xdsprism import CLUSTER, LISTENER, SECRET, Server, Settings, Store
 from xdsprism.core.facts import Fact, Nacked, Polled
 from xdsprism.core.settings import Limits
+from xdsprism.errors import PeerError
 from xdsprism.server import rest as module
 from xdsprism.server import rest_json
+from xdsprism.server.fetch import open_fetch
 from xdsprism.server.http_port import CannotListenError
 
 PATHS = sorted(
@@ -438,6 +441,43 @@ async def test_what_a_provider_makes_is_waited_for(store: Store) -> None:
         await until(server.hub.connected)
         may.set()
         assert [each["name"] for each in (await waiting)["resources"]] == ["x"]
+
+
+@pytest.mark.parametrize("over_rest", [True, False], ids=["REST", "gRPC"])
+async def test_a_server_that_stops_does_not_say_that_there_is_nothing(store: Store, over_rest: bool) -> None:
+    # PRX-11: an empty answer would read as if there were nothing
+    @store.provider(SECRET, keys=[])
+    async def secret(_name: str, _params: object) -> object:
+        return await asyncio.get_running_loop().create_future()
+
+    server = Server(store, listen=FREE, rest=FREE)
+    await server.start()
+    if over_rest:
+        waiting = asyncio.create_task(refused(server, "/v3/discovery:secrets", {"resource_names": ["x"]}))
+    else:
+        waiting = asyncio.create_task(_fetched(server, DiscoveryRequest(resource_names=["x"])))
+    await until(lambda: any(each.stream.sessions for each in server.hub.connected()))
+    await server.stop()
+    status, said = await waiting
+    assert status == (503 if over_rest else grpc.StatusCode.UNAVAILABLE)
+    assert "not known yet" in said
+
+
+async def test_a_fetch_that_was_not_heard_yet_when_the_server_stops_is_an_error_and_no_empty_answer(
+    server: Server,
+) -> None:
+    call = open_fetch(server.hub, "/FetchSecrets", "me", SECRET, v2=False)
+    call.end()
+    with pytest.raises(PeerError, match="the server is stopping"):
+        [*call.poll()]
+    call.close()
+
+
+async def _fetched(server: Server, request: DiscoveryRequest) -> tuple[grpc.StatusCode, str]:
+    path = "/envoy.service.secret.v3.SecretDiscoveryService/FetchSecrets"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await unary(server.address, path, request.SerializeToString())
+    return caught.value.code(), caught.value.details() or ""
 
 
 async def test_a_port_that_is_taken_is_told(server: Server) -> None:

@@ -12,6 +12,8 @@ from tests.wire.rig import DELTA, SOTW, Stream, cluster, names_in, put, put_byte
 from xdsprism import CLUSTER, ENDPOINT, LISTENER, SECRET, Server, Settings, Store
 from xdsprism.server.methods import discovery_methods
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 UNKNOWN = "type.googleapis.com/nobody.has.This"
 BODY = b"\n\x01x"  # field 1, which is the name in nearly every type
 

@@ -10,6 +10,8 @@ import pytest
 from tests.wire.rig import DELTA, SOTW, Stream, assignment, cluster, heap, names_in, put, sessions, until
 from xdsprism import CLUSTER, ENDPOINT, LISTENER, Server, Store, UsageError
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 PATHS = pytest.mark.parametrize("path", [DELTA, SOTW], ids=["delta", "sotw"])
 
 

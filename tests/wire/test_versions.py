@@ -28,6 +28,8 @@ from xdsprism.core.twins import RESOURCE, as_v2, as_v3
 from xdsprism.core.types import EXTENSION_CONFIG
 from xdsprism.server.methods import V2, discovery_methods
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 STREAMS = [method for method in V2_METHODS if method.streams]
 TYPED = [method for method in STREAMS if method.type_url]
 FETCHES = [method for method in V2_METHODS if not method.streams]

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from ..core.table import Table
 from ..core.types import TypeUrl, resolve_type
+from ..core.xdstp import spelled
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
@@ -224,7 +225,7 @@ def _subject(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
     for needed in ("type", "name"):
         if needed not in given:
             raise UsageError(f"{needed}= is missing: {example}")
-    return resolve_type(given["type"]), given["name"]
+    return resolve_type(given["type"]), spelled(given["name"])
 
 
 def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:

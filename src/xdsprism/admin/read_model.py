@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.answers import Progress
 from ..core.constraints import keys
-from ..core.events import WILDCARD, Key, Node
+from ..core.events import Key, Node
 from ..core.expr import show
 from ..core.interest import Interest
 from ..core.store import Store
@@ -22,6 +22,7 @@ from ..core.stream import AnySession
 from ..core.table import Table
 from ..core.types import TypeUrl, Variant
 from ..core.variants import VariantSet
+from ..core.xdstp import is_wild, spelled
 from ..errors import Problem
 from ..server.hub import Connected
 from ..sources.files import LoadReport
@@ -87,7 +88,7 @@ def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator
 
 
 def _called(table: Table, name: str) -> list[Named]:
-    known = table.get(name)
+    known = table.get(spelled(name))
     return [(known.variants[0].name if known.variants else name, known)] if known is not None else []
 
 
@@ -131,7 +132,7 @@ def variant_row(variant: Variant, *, body: bool = False) -> Row:
 
 def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
     """Which variant these params get and why not the others; None: no resource of that name."""
-    known = table.get(name)
+    known = table.get(spelled(name))
     if known is None:
         return None
     explanation = known.explain(params)
@@ -212,7 +213,7 @@ def _subscription(session: AnySession, key: Key) -> Row:
     """With the variant that is meant for it now; whether the client has it yet is what `state` says."""
     name, own = key
     row: Row = {"name": name, "params": dict(sorted(own.items())) if own is not None else None}
-    if name != WILDCARD:
+    if not is_wild(name):
         variant = session.table.select(name, session.params if own is None else own)
         row["variant"] = show(variant.constraint) if variant is not None else None
         row["version"] = variant.version if variant is not None else None

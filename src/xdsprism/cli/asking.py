@@ -12,7 +12,7 @@ import click
 
 from ..core.twins import as_v3
 from ..core.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
-from ..core.xdstp import canonical
+from ..core.xdstp import authority_of, canonical
 from ..errors import UsageError, WatchError
 from .options import ENVIRONMENT, Address, params_option
 
@@ -52,7 +52,8 @@ class Question:
         from ..client.bootstrap import Bootstrap
 
         if self.server is not None:
-            return Bootstrap.for_server(self.server, node=NODE)
+            authorities = {authority_of(name) for name in self.names} - {None}  # whose they are, it is this one to ask
+            return Bootstrap.for_server(self.server, node=NODE, authorities=[*filter(None, authorities)])
         return Bootstrap.load(self.bootstrap)
 
     def _sends_params(self, bootstrap: Bootstrap) -> bool:

@@ -165,6 +165,13 @@ def daemon_options(command: F) -> F:
                 show_default=True,
                 help="Of which clusters.",
             ),
+            click.option(
+                "--engine",
+                type=click.Choice(["grpcio", "h2"]),
+                default="grpcio",
+                show_default=True,
+                help="What carries the streams: grpcio's transport, or one of our own, which costs less.",
+            ),
             click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
             click.option(
                 "--log-level",

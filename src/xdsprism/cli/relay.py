@@ -74,6 +74,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         settings_of(given),
         v2=given["transport"] == "v2,v3",
         rest=optional(given["rest"]),
+        engine=given["engine"],
         delta=given["delta"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,
         group_by=_group_by(given["group_by"]),

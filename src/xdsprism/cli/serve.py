@@ -37,6 +37,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             settings_of(given),
             v2=given["transport"] == "v2,v3",
             rest=optional(given["rest"]),
+            engine=given["engine"],
         ),
         announce,
     )

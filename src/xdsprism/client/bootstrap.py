@@ -149,15 +149,21 @@ class Bootstrap:
         features: Iterable[str] = (),
         params: Mapping[str, str] = NO_PARAMS,
         node: Mapping[str, Any] | None = None,
+        authorities: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
     ) -> Bootstrap:
-        """One server in plain text, as `--server HOST:PORT` asks for it. Checked as if it had been written down."""
+        """One server in plain text, as `--server HOST:PORT` asks for it. Checked as if it had been written down.
+
+        authorities    whose xdstp names it is asked for, too
+        """
         server = {
             "server_uri": uri,
             "channel_creds": [{"type": INSECURE}],
             "server_features": [*features, *([V3] if v3 else ())],
         }
-        return cls.load({"xds_servers": [server], "node": node, "dynamic_parameters": dict(params)}, environ)
+        known = {name: {"dynamic_parameters": dict(params)} for name in authorities}
+        document = {"xds_servers": [server], "node": node, "dynamic_parameters": dict(params), "authorities": known}
+        return cls.load(document, environ)
 
     @property
     def root(self) -> AuthorityConfig:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .batch import Batch, Slot, portions, slot_of
+from .collecting import CollectingSession
 from .constraints import Constraint
 from .events import Absence, Key, Rejection, ResourceError, Send
 from .expr import show
@@ -13,7 +15,6 @@ from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
 from .heartbeat import Heartbeats, Life
 from .interest import Interest
 from .settings import Settings
-from .subscription import Session
 from .table import Table, alike
 from .types import Params, Variant
 from .wants import Want, Wild
@@ -83,7 +84,7 @@ class Progress:
         return "SYNCED" if self.acked == self.sent else "STALE"
 
 
-class AnsweredSession(Session):
+class AnsweredSession(CollectingSession):
     """A session and the fate of its responses."""
 
     def __init__(
@@ -217,7 +218,8 @@ class AnsweredSession(Session):
         known = self.table.get(part.name)
         strings = (part.name, *(known.aliases if known is not None else ()))
         named = (want for string in strings for want in self._wants.get(string, {}).values())
-        tags = (*self._wilds, *(want.key[1] for want in (*named, *self._aliased.get(part.name, {}))))
+        wilds = (wild.tag for wild in self._covering(part.name))
+        tags = (*wilds, *(want.key[1] for want in (*named, *self._aliased.get(part.name, {}))))
         return any((tag is not None) == part.located for tag in tags)
 
     def _suppressed(self, resources: int) -> None:
@@ -258,8 +260,9 @@ class AnsweredSession(Session):
     def next_beat(self) -> float | None:
         return self._beats.deadline
 
+    @abstractmethod
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
-        raise NotImplementedError
+        """One response with these heartbeats."""
 
     def _timed(self, variants: Iterable[Variant]) -> bool:
         """TTL-1: whether there are times to live in this, and the client reads them."""

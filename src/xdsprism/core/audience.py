@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from .types import Params
+from .cached import Form
+from .types import Category, Params, category
 
-Classes = Mapping[Params, Mapping[Params, None]]
+Classes = Mapping[Category, Mapping[Params, None]]
 
 
 class Audience:
@@ -16,7 +18,7 @@ class Audience:
     def __init__(self) -> None:
         self._counts: Counter[Params] = Counter()
         self._keys: tuple[str, ...] = ()
-        self._classes: dict[Params, dict[Params, None]] = {}
+        self._classes: dict[Category, dict[Params, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._counts)
@@ -29,31 +31,45 @@ class Audience:
 
     def has_like(self, params: Params) -> bool:
         """Whether somebody is there who is alike."""
-        return params.only(self._keys) in self._classes
+        return category(params, self._keys) in self._classes
 
     def count(self, params: Params) -> int:
         return self._counts[params]
 
-    def add(self, params: Params) -> None:
-        self._counts[params] += 1
-        if self._counts[params] == 1:
-            self._classes.setdefault(params.only(self._keys), {})[params] = None
+    def add(self, params: Params) -> bool:
+        """Returns whether somebody was there who is alike."""
+        count = self._counts.get(params, 0)
+        self._counts[params] = count + 1
+        if count:
+            return True
+        alike = self._classes.setdefault(category(params, self._keys), {})
+        alike[params] = None
+        return len(alike) > 1
 
     def remove(self, params: Params) -> None:
         self._counts[params] -= 1
         if self._counts[params]:
             return
         del self._counts[params]
-        category = params.only(self._keys)
-        alike = self._classes[category]
+        same = category(params, self._keys)
+        alike = self._classes[same]
         del alike[params]
         if not alike:
-            del self._classes[category]
+            del self._classes[same]
 
     def classes(self, keys: tuple[str, ...]) -> Classes:
         if keys != self._keys:
             self._keys = keys
             self._classes = {}
             for params in self._counts:
-                self._classes.setdefault(params.only(keys), {})[params] = None
+                self._classes.setdefault(category(params, keys), {})[params] = None
         return self._classes
+
+
+@dataclass(slots=True)
+class Needs:
+    """What those who want a name need."""
+
+    users: dict[Form, Params] = field(default_factory=dict)  # each finding that somebody uses, and one of these
+    waiting: dict[Category, Params | None] = field(default_factory=dict)  # classes without an answer; one to ask for
+    clinging: set[Form] = field(default_factory=set)  # what these have meanwhile

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .constraints import TRUE, Constraint, canonical
 from .events import Absence, ResourceError
 from .types import Variant
+from .xdstp import collection_of, is_xdstp
 
 # Where a resource is, whatever its contents: whether in locator form, its name, its constraints.
 Slot = tuple[bool, str, Constraint]
@@ -25,6 +26,7 @@ class Batch:
     withdrawn: dict[Absence, None] = field(default_factory=dict)
     errors: dict[ResourceError, None] = field(default_factory=dict)
     unresolved: dict[str, None] = field(default_factory=dict)  # VHD-7
+    _places: dict[tuple[str, Constraint], Variant] = field(default_factory=dict, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.located or self.removed or self.withdrawn or self.errors or self.unresolved)
@@ -55,6 +57,14 @@ class Batch:
         self.withdrawn.update(other.withdrawn)
         self.errors.update(other.errors)
         self.unresolved.update(other.unresolved)
+
+    def locate(self, variant: Variant) -> None:
+        """In place of another object that is the same variant: of hosts, each may have found its own (SRV-19)."""
+        known = self._places.setdefault(variant.identity, variant)
+        if known is not variant:
+            self.located.pop(known, None)
+            self._places[variant.identity] = variant
+        self.located[variant] = None
 
     def takes(self, held: Variant, *, located: bool) -> bool:
         """Whether it removes this from a client that holds it in this form."""
@@ -96,12 +106,26 @@ class Batch:
 
         A single resource above the limit is not for here: there is no way to split it.
         """
+        emptied = self._split_emptied()
+        if emptied:
+            return [*self.parts(limit), *emptied.parts(limit)]
         if not self.mixed and self.size <= limit:
             return [self]
         plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
         forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
         return [part for units in forms for part in _filled(units, limit, split_forms=self.mixed)]
+
+    def _split_emptied(self) -> Batch:
+        """XTP-6: that a glob collection is empty, for some params, is not said along with what others see in it."""
+        emptied = Batch()
+        if any(map(is_xdstp, self.removed)) or any(is_xdstp(absence.name) for absence in self.withdrawn):
+            filled = {collection_of(variant.name) for variant in self.variants}
+            emptied.removed = {name: None for name in self.removed if name in filled}
+            emptied.withdrawn = {absence: None for absence in self.withdrawn if absence.name in filled}
+            self.removed = {name: None for name in self.removed if name not in filled}
+            self.withdrawn = {absence: None for absence in self.withdrawn if absence.name not in filled}
+        return emptied
 
     def units(self, limit: int) -> Iterator[Batch]:
         """The smallest responses that this one can be taken apart into.

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .constraints import Constraint, canonical, keys, matches
+from .events import WILDCARD
 from .table import Table
-from .types import Params, TypeSpec, Variant
+from .types import Category, Params, TypeSpec, Variant, Wrong, category
 from .variants import VariantSet, pins
 
 REMEMBERED = 4096  # classes of params per name
@@ -44,6 +45,11 @@ class Finding:
     aged: bool = False  # for too long no server could have said otherwise: it is not for those who ask now (PRX-25)
 
     @property
+    def stands(self) -> bool:
+        """Whether it is an answer for all who are alike, and up to date."""
+        return not self.stale and self.only is None
+
+    @property
     def form(self) -> Form:
         return canonical(self.constraint), self.only
 
@@ -61,7 +67,7 @@ class Trouble:
 class CachedSet(VariantSet):
     """The findings of one name, newest first; immutable, and to a session like any other set of variants."""
 
-    __slots__ = ("_classes", "_shared", "findings", "late", "own", "troubles")
+    __slots__ = ("_classes", "_shared", "findings", "is_limited", "late", "own", "troubles")
 
     def __init__(self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: int = 0) -> None:
         self.troubles = troubles
@@ -72,8 +78,9 @@ class CachedSet(VariantSet):
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
         super().__init__(variants, tuple(sorted(mentioned)), None)
         self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
+        self.is_limited = any(each.aged or (each.variant and each.variant.fleeting) for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
-        self._classes: dict[tuple[str | None, ...], Finding | None] = {}  # by what they have of each key
+        self._classes: dict[Category, Finding | None] = {}
 
     def find(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for these params. What was said to them alone counts more than what was said to others too."""
@@ -82,23 +89,30 @@ class CachedSet(VariantSet):
 
     def shared(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for all who are of one class with these; looked for once (DESIGN 6.3)."""
-        category = tuple([params.get(key) for key in self.keys])
-        if category not in self._classes:
+        alike = category(params, self.keys)
+        if alike not in self._classes:
             if len(self._classes) >= REMEMBERED:
                 self._classes.clear()
             found = (finding for finding in self._shared if matches(finding.constraint, params))
-            self._classes[category] = next(found, None)
-        return self._classes[category]
+            self._classes[alike] = next(found, None)
+        return self._classes[alike]
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
         found = self.find(params)
         return found.variant if found is not None else None
+
+    def member(self, params: Mapping[str, str]) -> Variant | None:
+        """A wildcard is told of what goes in the same response as of what comes: to it nothing is in doubt (PRX-5)."""
+        found = self.find(params)
+        return super().member(params) if found is not None and not found.stale else None
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
         found = self.find(params)
         return found is not None and not (sure and found.kept and found.variant is None)
 
     def trouble(self, params: Mapping[str, str]) -> Trouble | None:
+        if not self.troubles:
+            return None
         return next((each for each in self.troubles if matches(each.constraint, params)), None)
 
     def negative(self, params: Mapping[str, str]) -> Constraint:
@@ -119,13 +133,20 @@ class CacheTable(Table):
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__(spec)
-        self.listed: set[Params] = set()  # wildcards that were answered
-        self.unsure: set[Params] = set()  # of these, by an earlier run
+        self.listed: set[tuple[str, Params]] = set()  # wildcards, and globs, that were answered
+        self.unsure: set[tuple[str, Params]] = set()  # of these, by an earlier run
+        self._wrong: dict[tuple[str, Params], Trouble] = {}  # with getting globs (ERR-6)
         self._singular = 0  # names of which something is known that is only for certain params
+        self._limited = 0  # ... that is not for everybody who comes
+        self._troubled = 0  # ... of which something is wrong
+
+    def trouble(self, name: str, params: Params) -> Wrong | None:
+        wrong = self._wrong.get((name, params)) if self._wrong else None
+        return wrong or (super().trouble(name, params) if self._troubled else None)
 
     def serves(self, name: str, params: Params, since: int) -> bool:
-        known = self.get(name)
-        found = known.find(params) if isinstance(known, CachedSet) else None
+        known = self.get(name) if self._limited else None
+        found = known.find(params) if isinstance(known, CachedSet) and known.is_limited else None
         if found is None:
             return True
         fleeting = found.variant is not None and found.variant.fleeting
@@ -135,19 +156,29 @@ class CacheTable(Table):
         known = self.get(name)
         return isinstance(known, CachedSet) and known.late > claims
 
-    def lists(self, params: Params, *, sure: bool = False) -> bool:
-        return params in self.listed and not (sure and params in self.unsure)
+    def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:
+        return (name, params) in self.listed and not (sure and (name, params) in self.unsure)
 
-    def unlist(self, params: Params) -> None:
+    def unlist(self, params: Params, name: str = WILDCARD) -> None:
         """Nobody can say any more that these are all."""
-        self.listed.discard(params)
-        self.unsure.discard(params)
+        self.listed.discard((name, params))
+        self.unsure.discard((name, params))
+        self._wrong.pop((name, params), None)
 
-    def classify(self, params: Params) -> Params:
-        """Where something is only for certain params, those who agree with them on all keys that matter are others."""
-        return params if self._singular else super().classify(params)
+    def note_wrong(self, glob: tuple[str, Params], wrong: Trouble | None) -> bool:
+        """ERR-6: what is wrong with a glob as a whole; whether that is news."""
+        before = self._wrong.pop(glob, None)
+        if wrong is not None:
+            self._wrong[glob] = wrong
+        return wrong != before
+
+    @property
+    def is_singular(self) -> bool:
+        return bool(self._singular)
 
     def _count(self, name: str, known: VariantSet, step: int) -> None:
         super()._count(name, known, step)
-        if isinstance(known, CachedSet) and known.own:
-            self._singular += step
+        if isinstance(known, CachedSet):
+            self._singular += step if known.own else 0
+            self._limited += step if known.is_limited else 0
+            self._troubled += step if known.troubles else 0

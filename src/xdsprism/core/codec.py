@@ -22,8 +22,22 @@ from ..errors import PeerError, UsageError
 from .constraints import FALSE, MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from .settings import Limits
-from .twins import RESOURCE, as_v2, wrapper_of
-from .types import CLUSTER, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Params, Routing, TypeUrl, Variant, make_variant
+from .twins import RESOURCE, as_v2, as_v3, wrapper_of
+from .types import (
+    CLUSTER,
+    LISTENER,
+    PREFIX,
+    ROUTE,
+    VIRTUAL_HOST,
+    Origin,
+    Params,
+    Routing,
+    TypeUrl,
+    Variant,
+    make_variant,
+)
+from .wire import cut, join_field, read_varint
+from .xdstp import own_name, spelled
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
@@ -110,22 +124,26 @@ def variant_of(
 
     `base`: of a virtual host, to whom it is given without being asked for (VHD-13).
     """
-    if isinstance(message, Any):
-        type_url, body, inner = message.type_url, message.value, None
-    else:
-        type_url = PREFIX + message.DESCRIPTOR.full_name
-        body = message.SerializeToString(deterministic=True)
-        inner = name_of(message)
-    if name is not None and inner and name != inner:  # S14: Envoy adds by one and removes by the other
+    opaque = isinstance(message, Any)
+    type_url = message.type_url if isinstance(message, Any) else PREFIX + message.DESCRIPTOR.full_name
+    if as_v3(type_url) != type_url:  # nobody would find it: all that is kept goes by its name of v3
+        raise UsageError(f"{type_url} is of xDS v2: give it as {as_v3(type_url)}, and clients of v2 get it in v2")
+    inner = None if opaque else name_of(message)
+    if name is not None and inner and spelled(name) != spelled(inner):  # S14: Envoy adds by one, removes by the other
         raise UsageError(f"the resource is called {name!r} outside and {inner!r} inside: both must be the same")
     name = name or inner
     if not name:
         raise UsageError(f"{type_url.rpartition('/')[2]} has no name: give it one")
-    aliases = tuple(aliases)
-    if aliases:
-        extras = pb.Resource(aliases=aliases).SerializeToString() + extras
     if type_url == VIRTUAL_HOST and not all(name.rpartition("/")):  # VHD-2
         raise UsageError(f"a virtual host is called <route configuration>/<virtual host>, not {name!r}")
+    aliases = tuple(aliases)
+    if type_url != VIRTUAL_HOST:
+        name, aliases = own_name(name, type_url), tuple(own_name(alias, type_url) for alias in aliases)
+    if aliases:
+        extras = pb.Resource(aliases=aliases).SerializeToString() + extras
+    if inner and inner != name and type_url == LISTENER:
+        message = _renamed(message, name)
+    body = message.value if isinstance(message, Any) else message.SerializeToString(deterministic=True)
     known = inner is not None
     host = type_url == VIRTUAL_HOST
     return make_variant(
@@ -157,6 +175,17 @@ def name_of(message: Message) -> str | None:
     return str(getattr(message, field)) if field is not None else None
 
 
+def _renamed(message: Message, name: str) -> Message:
+    """XTP-1: the same spelling inside and outside, as Envoy removes a listener by the latter, and compares letters.
+
+    Other resources keep the one that they have: there are references to them, which Envoy compares with that (X5).
+    """
+    renamed = type(message)()
+    renamed.CopyFrom(message)
+    setattr(renamed, _name_field(message.DESCRIPTOR) or "name", name)
+    return renamed
+
+
 @cache
 def _name_field(descriptor: AnyType) -> str | None:
     fields = descriptor.fields_by_name
@@ -167,7 +196,7 @@ def _name_field(descriptor: AnyType) -> str | None:
 def warms_of(cluster: AnyType) -> str | None:
     if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
         return None
-    return str(cluster.eds_cluster_config.service_name or cluster.name)
+    return spelled(str(cluster.eds_cluster_config.service_name or cluster.name))
 
 
 def domains_of(host: AnyType) -> tuple[str, ...]:
@@ -196,7 +225,7 @@ class Decoder:
     def decode(self, message: bytes) -> Request:
         """Raises PeerError for what is no request at all."""
         number = DELTA_NODE if self._delta else SOTW_NODE
-        node, rest = _cut(message, number)
+        node, rest = cut(message, number)
         name = _name_in(node)
         first = self._name is None
         try:
@@ -273,39 +302,12 @@ def node_of(proto: AnyType) -> Node:
     return Node(proto.id, proto.cluster, proto.user_agent_name, Params(metadata), frozenset(proto.client_features))
 
 
-def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
-    """Split one length-delimited field off, if it is where serialisers put it: in front, in field order."""
-    position = 0
-    for _ in range(number):  # at most one field of each number comes before it
-        start = position
-        tag, position = _read_varint(message, position)
-        if tag & 7 != 2 or tag >> 3 > number:
-            break
-        length, position = _read_varint(message, position)
-        position += length
-        if tag >> 3 == number and position <= len(message):
-            return message[start:position], message[:start] + message[position:]
-    return b"", message
-
-
 def _name_in(node: bytes) -> bytes:
     """The id of a node, without reading the rest of it: SRV-7 needs no more, and Envoy's node has 60 kB."""
     if not node:
         return b""
-    _, start = _read_varint(node, 1)
-    return _cut(node[start : start + 4096], 1)[0]
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Ten bytes at most: a number that has no end is for the parser to refuse, not for here to follow."""
-    value = shift = 0
-    for byte in message[position : position + 10]:
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    return value, position
+    _, start = read_varint(node, 1)
+    return cut(node[start : start + 4096], 1)[0]
 
 
 # -- responses out
@@ -457,9 +459,14 @@ def _wrapped(variant: Variant, resource: bytes) -> bytes:
     return join_field(1, wrapper_of(variant.type_url).encode()) + join_field(2, resource)
 
 
+def _bare(variant: Variant) -> bytes:
+    """XTP-10: a list collection, which is called `<T>Collection` (TP1), has no name but that of a wrapper."""
+    return _any(variant) if not variant.type_url.endswith("Collection") else _wrapped(variant, _plain(variant))
+
+
 def _bare_or_timed(variant: Variant) -> bytes:
     """TTL-1: the wrapper only where there is a time to live."""
-    return _any(variant) if variant.ttl is None else _wrapped(variant, _timed(variant, _plain(variant)))
+    return _bare(variant) if variant.ttl is None else _wrapped(variant, _timed(variant, _plain(variant)))
 
 
 _FORMS: dict[str, Callable[[Variant], bytes]] = {
@@ -467,7 +474,7 @@ _FORMS: dict[str, Callable[[Variant], bytes]] = {
     "delta-located": lambda variant: _timed(variant, _located(variant)),
     "delta-beat": lambda variant: _beat(variant, join_field(3, variant.name.encode())),
     "delta-located-beat": lambda variant: _beat(variant, _locator(variant)),
-    "sotw": _any,
+    "sotw": _bare,
     "sotw-ttl": _bare_or_timed,
     "sotw-located": lambda variant: _wrapped(variant, _located(variant)),
     "sotw-located-ttl": lambda variant: _wrapped(variant, _timed(variant, _located(variant))),
@@ -484,16 +491,3 @@ def _resource_name(absence: Absence) -> bytes:
 def _resource_error(error: ResourceError) -> bytes:
     status = Status(code=error.code, message=error.message)
     return join_field(1, _resource_name(error.about)) + join_field(2, status.SerializeToString())
-
-
-def join_field(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

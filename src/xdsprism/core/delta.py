@@ -16,16 +16,17 @@ from dataclasses import replace
 
 from .answers import AnsweredSession, Part
 from .batch import Batch, Slot
+from .collecting import ABSENT
 from .constraints import canonical, matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Fact
 from .hosts import explicit, split
 from .interest import Interest
 from .settings import Settings
-from .subscription import ABSENT
 from .table import Table
 from .types import Params, Variant, remnant
-from .wants import Want, Wild, check_keys
+from .wants import Want, Wild, read_keys
+from .xdstp import is_wild, is_xdstp, spelled, wildcards
 
 AHEAD = 4  # responses about virtual hosts that may be under way
 PATIENCE = 0.5  # seconds
@@ -45,6 +46,7 @@ class DeltaSession(AnsweredSession):
         self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
         self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
+        self._claims: Mapping[str, str] = {}  # virtual hosts that the client has, by whichever hosts
         self.is_alone = False  # there are no other types on this stream
         self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
@@ -52,22 +54,30 @@ class DeltaSession(AnsweredSession):
     # -- in
 
     def receive(self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True) -> None:
-        check_keys((*request.subscribe, *request.unsubscribe), self.settings)
+        subscribe = read_keys(request.subscribe, self.table.spec, self.settings)
+        unsubscribe = read_keys(request.unsubscribe, self.table.spec, self.settings)
         if request.nonce:
             rejected = self._judge(request.nonce, request.error, now)
             if rejected is not None and request.error is not None and rejected.send is not None:
                 self._isolate(rejected.send)
         first, self._first = self._first, False
-        initial = request.initial_versions if first else {}  # DLT-16: only on the first message of the type
+        initial = self._spelled(request.initial_versions) if first else {}  # DLT-16: only on the first of the type
         self._returns = self._returns or bool(initial)
-        if first and not request.subscribe and not request.unsubscribe:
+        self._claims = initial if self.table.spec.on_demand else {}
+        if first and not subscribe and not unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
-        wanted = dict.fromkeys(request.subscribe)
+        wanted = dict.fromkeys(subscribe)
         for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
             self._subscribe(key, initial)
-        for key in request.unsubscribe:
+        for key in unsubscribe:
             if key not in wanted:  # DLT-18
                 self._unsubscribe(key, wanted)
+
+    def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
+        """XTP-1."""
+        if self.table.spec.on_demand or not any(map(is_xdstp, versions)):
+            return versions
+        return {spelled(name): version for name, version in versions.items()}
 
     def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
@@ -75,16 +85,17 @@ class DeltaSession(AnsweredSession):
             self._subscribe((WILDCARD, None), initial)
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
-        name, tag = key
-        if name == WILDCARD:
-            if tag in self._wilds:
-                self._wilds[tag].again = True  # DLT-3: asked again, answered again
+        if self._is_wild(key[0]):
+            wild = self._wild(key)
+            if wild is not None:
+                wild.again = True  # DLT-3: asked again, answered again
             else:
-                self._add_wild(tag).initial = initial
+                self._add_wild(key).initial = initial
             self._due = self._due or not initial  # WLD-10; who comes back with all it needs is told nothing
             return
         want = self._add(key)
         want.answered = False  # DLT-3: asked again, answered again
+        self._open[want] = None
         self._dirty[want] = None
         self._spare(want, initial)
 
@@ -96,18 +107,29 @@ class DeltaSession(AnsweredSession):
             self._hold(want, current)
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
-        name, tag = key
-        if name == WILDCARD:
-            if tag in self._wilds:
-                self._drop_wild(self._wilds[tag])  # WLD-9: the client drops what only the wildcard gave it
+        wild = self._wild(key)
+        if wild is not None:
+            self._drop_wild(wild)  # WLD-9: the client drops what only the wildcard gave it
             return
         for want in self._meant(key):
             if want.key in wanted:
                 continue  # an alias of what the same message subscribes
-            held = want.held
+            name, tag = want.held.name if want.held is not None else want.name, key[1]
             self._drop(want)
-            if tag in self._wilds:  # WLD-6: the wildcard may still cover it; the client has to know
-                self._owed[held.name if held is not None else want.name, tag] = None
+            for wild in self._over((name, tag)):  # WLD-6, XTP-7: it may be covered; the client must know
+                if wild.started:
+                    self._owed[name, tag] = None
+                else:  # and does not yet know what it covers
+                    wild.initial = {**wild.initial, name: ""}
+
+    def _is_wild(self, name: str) -> bool:
+        """XTP-3: a glob collection is a wildcard; one that can't have members is a name that nothing has (XTP-9)."""
+        if not is_wild(name):
+            return False
+        return name == WILDCARD or (not self.table.spec.on_demand and self.complaint(name) is None)
+
+    def _wild(self, key: Key) -> Wild | None:
+        return self._wilds.get(key[0], {}).get(key[1])
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
@@ -168,8 +190,8 @@ class DeltaSession(AnsweredSession):
                 if want.absence == absence.constraint:
                     want.answered = False
                     self._dirty[want] = None
-            for wild in self._wilds.values():
-                gone = wild.tag is not None and self.table.member(absence.name, wild.params) is None
+            for wild in self._covering(absence.name):
+                gone = wild.tag is not None and wild.listing.member(absence.name, wild.params) is None
                 if gone and matches(absence.constraint, wild.params):
                     self._owed[absence.name, wild.tag] = None
 
@@ -189,22 +211,39 @@ class DeltaSession(AnsweredSession):
             if want.held is not None and split(want.name)[0] in configs:
                 want.answered = False
                 self._dirty[want] = None
-        for tag, wild in self._wilds.items():
+        for wild in self._wildcards():
             for config, name in self._base(wild):
-                if config in configs and self._find((name, tag)) is None:
-                    self._owed[name, tag] = None
-            if tag is None and wild.started:
+                if config in configs and self._find((name, wild.tag)) is None:
+                    self._owed[name, wild.tag] = None
+            if wild.tag is None and wild.started:
                 self._released.update(dict.fromkeys(configs))
 
     def _base(self, wild: Wild) -> Iterator[tuple[str, str]]:
         """The base set: route configurations and names."""
-        return ((split(variant.name)[0], variant.name) for variant in self.table.snapshot(wild.params).variants)
+        return ((split(variant.name)[0], variant.name) for variant in wild.listing.snapshot(wild.params).variants)
+
+    def collect(self) -> Batch:
+        batch = super().collect()
+        if self._claims and not self._waits:
+            claims, self._claims = self._claims, {}
+            if not self._wilds:
+                self._disclaim(claims, batch)
+        return batch
+
+    def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> None:
+        """DLT-14, where hosts were asked for: what the client has, and what none of them leads to now, goes."""
+        if all(None not in (tag for _, tag in wants) for wants in self._wants.values()):
+            return  # locators: each has been told what there is in place of it
+        for name, version in claims.items():
+            asked = self._find((name, None)) is not None or version.startswith(ABSENT)
+            if not asked and not any(self._held(name, located=False)):
+                batch.removed[name] = None
 
     def _collect_wild(self, wild: Wild, batch: Batch) -> None:
         super()._collect_wild(wild, batch)
-        if wild.tag is None and wild.started:
+        if self._released and wild.tag is None and wild.started:
             released, self._released = self._released, {}
-            based = {config for config, _ in self._base(wild)} if released else set()
+            based = {config for config, _ in self._base(wild)}
             for config in released:
                 if config not in based:
                     batch.removed[f"{config}/_"] = None  # V3: the cheapest answer that ends Envoy's waiting
@@ -283,7 +322,7 @@ class DeltaSession(AnsweredSession):
         located = {variant: None for variant in part.located if self._has(variant, located=True)}
         still = Batch(plain, located)
         for name in part.removed:
-            if self._may_have(name, located=False) and not any(self._held(name, located=False)):
+            if self._may_have(name, located=False) and not any(self._held_of(name, located=False)):
                 still.removed[name] = None
         for absence in part.withdrawn:
             if self._may_have(absence.name, located=True) and self._is_gone(absence):
@@ -303,7 +342,14 @@ class DeltaSession(AnsweredSession):
 
     def _is_gone(self, absence: Absence) -> bool:
         gone = canonical(absence.constraint)  # DYN-30
-        return all(held.identity[1] != gone for held in self._held(absence.name, located=True))
+        return all(held.identity[1] != gone for held in self._held_of(absence.name, located=True))
+
+    def _held_of(self, name: str, *, located: bool) -> Iterator[Variant]:
+        """What the client has of this name; if it is that of a glob collection, of all that is in it."""
+        yield from self._held(name, located=located)
+        for wild in self._wilds.get(name, {}).values():
+            if name != WILDCARD and (wild.tag is not None) == located:
+                yield from wild.listing.snapshot(wild.params).variants
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
@@ -324,6 +370,8 @@ class DeltaSession(AnsweredSession):
         if self.table.spec.on_demand and self._waits:
             return  # what it asks for by hosts may turn out to be it
         for name in wild.initial:
+            if wild.name not in wildcards(name):
+                continue
             held = self._held(name, located=wild.tag is not None)
             still = any(wild.tag is None or matches(variant.constraint, wild.params) for variant in held)
             if still or self._find((name, wild.tag)) is not None:
@@ -369,9 +417,14 @@ class DeltaSession(AnsweredSession):
         return self._sent(send, now)
 
     def _strings(self, variant: Variant, *, located: bool) -> tuple[str, ...]:
-        """VHD-4: every explicit domain, and whatever this client called it."""
+        """VHD-4: every explicit domain, and whatever this client called it.
+
+        A locator may have been given one that is for fewer than the virtual host is (HostSet.proven): of that it is
+        known for this host alone.
+        """
         config, _ = split(variant.name)
-        strings = dict.fromkeys(f"{config}/{domain}" for domain in explicit(variant.domains))
+        domains = explicit(variant.domains) if not located else ()
+        strings = dict.fromkeys(f"{config}/{domain}" for domain in domains)
         for want in self._aliased.get(variant.name, {}):
             if want.located == located and want.held is not None and want.held.identity == variant.identity:
                 strings[want.name] = None

@@ -136,6 +136,7 @@ class Looked:
 
     type_url: TypeUrl
     found: Lookup
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,6 @@ def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
             known = table.lists(params)
         else:
             known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
-            known = known or table.is_late(key[0], claims=False)
+            known = known or table.is_late(key[0], claims=False) or session.complaint(key[0]) is not None
         if not known:
             yield key

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from ..errors import STATUS
 from .cached import CachedSet, Finding, Form, Trouble
 from .constraints import FALSE, TRUE, Constraint, canonical, matches
-from .reading import STATUS
 from .types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from .variants import pins
 from .watching import Collection, Entry, State
@@ -74,8 +74,11 @@ class Departed:
         else:
             self._drop(subject, wildcard)
 
-    def member(self, subject: tuple[TypeUrl, str], wildcard: Collection) -> Entry | None:
-        return self._gone.get(subject, {}).get(wildcard)
+    def member(self, subject: tuple[TypeUrl, str], wildcard: Entry) -> Entry | None:
+        """What a wildcard has to say of a name, be it that it is gone."""
+        if not isinstance(wildcard, Collection):
+            return None
+        return wildcard.members.get(subject[1]) or self._gone.get(subject, {}).get(wildcard)
 
     def forget(self, subject: tuple[TypeUrl, str]) -> None:
         """Nobody wants it any more."""
@@ -253,5 +256,8 @@ def is_awaited(entry: Entry) -> bool:
 
 
 def is_answered(entry: Entry) -> bool:
-    """Whether all of a wildcard is there; from an earlier run, as long as there is nobody to ask (PRX-25)."""
-    return entry.state is State.ACKED or entry.kept_at is not None
+    """Whether all of a wildcard is there; from an earlier run, as long as there is nobody to ask (PRX-25).
+
+    Of a glob it can be known that there is nothing: that it is nobody's, say.
+    """
+    return entry.state is State.ACKED or entry.kept_at is not None or is_missing(entry)

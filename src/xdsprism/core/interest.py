@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from .constraints import Constraint
+from .events import WILDCARD
 from .hosts import AskedHosts
 from .types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from .variants import VariantSet
+from .xdstp import wildcards
 
 
 class Demand(Protocol):
@@ -43,7 +45,7 @@ class Interest:
     def __init__(self, demand: Demand | None = None) -> None:
         self.demand: Demand = demand or NoDemand()
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
-        self._wild: dict[TypeUrl, dict[Interested, None]] = {}
+        self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by wildcard, or glob collection
         self._hosts = AskedHosts()
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
@@ -65,28 +67,29 @@ class Interest:
         if not by_name:
             self._names.pop(type_url, None)
 
-    def add_wild(self, session: Interested, type_url: TypeUrl) -> None:
-        self._wild.setdefault(type_url, {})[session] = None
+    def add_wild(self, session: Interested, type_url: TypeUrl, name: str = WILDCARD) -> None:
+        self._wild.setdefault((type_url, name), {})[session] = None
 
-    def remove_wild(self, session: Interested, type_url: TypeUrl) -> None:
-        sessions = self._wild.get(type_url, {})
+    def remove_wild(self, session: Interested, type_url: TypeUrl, name: str = WILDCARD) -> None:
+        sessions = self._wild.get((type_url, name), {})
         sessions.pop(session, None)
         if not sessions:
-            self._wild.pop(type_url, None)
+            self._wild.pop((type_url, name), None)
 
-    def everybody(self, type_url: TypeUrl) -> dict[Interested, None]:
-        """Who follows the whole table."""
-        return self._wild.get(type_url, {})
+    def everybody(self, type_url: TypeUrl, name: str = WILDCARD) -> dict[Interested, None]:
+        """Who follows the whole table, or a collection."""
+        return self._wild.get((type_url, name), {})
 
     def subscribers(self, type_url: TypeUrl, name: str) -> int:
         """How many sessions want this name, by itself or under a wildcard."""
-        return len(self._named(type_url, (name,))) + len(self._wild.get(type_url, ()))
+        wild = {session for each in wildcards(name) for session in self.everybody(type_url, each)}
+        return len(self._named(type_url, (name,))) + len(wild)
 
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
-        for type_url in dict.fromkeys(change.type_url for change in changes if change.is_listed):
-            woken.update(self._wild.get(type_url, {}))
+        for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
+            woken.update(self._wild.get(wild, {}))
         for change in changes:
             self._notify(change.type_url, change.names, woken)
             if change.type_url == VIRTUAL_HOST:
@@ -94,6 +97,12 @@ class Interest:
             elif change.type_url == ROUTE:
                 self._reroute(change, woken)
         return woken
+
+    def _wildcards(self, changes: Sequence[Change]) -> Iterator[tuple[TypeUrl, str]]:
+        """All that something belongs to which changed."""
+        for change in changes:
+            if change.is_listed:
+                yield from ((change.type_url, each) for each in wildcards(change.name))
 
     def _reroute(self, change: Change, woken: dict[Interested, None]) -> None:
         asked = [*self._hosts.under(change.name)]

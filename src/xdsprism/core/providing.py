@@ -25,7 +25,6 @@ from ..errors import UsageError
 from .backoff import Backoff
 from .cached import CachedSet, Finding, Form, Trouble
 from .constraints import Constraint, failing, matches
-from .events import WILDCARD
 from .expr import show
 from .facts import Ambiguous, Consulted, Fact, Outcome
 from .hosts import AskedHosts
@@ -34,6 +33,7 @@ from .store import Applied, Store
 from .table import Table, alike
 from .types import NO_PARAMS, ROUTE, VIRTUAL_HOST, Change, Params, TypeSpec, TypeUrl, Variant
 from .variants import Explanation, VariantSet, pins
+from .xdstp import is_wild, spelled
 
 UNAVAILABLE = 14
 IDLE = 10_000  # results that nobody wants, and that are kept
@@ -216,7 +216,7 @@ class Providing:
 
     def _place(self, type_url: TypeUrl, name: str, params: Params) -> tuple[Subject | None, Params]:
         provider = self._providers.get(type_url)
-        if provider is None or name == WILDCARD:
+        if provider is None or is_wild(name):
             return None, NO_PARAMS
         return (type_url, self._store.table(type_url).question(name)), params.only(provider.keys)
 
@@ -405,7 +405,7 @@ class Providing:
 
     def name_for(self, job: Job, inner: str | None) -> str:
         """What something is called that calls itself `inner`; raises UsageError if it can't be what was asked for."""
-        if inner is None or inner == job.name:
+        if inner is None or spelled(inner) == job.name:
             return job.name
         label = f"what is made for {job.name!r}"
         if not self._store.spec(job.provider.type_url).on_demand:

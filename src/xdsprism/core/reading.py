@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import WatchError
+from ..errors import STATUS, WatchError
 from .closeness import Closeness, closeness, owns
 from .constraints import Constraint, canonical, matches
 from .events import ResourceError
@@ -19,26 +19,6 @@ if TYPE_CHECKING:
     from .subscriber import Subscriber
 
 NOT_FOUND, PERMISSION_DENIED = 5, 7
-
-STATUS = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-)
 
 
 class Reading:

@@ -17,23 +17,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 from .ages import Ages, Silence
-from .audience import Audience
+from .audience import Audience, Needs
 from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
 from .constraints import Constraint, matches
 from .events import WILDCARD
 from .facts import Fact, Looked, Lookup
 from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
 from .lateness import Late, Lateness
+from .lingering import Lingering
 from .renewal import Renewals
 from .store import Store
-from .types import Params, TypeUrl, Variant
+from .types import VIRTUAL_HOST, Params, TypeUrl, Variant, category
 from .variants import VariantSet
 from .watching import Collection, Entry
+from .xdstp import is_wild, wildcards
 
 SETTLED = 2.0  # seconds after its first answer for which what a wildcard lacks may still be on its way
 LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
@@ -67,15 +69,6 @@ class Holding:
     users: int
 
 
-@dataclass(slots=True)
-class Needs:
-    """What those who want a name need."""
-
-    users: dict[Form, Params] = field(default_factory=dict)  # each finding that somebody uses, and one of these
-    waiting: dict[Params, Params | None] = field(default_factory=dict)  # classes without an answer, and one to ask for
-    clinging: set[Form] = field(default_factory=set)  # what these have meanwhile
-
-
 class Relaying:
     """Keeps a store filled with what its readers want."""
 
@@ -84,7 +77,7 @@ class Relaying:
         store: Store,
         supply: Supply,
         *,
-        listed: Callable[[TypeUrl], None] = lambda _: None,
+        listed: Callable[[TypeUrl, str], None] = lambda _, __: None,
         linger: float = LINGER,
         reaches: Callable[[str, Params], bool] = lambda _, __: True,
         silence: Silence = lambda _, __: 0.0,
@@ -94,12 +87,11 @@ class Relaying:
         self._store = store
         self._supply = supply
         self._listed = listed  # a wildcard was answered for the first time
-        self._linger = linger
         self._reaches = reaches  # whether a server can be asked for a name now
+        self._arrivals: list[tuple[TypeUrl, str, Params, bool]] = []  # who came, or went
         self._wanted: dict[Subject, Audience] = {}
         self._asked: dict[Subject, dict[Params, Entry]] = {}
-        # Subscriptions nobody wants, and until when they are kept; first those that go first, as all linger equally.
-        self._unwanted: dict[tuple[Subject, Params], float] = {}
+        self._unwanted = Lingering(linger)
         self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self._settling: dict[tuple[Subject, Params], float] = {}  # wildcards of which not all may be there: until when
         self._known: dict[Subject, CachedSet] = {}
@@ -112,59 +104,80 @@ class Relaying:
     # -- what sessions want (interest.Demand)
 
     def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        subject = type_url, name
-        self.facts.append(Looked(type_url, self._look(subject, params)))
-        audience = self._wanted.setdefault(subject, Audience())
-        served = audience.has_like(params) and self._is_served(subject, params)
-        audience.add(params)
-        lingered = self._unwanted.pop((subject, params), None) is not None
-        if lingered or not served:  # else it is one more of a crowd, and nothing has to be thought over
-            self._touched[subject] = None
-        self._renew(subject, params)
+        self._arrivals.append((type_url, name, params, True))
+        if is_wild(name):
+            self._renew_all((type_url, name), params)  # before it is answered with what must not be cached
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        subject = type_url, name
+        self._arrivals.append((type_url, name, params, False))
+
+    def _count(self) -> None:
+        """Who came and went since the last look. Mostly it is one more of a crowd, and then that is all."""
+        if not self._arrivals:
+            return
+        arrivals, self._arrivals = self._arrivals, []
+        looked: Counter[tuple[TypeUrl, Lookup]] = Counter()
+        reached: dict[int, Lookup] = {}  # by finding: those who share one are reached by one way
+        for type_url, name, params, comes in arrivals:
+            subject = type_url, name
+            known = self._known.get(subject)
+            finding = known.find(params) if known is not None else None
+            if not comes:
+                self._leave(subject, params, finding)
+                continue
+            lookup = reached.get(id(finding))
+            if lookup is None or finding is None:
+                lookup = reached[id(finding)] = self._look(subject, params, finding)
+            looked[type_url, lookup] += 1
+            self._come(subject, params, finding)
+        self.facts += [Looked(type_url, lookup, count) for (type_url, lookup), count in looked.items()]
+
+    def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
+        audience = self._wanted.get(subject)
+        if audience is None:
+            audience = self._wanted[subject] = Audience()
+        served = audience.add(params) and finding is not None and finding.stands
+        lingered = bool(self._unwanted) and self._unwanted.end((subject, params))
+        if lingered or not served:
+            self._touched[subject] = None
+        if finding is not None and finding.variant is not None and finding.variant.fleeting:
+            self._renew(subject, finding)
+
+    def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         audience = self._wanted[subject]
         audience.remove(params)
         if not audience:
             del self._wanted[subject]
-        served = audience.has_like(params) and self._is_served(subject, params)
+        served = audience.has_like(params) and finding is not None and finding.stands
         if not served or params in self._asked.get(subject, {}):
             self._touched[subject] = None
 
-    def _is_served(self, subject: Subject, params: Params) -> bool:
-        finding = self._known.get(subject, NOTHING).find(params)
-        return finding is not None and not finding.stale and finding.only is None
-
-    def _look(self, subject: Subject, params: Params) -> Lookup:
+    def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
         """OPS-11: what the cache has for somebody who comes now."""
         type_url, name = subject
-        if name == WILDCARD:
-            known, fresh = self._store.table(type_url).lists(params), True
+        if is_wild(name):
+            known, fresh = self._store.table(type_url).lists(params, name), True
         else:
-            finding = self._known.get(subject, NOTHING).find(params)
             known, fresh = finding is not None, finding is not None and not finding.stale
         if not known:
             return "miss"
         return "hit" if fresh and self._reaches(name, params) else "stale"
 
-    def _renew(self, subject: Subject, params: Params) -> None:
+    def _renew_all(self, subject: Subject, params: Params) -> None:
         """PRX-17: what is known but must not be cached is asked for again."""
+        table, name = self._store.table(subject[0]), subject[1]
+        entry = self._asked.get(subject, {}).get(params)
+        fleeting = any(each.fleeting for each in table.listing(name).snapshot(params).variants)
+        if entry is not None and fleeting and isinstance(table, CacheTable):
+            table.listed.discard((name, params))
+            self._ask_again(entry, subject)
+
+    def _renew(self, subject: Subject, finding: Finding) -> None:
         type_url, name = subject
-        table = self._store.table(type_url)
-        if name == WILDCARD:
-            entry = self._asked.get(subject, {}).get(params)
-            fleeting = any(each.fleeting for each in table.snapshot(params).variants)
-            if entry is not None and fleeting and isinstance(table, CacheTable):
-                table.listed.discard(params)
-                self._ask_again(entry, subject)
-            return
-        finding = self._known.get(subject, NOTHING).find(params)
-        if finding is None or finding.variant is None or not finding.variant.fleeting:
-            return
         for voice in self._voices(subject):
             if voice.entry.variant is not None and matches(finding.constraint, voice.params):
-                asked = self._asked[type_url, WILDCARD if voice.wild else name]
+                wildcard = voice.entry.collection
+                asked = self._asked[type_url, name if wildcard is None else wildcard.name]
                 self._ask_again(asked[voice.params], subject)
                 return
 
@@ -176,9 +189,10 @@ class Relaying:
 
     def heard(self, entry: Entry, _before: Variant | None = None) -> None:
         """Something is said of an entry: contents, that there are none, or what is wrong."""
+        self._count()
         subject = entry.type_url, entry.name
         wildcard = entry.collection
-        if wildcard is not None and wildcard.name == WILDCARD and subject in self._wanted:
+        if wildcard is not None and subject in self._wanted:
             self._departed.note(wildcard, entry)
         self._touched[subject] = None
 
@@ -195,6 +209,7 @@ class Relaying:
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
         """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""
+        self._count()
         subject = type_url, name
         known = self._known.get(subject)
         asked = self._asked.get(subject, {})
@@ -202,7 +217,7 @@ class Relaying:
             return False
         for params in [*asked]:
             self._release(subject, params)
-        for entry in self._asked.get((type_url, WILDCARD), {}).values():
+        for entry in (each for wild in wildcards(name) for each in self._asked.get((type_url, wild), {}).values()):
             if isinstance(entry, Collection) and name in entry.members:
                 self._supply.ask_again(entry)
         if known is not None:
@@ -215,6 +230,7 @@ class Relaying:
 
     def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
         """PRX-28: all that is known of a name, with who uses it and where it is from."""
+        self._count()
         subject = type_url, name
         known = self._known.get(subject, NOTHING)
         standing: dict[Form, Entry] = {}
@@ -222,7 +238,7 @@ class Relaying:
             for form in listen([voice], known, self._supply.pin).findings:
                 standing.setdefault(form, voice.entry)
         users: Counter[Form | None] = Counter()
-        for audience in (self._audience(subject), self._audience((type_url, WILDCARD))):
+        for audience in (self._audience((type_url, each)) for each in (name, *wildcards(name))):
             for params in audience:
                 finding = known.find(params)
                 users[finding.form if finding is not None else None] += audience.count(params)
@@ -232,7 +248,7 @@ class Relaying:
 
     @property
     def is_due(self) -> bool:
-        return bool(self._touched) or self._renewals.is_due
+        return bool(self._touched or self._arrivals) or self._renewals.is_due
 
     def deadline(self) -> float | None:
         waiting = (next(iter(each.values()), None) for each in self._timers)
@@ -240,9 +256,10 @@ class Relaying:
 
     @property
     def _timers(self) -> tuple[dict[tuple[Subject, Params], float], ...]:
-        return self._unwanted, self._settling, self._lateness.due
+        return *self._unwanted.timers, self._settling, self._lateness.due
 
     def flush(self, now: float) -> None:
+        self._count()
         for waiting in self._timers:
             for (subject, _), until in waiting.items():
                 if until > now:
@@ -253,7 +270,7 @@ class Relaying:
         while self._touched:
             subject = next(iter(self._touched))
             del self._touched[subject]
-            if subject[1] == WILDCARD:
+            if is_wild(subject[1]):
                 self._plan_wild(subject, now)
                 continue
             before = self._known.pop(subject, NOTHING)
@@ -277,13 +294,12 @@ class Relaying:
         audience = self._audience(subject)
         for params, entry in self._asked.get(subject, {}).items():
             yield Voice(params, entry, wild=False, wanted=params in audience, aged=entry in self._ages)
-        audience = self._audience((type_url, WILDCARD))
-        for params, entry in self._asked.get((type_url, WILDCARD), {}).items():
-            if not isinstance(entry, Collection):
-                continue
-            member = entry.members.get(name) or self._departed.member(subject, entry)
-            if member is not None:
-                yield Voice(params, member, wild=True, wanted=params in audience, aged=entry in self._ages)
+        for wild in ((type_url, each) for each in wildcards(name)):
+            audience = self._audience(wild)
+            for params, entry in self._asked.get(wild, {}).items():
+                member = self._departed.member(subject, entry)
+                if member is not None:
+                    yield Voice(params, member, wild=True, wanted=params in audience, aged=entry in self._ages)
 
     def _plan(self, subject: Subject, before: CachedSet, now: float) -> CachedSet:
         if subject not in self._wanted:
@@ -314,8 +330,8 @@ class Relaying:
         """Who uses what, and who has nothing: class by class, however many are of one."""
         needs = Needs()
         audience, asked = self._audience(subject), self._asked.get(subject, {})
-        for category, alike in audience.classes(known.keys).items():
-            finding = known.shared(category)
+        for of, alike in audience.classes(known.keys).items():
+            finding = known.shared(next(iter(alike)))
             one = next((params for params in alike if params not in known.own), None)
             if one is None:
                 continue
@@ -323,7 +339,7 @@ class Relaying:
                 needs.users[finding.form] = one
                 continue
             free = (params for params in alike if params not in known.own and params not in asked)
-            needs.waiting[category] = next(free, None)
+            needs.waiting[of] = next(free, None)
             needs.clinging.update([finding.form] if finding is not None else [])
         needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
         return needs
@@ -331,10 +347,10 @@ class Relaying:
     def _inquire(self, subject: Subject, known: CachedSet, needs: Needs, wrong: tuple[Trouble, ...]) -> None:
         """One of each class asks. As long as nothing is known of a name, all who ask are of one class (PRX-14)."""
         asked = self._asked.get(subject, {})
-        flying = {params.only(known.keys) for params, entry in asked.items() if is_awaited(entry)}
-        for category, params in needs.waiting.items():
+        flying = {category(params, known.keys) for params, entry in asked.items() if is_awaited(entry)}
+        for of, params in needs.waiting.items():
             told = params is None or any(matches(trouble.constraint, params) for trouble in wrong)
-            if category not in flying and params is not None and not told:
+            if of not in flying and params is not None and not told:
                 self._ask(subject, params)
 
     def _ask(self, subject: Subject, params: Params) -> None:
@@ -371,11 +387,11 @@ class Relaying:
             if params != kept:
                 self._release(subject, params)
         if wanted:
-            self._unwanted.pop((subject, kept), None)
+            self._unwanted.end((subject, kept))
             return
         self._lent.add((subject, kept))
-        if self._unwanted.setdefault((subject, kept), now + self._linger) <= now:
-            del self._unwanted[subject, kept]
+        if not self._unwanted.lasts((subject, kept), now):
+            self._unwanted.end((subject, kept))
             pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
             if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
                 self._ask(subject, user)
@@ -385,8 +401,9 @@ class Relaying:
         for params in holders:
             if (subject, params) in self._lent:  # it lingers from now on
                 self._lent.discard((subject, params))
-                self._unwanted.pop((subject, params), None)
-            if at_once or self._unwanted.setdefault((subject, params), now + self._linger) <= now:
+                self._unwanted.end((subject, params))
+            brief = subject[0] == VIRTUAL_HOST and self._asked[subject][params].variant is None  # PRX-27
+            if at_once or not self._unwanted.lasts((subject, params), now, brief=brief):
                 self._release(subject, params)
 
     def _release(self, subject: Subject, params: Params) -> None:
@@ -396,7 +413,7 @@ class Relaying:
         self._ages.drop(entry)
         self._lent.discard((subject, params))
         self._supply.drop(entry)
-        self._unwanted.pop((subject, params), None)
+        self._unwanted.end((subject, params))
         if not self._asked[subject]:
             del self._asked[subject]
 
@@ -416,38 +433,47 @@ class Relaying:
         for params in audience:
             if params not in self._asked.get(subject, {}):
                 self._ask(subject, params)
-        table = self._store.table(subject[0])
+        table, name = self._store.table(subject[0]), subject[1]
         for params, entry in [*self._asked.get(subject, {}).items()]:
+            self._complain(subject, params, entry)
             if entry.kept_at is not None or not is_answered(entry):
                 self._settling.pop((subject, params), None)  # it was asked again: that begins anew
             if isinstance(table, CacheTable) and entry in self._ages:
-                table.unlist(params)
-            elif isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, sure=True):
-                self._list(table, params, entry, now)
+                table.unlist(params, name)
+            elif isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, name, sure=True):
+                self._list(table, (name, params), entry, now)
             if params not in audience:
                 self._leave_wild(subject, params, entry, now)
 
-    def _list(self, table: CacheTable, params: Params, entry: Entry, now: float) -> None:
+    def _complain(self, subject: Subject, params: Params, entry: Entry) -> None:
+        """ERR-6: what is wrong with a glob as a whole can be told; of a wildcard there is no word for it."""
+        table = self._store.table(subject[0])
+        wrong = troubles([Voice(params, entry, wild=True, wanted=True)], NOTHING, self._supply.pin)
+        glob = subject[1], params
+        if isinstance(table, CacheTable) and subject[1] != WILDCARD and table.note_wrong(glob, next(iter(wrong), None)):
+            self._listed(*subject)
+
+    def _list(self, table: CacheTable, wild: tuple[str, Params], entry: Entry, now: float) -> None:
         """It can be answered: to those who have nothing yet at once, to the others when nothing is lacking any more.
 
         A response does not say what it answers. The first one may have been on its way before the server heard of the
         wildcard, or be one part of several. Whoever comes back with more than that must not take it for a deletion.
         """
-        key = (table.spec.url, WILDCARD), params
-        if params not in table.listed:
-            table.listed.add(params)
-            table.unsure.add(params)
-            self._listed(table.spec.url)
+        key = (table.spec.url, wild[0]), wild[1]
+        if wild not in table.listed:
+            table.listed.add(wild)
+            table.unsure.add(wild)
+            self._listed(*key[0])
         if entry.kept_at is None and self._settling.setdefault(key, now + SETTLED) <= now:
             del self._settling[key]
-            table.unsure.discard(params)
-            self._listed(table.spec.url)
+            table.unsure.discard(wild)
+            self._listed(*key[0])
 
     def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> None:
         """Those who are only served because a wildcard has what they want need something else in time."""
         type_url = subject[0]
         shared = sum(other is entry for other in self._asked[subject].values()) > 1  # by others of the group
-        if self._unwanted.setdefault((subject, params), now + self._linger) > now:
+        if self._unwanted.lasts((subject, params), now):
             return
         names = [*entry.members] if isinstance(entry, Collection) and not shared else []
         for name in names:
@@ -455,7 +481,7 @@ class Relaying:
         self._release(subject, params)
         table = self._store.table(type_url)
         if isinstance(table, CacheTable):
-            table.unlist(params)
+            table.unlist(params, subject[1])
         self._settling.pop((subject, params), None)
         self._touched.update(dict.fromkeys((type_url, name) for name in names))
         if isinstance(entry, Collection) and not shared:

@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
-from .codec import constraint_from_proto, domains_of, join_field
+from .codec import constraint_from_proto, domains_of
 from .constraints import TRUE, Constraint
 from .events import Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
 from .loads import SEND_ALL_CLUSTERS
 from .responses import Arrival, Flaw, Heartbeat, Response, Unresolved
 from .twins import RESOURCE, as_v2, as_v3
 from .types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
-from .xdstp import canonical as canonical_name
-from .xdstp import is_xdstp
+from .wire import join_field
+from .xdstp import spelled as _name  # XTP-1: an xdstp name has one spelling in here
 
 USER_AGENT = "xdsprism"
 
@@ -329,13 +329,3 @@ def _errors(errors: Iterable[AnyType]) -> Iterator[ResourceError]:
         except UsageError:
             constraint = TRUE
         yield ResourceError(Absence(_name(about.name), constraint), error.error_detail.code, error.error_detail.message)
-
-
-def _name(name: str) -> str:
-    """XTP-1: an xdstp name has one spelling in here."""
-    if not is_xdstp(name):
-        return name
-    try:
-        return canonical_name(name)
-    except UsageError:
-        return name

@@ -10,6 +10,8 @@ from .events import Node
 from .twins import as_v2
 from .types import NO_PARAMS, VIRTUAL_HOST, Params, TypeUrl
 
+Engine = Literal["grpcio", "h2"]  # what carries the streams: grpc.aio, or the transport of our own
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -14,7 +14,8 @@ Listeners and clusters are sent as full state (SOT-4), all others one by one as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from operator import itemgetter
 
 from .answers import AnsweredSession, Lives
@@ -27,7 +28,7 @@ from .interest import Interest
 from .settings import Settings
 from .table import Table, digest_of
 from .types import Params, Variant
-from .wants import Want, check_keys
+from .wants import Want, Wild, read_keys
 
 Resource = tuple[Variant, bool]  # the latter: whether in locator form
 
@@ -57,7 +58,8 @@ class SotwSession(AnsweredSession):
     # -- in
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> None:
-        check_keys(request.wanted, self.settings)
+        wanted = read_keys(request.wanted, self.table.spec, self.settings)
+        request = replace(request, wanted=wanted) if wanted is not request.wanted else request
         self._client_version = request.version
         if self._first:
             self._first = False
@@ -83,15 +85,15 @@ class SotwSession(AnsweredSession):
     def _begin(self, request: SotwRequest, *, legacy_wildcard: bool) -> None:
         """SRV-10: a nonce in a first request is from another stream and means nothing here."""
         if not request.wanted and self.table.spec.wildcard and legacy_wildcard:
-            self._add_wild(None)  # WLD-1
+            self._add_wild((WILDCARD, None))  # WLD-1
         self._want_exactly(request.wanted)
         self._due = bool(self._wilds) or (self.table.spec.full_state and bool(request.wanted))  # WLD-10, SOT-9
-        if self.table.spec.full_state and not self._wants and list(self._wilds) == [None]:
+        if self.table.spec.full_state and not self._wants and list(self._whole_table) == [None]:
             self._spare(request.version)
 
     def _spare(self, version: str) -> None:
         """SOT-12: who wants everything and names the current version has everything."""
-        wild = self._wilds[None]
+        wild = self._whole_table[None]
         if not self.table.lists(wild.params):
             return
         snapshot = self.table.snapshot(wild.params)
@@ -110,12 +112,12 @@ class SotwSession(AnsweredSession):
             if want.key not in keys:
                 self._drop(want)  # SOT-10: needs no response
         for tag in tags:
-            self._due = self._due or tag not in self._wilds
-            self._add_wild(tag)
+            self._due = self._due or tag not in self._whole_table
+            self._add_wild((WILDCARD, tag))
         for key in keys:
             if self._find(key) is None:
                 self._added[self._add(key)] = None
-        for wild in [wild for tag, wild in self._wilds.items() if tag not in tags]:
+        for wild in [wild for tag, wild in self._whole_table.items() if tag not in tags]:
             self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
     def _drop(self, want: Want) -> None:
@@ -163,8 +165,13 @@ class SotwSession(AnsweredSession):
     @property
     def _pushed(self) -> bool:
         """The store has news, apart from anything that the client asked."""
-        wilds = self._wilds.values()
-        return bool(self._dirty) or any(wild.started and wild.cursor != self.table.horizon for wild in wilds)
+        wilds = self._whole_table.values()
+        return bool(self._dirty) or any(wild.started and wild.is_behind for wild in wilds)
+
+    @property
+    def _whole_table(self) -> Mapping[Params | None, Wild]:
+        """XTP-8: there are no other wildcards in SotW."""
+        return self._wilds.get(WILDCARD, {})
 
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""
@@ -239,8 +246,8 @@ class SotwSession(AnsweredSession):
     def _whole(self, batch: Batch, now: float) -> Send:
         """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
         errors = tuple(batch.errors)
-        if not self._wants and not self.leaving and list(self._wilds) == [None]:
-            snapshot = self.table.snapshot(self._wilds[None].params)
+        if not self._wants and not self.leaving and list(self._whole_table) == [None]:
+            snapshot = self.table.snapshot(self._whole_table[None].params)
             return self._respond(_version(snapshot.digest), snapshot.variants, (), errors, now)
         plain: dict[str, Variant] = {}
         located: dict[tuple[str, Constraint], Variant] = {}
@@ -256,7 +263,7 @@ class SotwSession(AnsweredSession):
     def _holdings(self) -> Iterable[tuple[Params | None, Variant]]:
         """What is leaving comes first: where something else has taken its place, that counts."""
         yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
-        for tag, wild in self._wilds.items():
+        for tag, wild in self._whole_table.items():
             yield from ((tag, variant) for variant in self.table.snapshot(wild.params).variants)
         for wants in self._wants.values():
             held = ((want, want.held) for want in wants.values() if want.key not in self.leaving)

@@ -21,6 +21,7 @@ from .interest import Interest
 from .settings import Settings
 from .sotw import SotwSession
 from .store import Store
+from .twins import as_v2
 from .types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, TypeUrl, Variant
 
 AnySession = SotwSession | DeltaSession
@@ -127,8 +128,8 @@ class Stream:
                 raise PeerError("INVALID_ARGUMENT", "type_url is empty: an aggregated stream needs one in each request")
             return request.type_url
         if request.type_url not in ("", self.only_type):  # SRV-3
-            message = f"this service serves {self.only_type}, not {request.type_url}: use its own service or ADS"
-            raise PeerError("INVALID_ARGUMENT", message)
+            own, asked = (as_v2(url) if request.v2 else url for url in (self.only_type, request.type_url))
+            raise PeerError("INVALID_ARGUMENT", f"this service serves {own}, not {asked}: use its own service or ADS")
         return self.only_type
 
     def _session(self, type_url: TypeUrl) -> AnySession:

@@ -1,7 +1,8 @@
-"""The table of one resource type: its variants by name, and a log for those who follow all of them.
+"""The table of one resource type: its variants by name, and a log for those who follow all of them, or a part.
 
 Whoever follows a whole table (a wildcard) keeps one number, the revision up to which it has been told, and asks for the
 difference. What no wildcard can see leaves no trace there: who asked for it by name is told, and nobody else is woken.
+A glob collection is the same for the xdstp names that are under one path (TP1), with a log of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .constraints import Constraint
+from .events import WILDCARD
 from .types import NO_PARAMS, Change, Params, TypeSpec, Variant, Wrong
-from .variants import VariantSet
+from .variants import VariantSet, pins
+from .xdstp import collection_of
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -39,19 +43,11 @@ class Snapshot:
     digest: int
 
 
-class Table:
-    """The resources of one type."""
+class Listing:
+    """What a wildcard is about: some names, what each class of clients sees of them, and what changed."""
 
-    authoritative = True  # what is not here does not exist
-
-    def __init__(self, spec: TypeSpec) -> None:
-        self.spec = spec
-        self.revision = 0  # of the last change in this table
-        self.horizon = 0  # of the last one that wildcards can see
-        self.sessions = 0  # that read it
-        self.variants = 0  # of all names
-        self._sets: dict[str, VariantSet] = {}
-        self._aliases: dict[str, str] = {}
+    def __init__(self) -> None:
+        self.horizon = 0  # the revision of the last change that wildcards can see
         self._log: list[Change] = []
         self._merge_at = LOG_SLACK
         self._cursors: Counter[int] = Counter()
@@ -60,80 +56,35 @@ class Table:
         self._snapshots: dict[Params, Snapshot] = {}
         self._differences: dict[tuple[int, Params], dict[str, Transition]] = {}
 
-    # -- reading
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def __iter__(self) -> Iterator[tuple[str, VariantSet]]:
-        return iter(self._sets.items())
-
     def named(self, name: str) -> VariantSet | None:
         """By name only."""
-        return self._sets.get(name)
+        raise NotImplementedError
 
-    def get(self, name: str) -> VariantSet | None:
-        """By name, or by alias (DLT-20). A name wins over another resource's alias."""
-        return self._sets.get(name) or self._sets.get(self._aliases.get(name, ""))
+    def _listed(self) -> Iterable[tuple[str, VariantSet]]:
+        """Everything that a wildcard may see."""
+        raise NotImplementedError
 
-    def select(self, name: str, params: Params) -> Variant | None:
-        known = self.get(name)
-        return known.select(params) if known is not None else None
-
-    def proven(self, name: str, params: Params) -> Variant | None:
-        """The same, for whoever will hand it on to others whom its constraints match (TP2, Caching)."""
-        known = self.get(name)
-        return known.proven(params) if known is not None else None
+    # -- reading
 
     def member(self, name: str, params: Params) -> Variant | None:
         """What a wildcard with these params sees of this name."""
         known = self.named(name)
         return known.member(params) if known is not None else None
 
-    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
-        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
-        if self.authoritative:
-            return True
-        known = self.get(name)
-        return known is not None and known.knows(params, sure=sure)
-
-    def lists(self, params: Params, *, sure: bool = False) -> bool:  # noqa: ARG002
-        """Whether everything is known that these params see."""
-        return True
-
-    def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
-        """Whether what there is, is for somebody who came at revision `since` (PRX-17)."""
-        return True
-
-    def is_late(self, name: str, *, claims: bool) -> bool:  # noqa: ARG002
-        """Whether it takes too long to get to know it, for one who has nothing yet, or who `claims` to have it."""
+    @property
+    def is_singular(self) -> bool:
+        """Whether something is for certain params only, though others agree with them on all keys that matter."""
         return False
-
-    def trouble(self, name: str, params: Params) -> Wrong | None:
-        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
-        known = self.get(name) if not self.authoritative else None
-        return known.trouble(params) if known is not None else None
-
-    def given(self, name: str) -> VariantSet | None:
-        """What there is under this name, or this alias, that no provider made."""
-        found = (self._sets.get(string) for string in (name, self._aliases.get(name, "")))
-        return next((known for known in found if known is not None and not known.made), None)
-
-    def question(self, name: str) -> str:
-        """What a provider is asked for by those who ask for this name."""
-        return name
-
-    def owner(self, alias: str) -> str | None:
-        """The name of the resource that has this alias."""
-        return self._aliases.get(alias)
-
-    def configs(self) -> Iterable[str]:
-        """Of virtual hosts: the names of their route configurations, be these known here or not."""
-        return ()
 
     def classify(self, params: Params) -> Params:
         """Cut params down to the keys that anything in this table, or in its log, mentions (DESIGN 6.3)."""
+        if self.is_singular:
+            return params
         return params.only(self._keys) if self._keys else NO_PARAMS
+
+    def negative(self, params: Params) -> Constraint:
+        """DYN-11: for whom there is nothing at all here, if there is nothing for these params."""
+        return pins({key: params.get(key) for key in self._mentions})
 
     def snapshot(self, params: Params) -> Snapshot:
         """All that these params see; made once per class and revision, however many streams ask."""
@@ -145,10 +96,6 @@ class Table:
             found = Snapshot(variants, digest_of(variants))
             _remember(self._snapshots, category, found)
         return found
-
-    def _listed(self) -> Iterable[tuple[str, VariantSet]]:
-        """Everything that a wildcard may see."""
-        return self._sets.items()
 
     def difference(self, since: int, params: Params) -> Mapping[str, Transition]:
         """What these params see change after revision `since`; made once per class, shared by all that are as far."""
@@ -187,38 +134,28 @@ class Table:
         if not self._cursors:
             self._log.clear()
 
-    # -- writing, by the store only
+    # -- writing
 
-    def commit(self, change: Change) -> None:
-        self.revision = change.revision
+    def note(self, change: Change) -> None:
+        """Something that may be listed here changed."""
         for known, step in ((change.before, -1), (change.after, 1)):
             if known is not None:
-                self._count(change.name, known, step)
-        if change.after is None:
-            del self._sets[change.name]
-        else:
-            self._sets[change.name] = change.after
+                self._mention(known, step)
         if not self._keys.issuperset(self._mentions):
             self._keys = self._keys.union(self._mentions)
         if change.is_listed:
             self.horizon = change.revision
             self._log.append(change)
 
-    def _count(self, name: str, known: VariantSet, step: int) -> None:
-        self.variants += step * len(known.variants)
+    def _mention(self, known: VariantSet, step: int) -> None:
         for key in known.member_keys:
             self._mentions[key] += step
             if not self._mentions[key]:
                 del self._mentions[key]
-        for alias in known.aliases:
-            if step > 0:
-                self._aliases[alias] = name
-            elif self._aliases.get(alias) == name:
-                del self._aliases[alias]
 
-    def settle(self) -> None:
-        """After the last commit of a transaction: drop what nobody needs, and what was derived from it."""
-        if self.horizon == self.revision:
+    def tidy(self, revision: int) -> None:
+        """After the last change of a transaction: drop what nobody needs, and what was derived from it."""
+        if self.horizon == revision:
             self._snapshots.clear()
             self._differences.clear()
         floor = min(self._cursors, default=self.horizon)
@@ -239,6 +176,181 @@ class Table:
             start = end
         self._log = shorter
         self._merge_at = 2 * len(shorter) + LOG_SLACK
+
+
+class Glob(Listing):
+    """A glob collection that somebody follows: what is one step below a path, with one context (XTP-3, XTP-4)."""
+
+    def __init__(self, table: Table, members: Mapping[str, VariantSet]) -> None:
+        super().__init__()
+        self._table = table
+        self._members = dict(members)
+        for known in self._members.values():
+            self._mention(known, 1)
+        self._keys = frozenset(self._mentions)
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._cursors)
+
+    def named(self, name: str) -> VariantSet | None:
+        return self._members.get(name)
+
+    def _listed(self) -> Iterable[tuple[str, VariantSet]]:
+        return self._members.items()
+
+    @property
+    def is_singular(self) -> bool:
+        return self._table.is_singular
+
+    def note(self, change: Change) -> None:
+        super().note(change)
+        if change.after is not None:
+            self._members[change.name] = change.after
+        else:
+            self._members.pop(change.name, None)
+
+
+class Table(Listing):
+    """The resources of one type."""
+
+    authoritative = True  # what is not here does not exist
+
+    def __init__(self, spec: TypeSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.revision = 0  # of the last change in this table
+        self.sessions = 0  # that read it
+        self.variants = 0  # of all names
+        self._sets: dict[str, VariantSet] = {}
+        self._aliases: dict[str, str] = {}
+        self._paths: dict[str, dict[str, None]] = {}  # xdstp names by their glob collections
+        self._globs: dict[str, Glob] = {}  # those that are followed
+        self._changed: dict[Glob, None] = {}  # of these, in the transaction that is being taken in
+
+    # -- reading
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[tuple[str, VariantSet]]:
+        return iter(self._sets.items())
+
+    def named(self, name: str) -> VariantSet | None:
+        return self._sets.get(name)
+
+    def _listed(self) -> Iterable[tuple[str, VariantSet]]:
+        return self._sets.items()
+
+    def get(self, name: str) -> VariantSet | None:
+        """By name, or by alias (DLT-20). A name wins over another resource's alias."""
+        return self._sets.get(name) or self._sets.get(self._aliases.get(name, ""))
+
+    def select(self, name: str, params: Params) -> Variant | None:
+        known = self.get(name)
+        return known.select(params) if known is not None else None
+
+    def proven(self, name: str, params: Params) -> Variant | None:
+        """The same, for whoever will hand it on to others whom its constraints match (TP2, Caching)."""
+        known = self.get(name)
+        return known.proven(params) if known is not None else None
+
+    def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
+        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
+        if self.authoritative:
+            return True
+        known = self.get(name)
+        return known is not None and known.knows(params, sure=sure)
+
+    def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:  # noqa: ARG002
+        """Whether everything is known that these params see under this wildcard."""
+        return True
+
+    def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
+        """Whether what there is, is for somebody who came at revision `since` (PRX-17)."""
+        return True
+
+    def is_late(self, name: str, *, claims: bool) -> bool:  # noqa: ARG002
+        """Whether it takes too long to get to know it, for one who has nothing yet, or who `claims` to have it."""
+        return False
+
+    def trouble(self, name: str, params: Params) -> Wrong | None:
+        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
+        known = self.get(name) if not self.authoritative else None
+        return known.trouble(params) if known is not None else None
+
+    def given(self, name: str) -> VariantSet | None:
+        """What there is under this name, or this alias, that no provider made."""
+        found = (self._sets.get(string) for string in (name, self._aliases.get(name, "")))
+        return next((known for known in found if known is not None and not known.made), None)
+
+    def question(self, name: str) -> str:
+        """What a provider is asked for by those who ask for this name."""
+        return name
+
+    def owner(self, alias: str) -> str | None:
+        """The name of the resource that has this alias."""
+        return self._aliases.get(alias)
+
+    def configs(self) -> Iterable[str]:
+        """Of virtual hosts: the names of their route configurations, be these known here or not."""
+        return ()
+
+    def listing(self, name: str) -> Listing:
+        """What a wildcard of this name is about: everything, or a glob collection. To be followed at once."""
+        if name == WILDCARD:
+            return self
+        if name not in self._globs:
+            self._globs[name] = Glob(self, {each: self._sets[each] for each in self._paths.get(name, ())})
+        return self._globs[name]
+
+    def retire(self, name: str) -> None:
+        """A wildcard of this name is gone; perhaps it was the last."""
+        if name in self._globs and not self._globs[name].is_followed:
+            del self._globs[name]
+
+    # -- writing, by the store only
+
+    def commit(self, change: Change) -> None:
+        self.revision = change.revision
+        for known, step in ((change.before, -1), (change.after, 1)):
+            if known is not None:
+                self._count(change.name, known, step)
+        if change.after is None:
+            del self._sets[change.name]
+        else:
+            self._sets[change.name] = change.after
+        self.note(change)
+        path = collection_of(change.name) if not self.spec.on_demand else None
+        if path is not None:
+            self._note_path(path, change)
+
+    def _note_path(self, path: str, change: Change) -> None:
+        if change.after is not None:
+            self._paths.setdefault(path, {})[change.name] = None
+        else:
+            self._paths[path].pop(change.name)
+            if not self._paths[path]:
+                del self._paths[path]
+        glob = self._globs.get(path)
+        if glob is not None:
+            glob.note(change)
+            self._changed[glob] = None
+
+    def _count(self, name: str, known: VariantSet, step: int) -> None:
+        self.variants += step * len(known.variants)
+        for alias in known.aliases:
+            if step > 0:
+                self._aliases[alias] = name
+            elif self._aliases.get(alias) == name:
+                del self._aliases[alias]
+
+    def settle(self) -> None:
+        """After the last commit of a transaction."""
+        self.tidy(self.revision)
+        changed, self._changed = self._changed, {}
+        for glob in changed:
+            glob.tidy(self.revision)
 
 
 def digest_of(variants: Iterable[Variant]) -> int:

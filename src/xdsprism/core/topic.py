@@ -11,7 +11,7 @@ from .responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
 from .types import VIRTUAL_HOST, TypeSpec, Variant
 from .upstream import Held, Upstream
 from .watching import Collection, Entry, State
-from .xdstp import is_xdstp, parse
+from .xdstp import collection_of
 
 # Whether an entry may be given a variant whose constraints do not match its params.
 IsOpen = Callable[[Entry], bool]
@@ -293,7 +293,9 @@ class Topic:
         return [*self._asked(name, ()), *self._renamed.get(name, ()), *self._covering(name)]
 
     def _covering(self, name: str) -> list[Collection]:
-        return [each for each in self._collections if each.name == WILDCARD or _in_glob(each.name, name)]
+        """XTP-3, XTP-4: a glob has what is one step below it, with exactly its context."""
+        glob = collection_of(name) if self._collections else None
+        return [each for each in self._collections if each.name in (WILDCARD, glob)]
 
 
 def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> list[Entry]:
@@ -316,7 +318,8 @@ def _is_loose(entry: Entry) -> bool:
 def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
     """What one of these strings may stand for: of that no version is told.
 
-    A server that knows that it is held would have nothing to answer, for it can't know by which strings. Aliases tell, but of virtual hosts not all: they may have domains like `*.example.com`.
+    A server that knows that it is held would have nothing to answer, for it can't know by which strings. Aliases tell,
+    but of virtual hosts not all: they may have domains like `*.example.com`.
     """
     tables = {string.rpartition("/")[0] for string in strings}  # VHD-2
     return [
@@ -339,13 +342,3 @@ def _is_closed(_entry: Entry) -> bool:
 
 def _equal(entry: Entry, constraint: Constraint) -> bool:
     return entry.variant is not None and canonical(entry.variant.constraint) == constraint
-
-
-def _in_glob(glob: str, name: str) -> bool:
-    """XTP-3, XTP-4: one step below it, with exactly its context."""
-    if not is_xdstp(name):
-        return False
-    whole, part = parse(glob), parse(name)
-    prefix = whole.id.removesuffix("*")
-    same = (whole.authority, whole.type, whole.context) == (part.authority, part.type, part.context)
-    return same and part.id.startswith(prefix) and "/" not in part.id.removeprefix(prefix)

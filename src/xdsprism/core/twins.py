@@ -44,6 +44,11 @@ def as_v2(type_url: TypeUrl) -> TypeUrl:
     return _V2.get(type_url, type_url)
 
 
+def has_twin(type_url: TypeUrl) -> bool:
+    """Whether its name says a version; by the name of v3 or of v2."""
+    return type_url in _V2 or type_url in _V3
+
+
 def wrapper_of(type_url: TypeUrl) -> TypeUrl:
     """The Resource of the same version as what it wraps."""
     return as_v2(RESOURCE) if type_url in _V3 else RESOURCE

@@ -57,7 +57,14 @@ class Params(Mapping[str, str]):
         return Params({key: self._items[key] for key in keys if key in self._items})
 
 
+# DESIGN 6.3: what a client has of each key that matters. All who have the same are of one class.
+Category = tuple[str | None, ...]
+
 NO_PARAMS = Params()
+
+
+def category(params: Mapping[str, str], keys: Iterable[str]) -> Category:
+    return tuple([params.get(key) for key in keys])  # a list is quicker than a generator, and this is asked often
 
 
 @dataclass(frozen=True, slots=True)

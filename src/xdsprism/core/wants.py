@@ -1,4 +1,4 @@
-"""What a client may want of one type: a name, or everything that its params see."""
+"""What a client may want of one type: a name, or everything that its params see, in all or in a collection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from ..errors import PeerError
 from .constraints import Constraint
 from .events import Key
 from .settings import Settings
-from .types import Params, Variant, Wrong
+from .table import Listing
+from .types import Params, TypeSpec, Variant, Wrong
+from .xdstp import is_xdstp, spelled
 
 
 class Want:
@@ -36,17 +38,35 @@ class Want:
 
 
 class Wild:
-    """One subscription to everything that its params see."""
+    """One subscription to everything that its params see: of a type, or of a glob collection."""
 
-    __slots__ = ("again", "cursor", "initial", "params", "started", "tag")
+    __slots__ = ("again", "cursor", "initial", "listing", "name", "params", "started", "tag", "trouble")
 
-    def __init__(self, tag: Params | None, params: Params, cursor: int) -> None:
-        self.tag = tag  # as in a key: None for a plain `*`
+    def __init__(self, key: Key, params: Params, listing: Listing) -> None:
+        self.name, self.tag = key  # as in any key: no tag, no locator
         self.params = params
-        self.cursor = cursor
+        self.listing = listing
+        self.cursor = listing.follow()
         self.started = False
         self.again = False  # delta: it was asked for once more, so that all members are due (DLT-3)
         self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
+        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
+
+    @property
+    def located(self) -> bool:
+        return self.tag is not None
+
+    @property
+    def is_behind(self) -> bool:
+        return self.cursor != self.listing.horizon
+
+
+def read_keys(keys: tuple[Key, ...], spec: TypeSpec, settings: Settings) -> tuple[Key, ...]:
+    """XTP-1: whatever the spelling, one name. VHD-2: but a virtual host's begins with another's, as that is written."""
+    check_keys(keys, settings)
+    if spec.on_demand or not any(is_xdstp(name) for name, _ in keys):
+        return keys
+    return tuple((spelled(name), tag) for name, tag in keys)
 
 
 def check_keys(keys: Iterable[Key], settings: Settings) -> None:

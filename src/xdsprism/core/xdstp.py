@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from ..errors import UsageError
-from .types import NO_PARAMS, Params
+from .events import WILDCARD
+from .types import NO_PARAMS, Params, TypeUrl
 
 SCHEME = "xdstp:"
 
@@ -25,6 +26,8 @@ _IN_TYPE = _IN_PATH.replace("/", "")
 # RFC 3986, 3.4, without what separates parameters, and without what Go's net/url reads as a space or refuses.
 _IN_QUERY = "/?:@!$'()*,"
 _IN_AUTHORITY = ":@!$&'()*+,;=[]"
+
+RESERVED = "xds."  # context parameters that begin so are for the client to make up (TP1, Context parameters)
 
 _BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
@@ -68,6 +71,74 @@ def canonical(name: str) -> str:
     return str(parse(name)) if is_xdstp(name) else name
 
 
+def spelled(name: str) -> str:
+    """The same, where a name that is no good is somebody else's to complain about: it comes back as it is."""
+    try:
+        return canonical(name)
+    except UsageError:
+        return name
+
+
+def own_name(name: str, type_url: TypeUrl) -> str:
+    """The name of a resource itself, in canonical spelling. UsageError: it is one to ask by, or of another type.
+
+    TP1, URI-based xDS resource names: what names a resource has neither directives nor globs.
+    """
+    if not is_xdstp(name):
+        return name
+    parsed = parse(name)
+    _check_type(name, parsed, type_url)
+    reserved = next((key for key in parsed.context if key.startswith(RESERVED)), None)
+    if "#" in name:
+        raise _bad(name, "a resource's own name has no directives; leave out what follows the #")
+    if parsed.is_glob:
+        raise _bad(name, "it is a glob collection; give each of its members a name")
+    if reserved is not None:  # XTP-10
+        raise _bad(name, f"context parameters that begin with {RESERVED} are reserved, such as {reserved!r}")
+    return str(parsed)
+
+
+def complaint(name: str, type_url: TypeUrl, *, globs: bool) -> str | None:
+    """XTP-9: why nothing can be called what a client asks for; None: something may be."""
+    if not is_xdstp(name):
+        return None
+    try:
+        parsed = parse(name)
+        _check_type(name, parsed, type_url)
+    except UsageError as error:
+        return str(error)
+    if parsed.is_glob and not globs:  # XTP-8
+        return str(_bad(name, "a glob collection can only be asked for in delta (incremental) xDS"))
+    return None
+
+
+def collection_of(name: str) -> str | None:
+    """The glob collection that a resource is in, by their canonical names; None: it is in none.
+
+    XTP-3, XTP-4: one step up, with the same context. TP1 has `?` encoded in a path, so that the first one ends it.
+    """
+    if not is_xdstp(name):
+        return None
+    path, mark, context = name.partition("?")
+    return f"{path.rpartition('/')[0]}/*{mark}{context}"
+
+
+def is_collection(name: str) -> bool:
+    """Whether a canonical name is that of a glob collection."""
+    return name == collection_of(name)
+
+
+def is_wild(name: str) -> bool:
+    """Whether it stands for others: everything, or a glob collection."""
+    return name == WILDCARD or is_collection(name)
+
+
+def wildcards(name: str) -> tuple[str, ...]:
+    """All that stands for a name among others."""
+    glob = collection_of(name)
+    return (WILDCARD,) if glob is None else (WILDCARD, glob)
+
+
 def authority_of(name: str) -> str | None:
     """Find whom to ask: the authority of an xdstp name, which may be empty; None for any other name."""
     return parse(name).authority if is_xdstp(name) else None
@@ -109,6 +180,12 @@ def _decode(name: str, part: str) -> str:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
         raise _bad(name, f"{part!r} does not decode to UTF-8") from None
+
+
+def _check_type(name: str, parsed: XdsName, type_url: TypeUrl) -> None:
+    wanted = type_url.rpartition("/")[2]
+    if parsed.type != wanted:
+        raise _bad(name, f"its type is {parsed.type}, but this is a {wanted}")
 
 
 def _bad(name: str, why: str) -> UsageError:

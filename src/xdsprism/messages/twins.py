@@ -56,19 +56,20 @@ def to_v3(type_url: TypeUrl, body: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def v2_name(full_name: str) -> str | None:
-    """What a message of v3 was called in v2, or None where no installed proto says so."""
+    """What a message of v3 was called in v2, or None where there was no such message in v2, whatever its proto says."""
     kind = find_message(full_name)
     if kind is None:
         return None
     options: Any = kind.DESCRIPTOR.GetOptions()
     previous = _MISPRINTED.get(full_name) or str(options.Extensions[versioning_pb2.versioning].previous_message_type)
-    return previous if previous and ".v3." not in previous else None  # within v3 it is only a move
+    moved = ".v3." in previous  # only within v3
+    return previous if previous and not moved and find_message(previous) is not None else None
 
 
 @lru_cache(maxsize=4096)
 def v3_name(full_name: str) -> str | None:
     """The way back. The protos of v2 say where a message went; that it is the right one, the new one says itself."""
-    kind = find_message(full_name)
+    kind = find_message(full_name) if full_name.startswith("envoy.") and ".v3." not in full_name else None
     if kind is None:
         return None
     name = f"{_moved(kind.DESCRIPTOR)}.{_renamed(kind.DESCRIPTOR)}"

@@ -78,9 +78,7 @@ class FactLog:
         """Once for each stream: whoever scans hosts asks for thousands."""
         if stream not in self._scanning:
             self._scanning.add(stream)
-            text = (
-                "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
-            )
+            text = "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
             self._about(stream, logging.WARNING, text, type=_label(type_url))
 
     def _about(self, stream: int, level: int, message: str, **fields: object) -> None:

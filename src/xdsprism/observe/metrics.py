@@ -246,7 +246,7 @@ class CacheMetrics:
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if isinstance(fact, Looked):
-                self._lookups.labels(self._label(fact.type_url), fact.found).inc()
+                self._lookups.labels(self._label(fact.type_url), fact.found).inc(fact.count)
 
 
 class _StreamCollector(Collector):

@@ -14,7 +14,7 @@ from ..client.last_good import LastGood
 from ..core.cached import CacheTable
 from ..core.facts import Fact, Lost, Reached
 from ..core.relaying import LINGER, Relaying
-from ..core.settings import Settings
+from ..core.settings import Engine, Settings
 from ..core.store import Store
 from ..core.types import Params, TypeUrl
 from ..observe.logs import log
@@ -53,6 +53,7 @@ class Relay:
         max_stale: float = MAX_STALE,
         v2: bool = True,
         rest: str | None = None,
+        engine: Engine = "grpcio",
         connect: Connect | None = None,
     ) -> None:
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
@@ -68,7 +69,9 @@ class Relay:
             max_stale=max_stale,
         )
         self.feed.relaying = self.relaying
-        self.server = Server(self.store, listen, settings=settings, v2=v2, rest=rest, demand=self.relaying)
+        self.server = Server(
+            self.store, listen, settings=settings, v2=v2, rest=rest, engine=engine, demand=self.relaying
+        )
         self._delta = delta
         self._connect = connect
         self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of what happens to the servers' streams
@@ -160,8 +163,8 @@ class Relay:
         if self.relaying.is_due:
             self.server.hub.turn()
 
-    def _listed(self, type_url: str) -> None:
-        self.server.hub.listed(type_url)
+    def _listed(self, type_url: str, name: str) -> None:
+        self.server.hub.listed(type_url, name)
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()

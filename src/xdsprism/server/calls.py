@@ -68,6 +68,9 @@ class UnaryCall(Call):
         if not self.finished:
             raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
 
+    def end(self) -> None:
+        """Not before it is answered: it won't be long, and an end without an answer would be an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +42,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((self,))
 
+    @property
+    def open_calls(self) -> int:
+        return len(self._calls)
+
     async def start(self, listen: str) -> str:
         """Bind and serve; returns the address, with the port that was chosen for port 0."""
         try:
@@ -60,9 +64,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         await self._idle.wait()  # grpc does not wait for what it cancels to be over
 
     def service(self, handler_call_details: Any) -> Any:
-        method = self._methods.get(handler_call_details.method)
-        if method is None:
-            return None
+        path = handler_call_details.method
+        method = self._methods.get(path)
+        if method is None:  # grpc's own words for it would not say which
+            return grpc.stream_stream_rpc_method_handler(_refusing(path))
 
         async def serve(_: object, context: Any) -> None:
             await self._serve(method.open(context.peer()), context)
@@ -168,6 +173,13 @@ class Conversation:
             status, details = grpc.StatusCode.INTERNAL, f"internal error: {error!r}"
         with suppress(grpc.aio.InternalError):  # the client left before it could be told
             await self._context.abort(status, details[:DETAILS])
+
+
+def _refusing(path: str) -> Callable[[object, Any], Awaitable[None]]:
+    async def refuse(_: object, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no method {path}"[:DETAILS])
+
+    return refuse
 
 
 async def _cancelled() -> None:

@@ -21,6 +21,7 @@ from .calls import Call, Method
 log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of what is said about an error
+PILE = 64  # timers that were set anew, or whose call is over
 
 
 class Exchange:
@@ -152,6 +153,7 @@ class Line:
             self._take(event)
 
     def tick(self, now: float) -> None:
+        self.rpcs.connection.stirred = True
         for event in self.rpcs.tick(now):
             self._take(event)
         if self.rpcs.life.draining:  # it is old enough
@@ -200,6 +202,10 @@ class Line:
     def set_timer(self, exchange: Exchange, when: float | None) -> None:
         exchange.timer = when
         if when is not None:
+            self.rpcs.connection.stirred = True
+            if len(self._timers) > PILE + 2 * len(self.exchanges):
+                self._timers = [entry for entry in self._timers if entry[2].timer == entry[0]]
+                heapq.heapify(self._timers)
             heapq.heappush(self._timers, (when, next(self._order), exchange))
 
     def _take(self, event: RpcEvent) -> None:
@@ -220,10 +226,13 @@ class Line:
     def _open(self, event: Called) -> None:
         method = self._methods.get(event.path)
         if method is None:
-            self.rpcs.end(event.rpc, "UNIMPLEMENTED", f"no method {event.path}")
+            self.rpcs.end(event.rpc, "UNIMPLEMENTED", f"no method {event.path}"[:DETAILS])
             return
         try:
             call = method.open(self._peer)
+        except PeerError as error:
+            self.rpcs.end(event.rpc, error.status, error.message[:DETAILS])
+            return
         except Exception:
             log.exception("a stream could not be opened")
             self.rpcs.end(event.rpc, "INTERNAL", "internal error: the call could not be opened")

@@ -40,7 +40,9 @@ class FetchCall(XdsCall):
         """None: not yet. It is given once."""
         if self._answered:
             return None
-        if self.finished and self._fetch.is_asked:  # the server drains
+        if self.finished:  # the server drains
+            if not self._fetch.is_asked:
+                raise PeerError("UNAVAILABLE", "the server is stopping: ask again, or another one")
             self.hurry()
         found = self._fetch.poll(self._hub.clock())
         if found is not None:

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from ..errors import XdsError
 
 GRACE = 2  # seconds for requests in progress when the server stops
+IDLE = 75  # seconds that a connection is kept for: who polls each minute is to find it open
 
 
 class CannotListenError(XdsError):
@@ -32,7 +33,13 @@ class HttpPort:
         self._socket = _bind(listen, purpose)
         self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"
         settings = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=GRACE
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=GRACE,
+            timeout_keep_alive=IDLE,
         )
         self._server = _Guest(settings)
 

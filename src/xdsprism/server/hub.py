@@ -19,7 +19,7 @@ from ..core.settings import Settings
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.subscription import Session
-from ..core.twins import Names
+from ..core.twins import Names, has_twin
 from ..core.types import CLUSTER, Params, TypeUrl
 from ..messages.twins import to_v2
 from .calls import Call
@@ -92,9 +92,9 @@ class Hub:
             self.facts.append(Closed(number, reason))
             self.turn()
 
-    def listed(self, type_url: TypeUrl) -> None:
-        """A wildcard can be answered now, perhaps with nothing (core.cached)."""
-        for session in self.interest.everybody(type_url):
+    def listed(self, type_url: TypeUrl, name: str) -> None:
+        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.cached)."""
+        for session in self.interest.everybody(type_url, name):
             if isinstance(session, Session):
                 self._woken[session.stream] = None
         self.turn()
@@ -154,7 +154,8 @@ class XdsCall(Call):
     def _named(self, request: Request) -> Request:
         """As things are called in here, whatever the version."""
         type_url = self._names.take(request.type_url)
-        if self._names.is_v2(type_url or self._stream.only_type or ""):
+        # A service has a version where the type has none, or is not said.
+        if self._names.is_v2(type_url if has_twin(type_url) else self._stream.only_type or ""):
             return replace(request, type_url=type_url, v2=True)
         return request
 

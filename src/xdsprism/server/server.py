@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..core.interest import Demand
 from ..core.providing import ProvidingStore
-from ..core.settings import Settings
+from ..core.settings import Engine, Settings
 from ..core.store import Store
 from ..errors import UsageError, XdsError
+from ..http2.facts import Fact as ConnectionFact
 from .engine_grpcio import GrpcioEngine
+from .engine_h2 import H2Engine
 from .health import Health, reflection_methods
 from .hub import Hub
 from .methods import V2, V3, discovery_methods, load_methods
@@ -32,7 +35,8 @@ class Server:
             print(server.address)
 
     Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone. `rest` is the address of a port for
-    those who ask in JSON over HTTP; without one there is none.
+    those who ask in JSON over HTTP; without one there is none. `engine` carries its streams: `grpcio`, or `h2`, a
+    transport of our own.
     The store belongs to the event loop that the server runs in: change it from there only.
     """
 
@@ -45,9 +49,11 @@ class Server:
         receive_bytes: int = RECEIVE_BYTES,
         v2: bool = True,
         rest: str | None = None,
+        engine: Engine = "grpcio",
         demand: Demand | None = None,
     ) -> None:
         self.store = store
+        self.engine = engine
         self.address = ""  # HOST:PORT, once started
         self.rest_address = ""
         self._listen = listen
@@ -58,7 +64,8 @@ class Server:
         self._demand = demand  # who gets what is wanted, where the store is a cache
         self._hub: Hub | None = None
         self._providers: Providers | None = None
-        self._engine: GrpcioEngine | None = None
+        self._engine: GrpcioEngine | H2Engine | None = None
+        self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # what happens to connections
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
         self._health = Health(self._services)
@@ -79,7 +86,11 @@ class Server:
             raise UsageError("a server starts once: make another")
         versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
         methods = [*chain.from_iterable(versions), *self._health.methods(), *reflection_methods(self._services)]
-        self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
+        if self.engine == "h2":
+            self._engine = H2Engine(methods, receive_bytes=self._receive_bytes)
+            self._engine.readers = self.connection_readers
+        else:
+            self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
         try:
             self._open_rest()
             self.address = await self._engine.start(self._listen)

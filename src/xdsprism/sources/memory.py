@@ -17,6 +17,7 @@ from ..core.expr import parse
 from ..core.expression import Expression
 from ..core.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
 from ..core.types import Params, TypeUrl, Variant, resolve_type
+from ..core.xdstp import spelled
 from ..errors import ConfigError, Problem, UsageError, show_path
 from ..messages.rules import faults_in
 
@@ -83,7 +84,7 @@ class Store(ProvidingStore):
 
         Clients keep what they have until the new answer is there.
         """
-        self.providing.invalidate(resolve_type(type_url), name)
+        self.providing.invalidate(resolve_type(type_url), spelled(name) if name is not None else None)
 
 
 class Transaction:
@@ -120,7 +121,7 @@ class Transaction:
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
         """Remove a resource, or with `when` the one variant that has these constraints."""
-        variants = self._variants(type_url, name)
+        variants = self._variants(type_url, spelled(name))
         if when is None:
             variants.clear()
         elif variants.pop(canonical(_constraint(when)), None) is None:

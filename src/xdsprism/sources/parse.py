@@ -21,11 +21,13 @@ from ..core.constraints import FALSE, TRUE, Constraint
 from ..core.expr import parse as parse_expression
 from ..core.template import WHEN, TemplateError, compile_template
 from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
+from ..core.xdstp import own_name, spelled
 from ..errors import Problem, UsageError, show_path
 from ..messages import rules
-from ..messages.convert import Faults, from_any, kind_of, to_message, unknown_type
+from ..messages.convert import Fault, Faults, from_any, kind_of, to_message, unknown_type
 from ..messages.document import Document, MalformedError, Path
 from ..messages.protos import find_message, type_name, type_url
+from ..messages.twins import v3_name
 from . import strict_json, strict_yaml
 from .strict_yaml import Chunk
 from .trace import trace
@@ -66,7 +68,7 @@ def parse_chunk(chunk: Chunk, file: str) -> Parsed:
     variants: list[Variant] = []
     problems: dict[Problem, None] = {}  # once each: the variants of a template share most of their faults
     for document in documents:
-        reader = _Reader(document, file)
+        reader = _Reader(document, file, looks_old=_V2_PACKAGE in chunk.text)
         variants += reader.document()
         problems |= dict.fromkeys(reader.problems)
     return Parsed(tuple(variants), tuple(problems))
@@ -86,6 +88,7 @@ class _Wrapper(NamedTuple):
     extras: bytes = b""
     ttl: float | None = None
     base: Constraint | None = None
+    path: Path = ()
 
 
 _BARE = _Wrapper()
@@ -94,10 +97,11 @@ _BARE = _Wrapper()
 class _Reader:
     """Reads one document."""
 
-    def __init__(self, document: Document, file: str) -> None:
+    def __init__(self, document: Document, file: str, *, looks_old: bool) -> None:
         self.problems: list[Problem] = []
         self._document = document
         self._file = file
+        self._looks_old = looks_old  # there may be a type of v2 in it
 
     def document(self) -> Iterator[Variant]:
         root = self._document.root
@@ -185,7 +189,7 @@ class _Reader:
         if len(self.problems) > before:
             return None
         encoded = extras.SerializeToString(deterministic=True)
-        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl, base)
+        return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl, base, path)
 
     def _ttl(self, resource: Any, path: Path) -> float | None:
         if not resource.HasField("ttl"):
@@ -253,6 +257,7 @@ class _Reader:
         if message is None:
             return None
         faults += self._name_faults(message, wrapper)
+        faults += _of_v2(content) if self._looks_old else ()
         named = {path for path, _ in faults}
         faults += [fault for fault in rules.check(message) if fault[0] not in named]
         return None if faults or len(self.problems) > before else message
@@ -265,6 +270,8 @@ class _Reader:
             faults.append(((), "needs an @type, such as type.googleapis.com/envoy.config.cluster.v3.Cluster"))
         elif (kind := find_message(type_name(name))) is None:
             faults.append((("@type",), unknown_type(name)))
+        elif current := v3_name(type_name(name)):
+            faults.append((("@type",), _OF_V2.format(name, current)))
         else:
             return kind
         return None
@@ -275,11 +282,18 @@ class _Reader:
         name = wrapper.name or inner
         if not name:
             return [((field,), "a resource needs a name" if inner is not None else _NAMELESS)]
-        if inner is not None and name != inner:
+        if inner is not None and spelled(name) != spelled(inner):
             self._fault(wrapper.name_path, f"is {name!r}, but the resource inside is called {inner!r}")
-        if type_url(message.DESCRIPTOR.full_name) == VIRTUAL_HOST and not all(name.rpartition("/")):
-            return [((field,), f"a virtual host is called <route configuration>/<virtual host>, not {name!r}")]
-        return []
+        kind = type_url(message.DESCRIPTOR.full_name)
+        if kind == VIRTUAL_HOST:
+            wrong = f"a virtual host is called <route configuration>/<virtual host>, not {name!r}"
+            return [] if all(name.rpartition("/")) else [((field,), wrong)]
+        for index, alias in enumerate(wrapper.aliases):
+            for wrong in _misnamed(alias, kind):
+                self._fault((*wrapper.path, "aliases", index), wrong)
+        for wrong in _misnamed(name, kind) if inner is None else ():
+            self._fault(wrapper.name_path, wrong)
+        return [((field,), wrong) for wrong in _misnamed(inner or "", kind)]
 
     # -- what is wrong
 
@@ -291,7 +305,27 @@ class _Reader:
         self.problems.append(Problem(message, self._file, self._document.line_of(path), show_path(path)))
 
 
+_V2_PACKAGE = ".v2"
+_OF_V2 = "{} is of xDS v2: write {}, and clients of v2 get it in v2"
 _NAMELESS = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
+
+
+def _misnamed(name: str, type_url: str) -> Iterator[str]:
+    """XTP-9, XTP-10: what is wrong with an xdstp name."""
+    try:
+        own_name(name, type_url)
+    except UsageError as error:
+        yield str(error)
+
+
+def _of_v2(part: Any, path: Path = ()) -> Iterator[Fault]:
+    """Typed configs by their names of v2, which clients of v3 do not know."""
+    name = part.get("@type") if isinstance(part, dict) else None
+    if isinstance(name, str) and (current := v3_name(type_name(name))):
+        yield (*path, "@type"), _OF_V2.format(name, current)
+    inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for step, each in inside:
+        yield from _of_v2(each, (*path, step))
 
 
 def _kind(item: dict[str, Any]) -> str | None:

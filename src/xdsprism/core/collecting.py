@@ -1,0 +1,286 @@
+"""From the store to a batch: what a client must be told, by what it wants and what it holds.
+
+Names and wildcards are cut from the same cloth in `collect`: each yields transitions from what the client holds to what
+it should hold, and a transition either delivers a variant or lets one go.
+
+What is let go is not removed at once. It waits in `leaving` until the stream says that removals may go out (make
+before break, ORD-2), and is forgotten if it comes back before that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from .batch import Batch
+from .constraints import TRUE, Constraint
+from .events import WILDCARD, Absence, Key, ResourceError
+from .facts import Forgotten
+from .subscription import Session
+from .table import Transition, alike
+from .types import Params, Variant
+from .wants import Want, Wild
+
+INVALID_ARGUMENT = 3
+NOT_FOUND = 5
+ABSENT = "absent."  # how the version of what is not there begins
+
+
+class CollectingSession(Session, ABC):
+    """A session that looks into the store."""
+
+    def collect(self) -> Batch:
+        """Everything the client must be told now, except what only goes away (that waits in `leaving`)."""
+        batch = Batch()
+        dirty, self._dirty = self._dirty, {}
+        owed, self._owed = self._owed, {}
+        for want in dirty:
+            self._collect_want(want, batch)
+        for wild in self._wildcards():
+            self._collect_wild(wild, batch)
+        for name, tag in owed:
+            self._collect_owed(name, tag, batch)
+        parted, self._parted = self._parted, []
+        for held, located in parted:  # now that it is known what the others hold
+            self._let_go(batch, held, located=located)
+        batch.reconcile()
+        if self.leaving and (batch.removed or batch.withdrawn):
+            # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
+            said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
+            batch.join(self.release(said))
+        self._forget_unknown()
+        return batch
+
+    def _collect_want(self, want: Want, batch: Batch) -> None:
+        self._warn(want, batch)
+        after = self._selected(want)
+        if after is None:
+            if self._knows(want) or self._is_given_up(want):
+                self._miss(want, batch)
+            return  # else an answer is on its way, and until then the client keeps what it has
+        if not self._serves(want):
+            return
+        if want.claimed is not None and not want.answered and self._is_claimed(want, after):
+            self._hold(want, after)
+            return
+        self.leaving.pop(want.key, None)  # it may have gone and come back before anybody was told
+        before = want.held
+        self._hold(want, after)
+        if not want.answered or not alike(before, after):
+            want.answered, want.absence = True, None
+            self._deliver(batch, before, after, located=want.located)
+
+    def _selected(self, want: Want) -> Variant | None:
+        select = self.table.proven if want.located else self.table.select
+        return select(want.name, want.params)
+
+    def _warn(self, want: Want | Wild, batch: Batch) -> None:
+        """PRX-22, PRX-11: once, in the server's words; it is no answer, and what the client has stays as it is."""
+        trouble = self._trouble(want)
+        if trouble is not None and trouble != want.trouble:
+            about = Absence(want.name, trouble.constraint, never=True)
+            batch.errors[ResourceError(about, trouble.code, trouble.message)] = None
+        want.trouble = trouble
+
+    def _is_claimed(self, want: Want, found: Variant) -> bool:
+        """DLT-13: what the client has in its current version is not sent again."""
+        claimed, want.claimed = want.claimed or {}, None
+        if claimed.get(found.name) != found.version or self.table.spec.always_resend or found.ttl is not None:
+            return False  # TTL-2: nobody knows for how long it is still good
+        want.answered = True
+        self._suppressed(1)
+        return True
+
+    @abstractmethod
+    def _suppressed(self, resources: int) -> None:
+        """Something was not sent, as the client has it."""
+
+    def _is_given_up(self, want: Want) -> bool:
+        """VHD-19: who made a client wait for long enough has it told that there is nothing, for the time being."""
+        if want.answered or want.held is not None or not self._takes_unresolved(want):
+            return False
+        trouble = self.table.trouble(want.name, want.params)
+        return trouble is not None and trouble.unresolved
+
+    def _takes_unresolved(self, want: Want) -> bool:
+        """VHD-7: to whom removals and errors say nothing about a host. TP2's negative answers do."""
+        return self.delta and self.table.spec.on_demand and not want.located
+
+    def _forget_unknown(self) -> None:
+        """VHD-25: Envoy never unsubscribes a host (V14). All are answered, but not all are remembered."""
+        excess = len(self._unknown) - self.settings.limits.unresolved
+        for want in [*islice(self._unknown, max(0, excess))]:
+            self._drop(want)
+        if excess > 0:
+            self._facts.append(Forgotten(self.stream, self.table.spec.url, excess))
+
+    def _miss(self, want: Want, batch: Batch) -> None:
+        if want.held is not None:
+            self.leaving[want.key] = want.held
+        elif not want.located:
+            if not want.answered:
+                self._absent(batch, want)
+        elif not want.answered or want.absence not in (None, self._negative(want.name, want.params)):
+            # DESIGN 6.4: a negative answer can be cached, so it is corrected when the keys it pins change.
+            want.absence = self._negative(want.name, want.params)
+            self._absent(batch, want)
+        want.answered = True
+
+    def _absent(self, batch: Batch, want: Want) -> None:
+        """DLT-4, DYN-11: say at once that there is nothing; the subscription stays."""
+        about = Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)
+        if self.delta and want.located:
+            batch.withdrawn[about] = None
+        elif self._takes_unresolved(want):
+            self._unresolve(want, batch)
+        elif self.delta:
+            batch.removed[want.name] = None
+        told = {"all": True, "none": False, "locators": want.located and not self.delta}
+        wrong = self.complaint(want.name)
+        if wrong is not None and self.settings.resource_errors != "none":
+            batch.errors[ResourceError(about, INVALID_ARGUMENT, wrong)] = None  # XTP-9: it is the client who is wrong
+        elif told[self.settings.resource_errors] and want.trouble is None:
+            label = self.table.spec.url.rpartition("/")[2]
+            error = ResourceError(about, NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
+            batch.errors[error] = None  # ERR-1
+
+    def _unresolve(self, want: Want, batch: Batch) -> None:
+        self._unknown[want] = None
+        claimed, want.claimed = want.claimed or {}, None
+        if claimed.get(want.name, "").startswith(ABSENT):
+            self._suppressed(1)  # it was told on an earlier stream
+        else:
+            batch.unresolved[want.name] = None
+
+    def _explain(self, want: Want, batch: Batch) -> None:
+        """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7)."""
+        want.absence = self._negative(want.name, want.params) if want.located else TRUE
+        self._absent(batch, want)
+
+    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
+        """One number says what the client holds; the difference since then is shared by all that are as far."""
+        self._warn(wild, batch)  # ERR-6
+        if not wild.started:
+            if not self._lists(wild):
+                return
+            self._start(wild, batch)
+        if wild.is_behind:
+            for change in wild.listing.difference(wild.cursor, wild.params).values():
+                if self._find((change.name, wild.tag)) is None:
+                    self._collect_member(wild, change, batch)
+            wild.cursor = wild.listing.advance(wild.cursor)
+        if wild.again:
+            wild.again = False
+            self._collect_members(wild, batch)
+
+    def _collect_member(self, wild: Wild, change: Transition, batch: Batch) -> None:
+        """WLD-7: a member that has an explicit subscription is not for here, since that one speaks for it."""
+        key = change.name, wild.tag
+        before = self.leaving.pop(key, change.before)
+        if change.after is None:
+            if before is not None:
+                self.leaving[key] = before
+        elif not alike(before, change.after):
+            self._deliver(batch, before, change.after, located=wild.tag is not None)
+
+    def _start(self, wild: Wild, batch: Batch) -> None:
+        wild.started = True
+        wild.cursor = wild.listing.advance(wild.cursor)
+        self._collect_members(wild, batch)
+
+    def _collect_members(self, wild: Wild, batch: Batch) -> None:
+        members = wild.listing.snapshot(wild.params).variants
+        for variant in members:
+            if self._find((variant.name, wild.tag)) is None:
+                self._start_member(wild, variant, batch)
+        if not members and wild.name != WILDCARD:
+            self._say_empty(wild, batch)
+
+    def _say_empty(self, wild: Wild, batch: Batch) -> None:
+        """TP1, Glob: if no resources are present, the URL of the collection is among those removed (XTP-5)."""
+        if wild.tag is None:
+            batch.removed[wild.name] = None
+        else:
+            batch.withdrawn[Absence(wild.name, wild.listing.negative(wild.params))] = None
+
+    def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
+        self._deliver(batch, None, variant, located=wild.tag is not None)
+
+    def _collect_owed(self, name: str, tag: Params | None, batch: Batch) -> None:
+        wild = next(self._over((name, tag)), None)
+        if wild is None or (name, tag) in self.leaving:
+            return
+        current = wild.listing.member(name, wild.params)
+        if current is not None:
+            self._deliver(batch, None, current, located=tag is not None)
+        elif not self.table.spec.on_demand:  # of what is got on demand no wildcard ever spoke
+            self._depart(name, wild, batch)  # WLD-6
+
+    def _depart(self, name: str, wild: Wild, batch: Batch) -> None:
+        """Say that a name is not, or no longer, one of the wildcard's."""
+        if wild.tag is None:
+            batch.removed[name] = None
+        else:
+            batch.withdrawn[Absence(name, self._negative(name, wild.params), never=True)] = None
+
+    def _negative(self, name: str, params: Params) -> Constraint:
+        """DESIGN 6.4: constraints that say for whom there is nothing; with no variants at all, for anybody."""
+        known = self.table.get(name)
+        return known.negative(params) if known is not None else TRUE
+
+    def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
+        if not located:
+            batch.plain[after.name] = after
+        elif self.table.spec.on_demand:
+            batch.locate(after)
+        else:
+            batch.located[after] = None
+        replaced = before is not None and (before.identity != after.identity if located else before.name != after.name)
+        if before is not None and replaced:
+            # DYN-24: old variant out, new one in, same response. Of a plain name only where an alias moved (DYN-27).
+            self._parted.append((before, located))
+
+    def _let_go(self, batch: Batch, held: Variant, *, located: bool) -> None:
+        """One subscription lets go of this; the client too, unless it has it by another (two aliases, say)."""
+        others = self._held(held.name, located=located)
+        if not located and next(others, None) is None:
+            batch.removed[held.name] = None
+        elif located and all(other.identity != held.identity for other in others):
+            batch.withdrawn[Absence(held.name, held.constraint)] = None  # DYN-25: exactly as it was sent
+
+    def _held(self, name: str, *, located: bool) -> Iterator[Variant]:
+        """What the client has, or is about to be given, of this name in this form, by whichever subscription."""
+        for want in self._holders(name):
+            if want.held is not None and want.located == located and want.key not in self.leaving:
+                yield want.held
+        for wild in self._covering(name):
+            found = wild.listing.member(name, wild.params) if (wild.tag is not None) == located else None
+            if found is not None:
+                yield found
+
+    def holdings(self) -> Iterator[Variant]:
+        """All that the client has, or is about to be given."""
+        for wants in self._wants.values():
+            yield from (want.held for want in wants.values() if want.held is not None)
+        for wild in self._wildcards():
+            yield from wild.listing.snapshot(wild.params).variants
+
+    def _has(self, variant: Variant, *, located: bool) -> bool:
+        """Whether this is (to our knowledge) what the client should have."""
+        return any(alike(held, variant) for held in self._held(variant.name, located=located))
+
+    def release(self, keys: Iterable[Key] | None = None) -> Batch:
+        """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
+        batch = Batch()
+        leaving = {key: self.leaving.pop(key) for key in (list(self.leaving) if keys is None else keys)}
+        for key in leaving:
+            want = self._find(key)
+            if want is not None:
+                self._hold(want, None)
+                want.answered = True
+                if not self.delta:
+                    self._explain(want, batch)
+        for (_, tag), held in leaving.items():
+            self._let_go(batch, held, located=tag is not None)
+        return batch

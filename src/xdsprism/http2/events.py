@@ -1,0 +1,44 @@
+"""What a connection has to tell. A closed union; the commonest is a tuple, for it is made for every message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .requests import Request
+from .stream import Stream
+
+
+class Received(NamedTuple):
+    """Bytes of a request's body."""
+
+    stream: Stream
+    body: bytes
+    last: bool  # the peer will say no more
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A stream was opened."""
+
+    stream: Stream
+    request: Request
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A stream is over before its time; nothing can be said on it any more."""
+
+    stream: Stream
+    why: str  # empty: the peer did not want it any longer
+
+
+@dataclass(frozen=True, slots=True)
+class Ponged:
+    """The answer to a PING of ours."""
+
+    payload: bytes
+
+
+Event = Received | Requested | Aborted | Ponged

@@ -1,0 +1,68 @@
+"""Frames, to and from bytes (RFC 9113, section 4.1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from .codes import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, Code
+from .faults import Fault
+
+HEADER = struct.Struct(">HBBBI")  # 24 bits of length as 16 and 8; type; flags; stream
+UINT32 = struct.Struct(">I")
+_SETTING = struct.Struct(">HI")
+_HEAD = struct.Struct(">HBBB")  # all but the stream
+_GOODBYE = struct.Struct(">II")
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    size = len(payload)
+    return HEADER.pack(size >> 8, size & 255, kind, flags, stream) + payload
+
+
+def data_head(size: int) -> bytes:
+    """A DATA frame's header up to its stream, so that one serves many streams."""
+    return _HEAD.pack(size >> 8, size & 255, DATA, 0)
+
+
+def data_header(size: int, stream: int, *, last: bool) -> bytes:
+    return HEADER.pack(size >> 8, size & 255, DATA, END_STREAM if last else 0, stream)
+
+
+def headers(stream: int, block: bytes, *, last: bool) -> bytes:
+    """One frame: what we send is short."""
+    return frame(HEADERS, END_HEADERS | END_STREAM if last else END_HEADERS, stream, block)
+
+
+def settings(values: Iterable[tuple[int, int]]) -> bytes:
+    return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(key, value) for key, value in values))
+
+
+def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
+    return _SETTING.iter_unpack(payload)
+
+
+SETTINGS_ACK = frame(SETTINGS, ACK, 0)
+
+
+def ping(payload: bytes, *, ack: bool = False) -> bytes:
+    return frame(PING, ACK if ack else 0, 0, payload)
+
+
+def window_update(stream: int, size: int) -> bytes:
+    return frame(WINDOW_UPDATE, 0, stream, UINT32.pack(size))
+
+
+def reset(stream: int, code: Code) -> bytes:
+    return frame(RST_STREAM, 0, stream, UINT32.pack(code))
+
+
+def goaway(last: int, code: Code, why: str = "") -> bytes:
+    return frame(GOAWAY, 0, 0, _GOODBYE.pack(last, code) + why.encode("utf-8", "replace")[:1_000])
+
+
+def unpadded(payload: bytes) -> bytes:
+    """Without its padding. Section 6.1: padding as long as the payload, or longer, is an error of the connection."""
+    if not payload or payload[0] >= len(payload):
+        raise Fault(Code.PROTOCOL_ERROR, "more padding than frame")
+    return payload[1 : len(payload) - payload[0]]

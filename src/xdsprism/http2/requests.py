@@ -1,0 +1,104 @@
+"""A request's header list: what makes it malformed (RFC 9113, sections 8.1 to 8.3), and what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .codes import Code
+from .faults import StreamFault
+
+Field = tuple[bytes, bytes]
+
+# Section 8.2.1. Upper case is not among the characters of a name.
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
+_BAD_VALUE = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z").search
+_DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
+
+_PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
+# Section 8.2.2: what speaks of a connection has no place in a message.
+_CONNECTION = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a stream was opened with."""
+
+    method: bytes
+    path: bytes
+    fields: tuple[Field, ...]  # all but the pseudo-header fields
+    length: int | None  # what content-length says
+    size: int  # as SETTINGS_MAX_HEADER_LIST_SIZE counts
+
+    def get(self, name: bytes) -> bytes:
+        """The first value of a field, or nothing."""
+        return next((value for key, value in self.fields if key == name), b"")
+
+
+def read_request(headers: Sequence[Field]) -> Request:
+    pseudo: dict[bytes, bytes] = {}
+    fields: list[Field] = []
+    size = 0
+    for name, value in headers:
+        size += len(name) + len(value) + 32
+        if name.startswith(b":"):
+            _pseudo(name, value, pseudo, late=bool(fields))
+        else:
+            _check_field(name, value)
+            fields.append((name, value))
+    _check_pseudo(pseudo)
+    return Request(pseudo[b":method"], pseudo.get(b":path", b""), tuple(fields), _length(fields), size)
+
+
+def check_trailers(headers: Sequence[Field]) -> None:
+    for name, value in headers:
+        if name.startswith(b":"):  # section 8.1
+            raise _malformed("a pseudo-header field among trailers")
+        _check_field(name, value)
+
+
+def _pseudo(name: bytes, value: bytes, seen: dict[bytes, bytes], *, late: bool) -> None:
+    if late:
+        raise _malformed("a pseudo-header field after others")
+    if name not in _PSEUDO:
+        raise _malformed("a pseudo-header field that requests don't have")
+    if name in seen:
+        raise _malformed("a pseudo-header field twice")
+    if _BAD_VALUE(value):
+        raise _malformed("a value with forbidden characters")
+    seen[name] = value
+
+
+def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
+    """Section 8.3.1; CONNECT (section 8.5) is another thing, and nothing that we serve."""
+    if b":method" not in pseudo:
+        raise _malformed("no :method")
+    if pseudo[b":method"] == b"CONNECT":
+        if b":scheme" in pseudo or b":path" in pseudo:
+            raise _malformed("CONNECT has neither :scheme nor :path")
+    elif not pseudo.get(b":scheme") or not pseudo.get(b":path"):
+        raise _malformed("no :scheme or no :path")
+
+
+def _check_field(name: bytes, value: bytes) -> None:
+    if not _NAME(name):
+        raise _malformed("a field name with forbidden characters")
+    if _BAD_VALUE(value):
+        raise _malformed("a value with forbidden characters")
+    if name in _CONNECTION or (name == b"te" and value != b"trailers"):
+        raise _malformed("a field that speaks of the connection")
+
+
+def _length(fields: Sequence[Field]) -> int | None:
+    """Section 8.1.1: the body is compared with it."""
+    values = {value for name, value in fields if name == b"content-length"}
+    if not values:
+        return None
+    if len(values) > 1 or not _DIGITS(value := values.pop()):
+        raise _malformed("a content-length that is no number")
+    return int(value)
+
+
+def _malformed(why: str) -> StreamFault:
+    return StreamFault(Code.PROTOCOL_ERROR, f"malformed headers: {why}")
