@@ -10,10 +10,8 @@ from tests.support import scenarios
 from tests.support.lab import Lab
 from tests.support.toolchains import CLIENTS, command
 
-pytestmark = pytest.mark.usefixtures("engine")  # each test on both
-
-# The first test of a language builds its program, and a first build fetches its packages.
-pytestmark = pytest.mark.timeout(600)
+# Each test on both engines. The first one of a language builds its program, and a first build fetches its packages.
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
 
 Argv = list[str | Path]
 

@@ -208,6 +208,18 @@ async def test_while_the_server_is_down_a_host_waits_and_is_answered_when_it_is_
 
 
 @timeless
+async def test_behind_a_relay_that_asks_for_the_state_of_the_world_no_host_is_there_and_nobody_waits() -> None:
+    # VHD-1: there are no virtual hosts on demand in SotW; Envoy would wait for ever (V9)
+    async with pair(delta=False) as (origin, relay):
+        origin.put(routes("rc"), host("rc/a", "a.test", mark="1"))
+        raw = await envoy(relay)
+        assert [token for said in await heard(raw) for token in said] == ["-rc/_"]
+        await raw.want(xp.VIRTUAL_HOST, "rc/a.test")
+        assert await heard(raw) == [["?rc/a.test"]]
+        raw.close()
+
+
+@timeless
 async def test_that_there_is_no_such_host_is_remembered_for_five_seconds_after_the_last_who_asked() -> None:
     # PRX-27: whoever comes in that time is answered from the cache; then there is no subscription left
     async with pair() as (origin, relay):

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     metavar="KEY,KEY",
     help="For servers that tailor by node metadata: ask them as one node for each combination of these keys' values.",
 )
-@click.option("--delta/--sotw", default=True, show_default=True, help="How the servers are asked.")
+@click.option(
+    "--delta/--sotw",
+    default=True,
+    show_default=True,
+    help="How the servers are asked; virtual hosts on demand are incremental only.",
+)
 @click.option(
     "--linger",
     type=Seconds(),

@@ -298,8 +298,7 @@ class Client:
             raise UsageError("the client is closed")
         self._running  # noqa: B018 # says so if the client was not entered
         type_url = as_v3(type_url)  # VER-9
-        if type_url == VIRTUAL_HOST and not self._delta:
-            raise UsageError("virtual hosts are served incrementally only: make the client with delta=True")  # VHD-1
+        self._check_way(type_url)
         watch = Watch(lambda: None)
 
         def woken() -> None:
@@ -361,6 +360,11 @@ class Client:
         config = self.bootstrap.authority_of(name)
         params = config.params if params is None else params
         return config, (name, params if params and self.bootstrap.dynamic_parameters else None)
+
+    def _check_way(self, type_url: TypeUrl) -> None:
+        """VHD-1."""
+        if type_url == VIRTUAL_HOST and not self._delta:
+            raise UsageError("virtual hosts are served incrementally only: make the client with delta=True")
 
     def _authority(self, config: AuthorityConfig) -> Authority:
         known = self._authorities.get(config.name)

@@ -7,6 +7,7 @@ A glob collection is the same for the xdstp names that are under one path (TP1),
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +44,7 @@ class Snapshot:
     digest: int
 
 
-class Listing:
+class Listing(ABC):
     """What a wildcard is about: some names, what each class of clients sees of them, and what changed."""
 
     def __init__(self) -> None:
@@ -56,13 +57,13 @@ class Listing:
         self._snapshots: dict[Params, Snapshot] = {}
         self._differences: dict[tuple[int, Params], dict[str, Transition]] = {}
 
+    @abstractmethod
     def named(self, name: str) -> VariantSet | None:
         """By name only."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _listed(self) -> Iterable[tuple[str, VariantSet]]:
         """Everything that a wildcard may see."""
-        raise NotImplementedError
 
     # -- reading
 

@@ -51,6 +51,7 @@ class FeedClient(Client):
     def subscribe(self, type_url: TypeUrl, key: Key, sink: Sink) -> Entry:
         """By a key as it is. A name that nobody can be asked for does not exist."""
         try:
+            self._check_way(type_url)
             config = self.bootstrap.authority_of(key[0])
         except UsageError as error:
             entry = Entry(type_url, key, self.nobody, [])
