@@ -85,7 +85,7 @@ class CachedSet(VariantSet):
     def find(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for these params. What was said to them alone counts more than what was said to others too."""
         own = self.own.get(Params(params)) if self.own else None
-        return own or self.shared(params)
+        return own or self._classes.get(category(params, self.keys)) or self.shared(params)
 
     def shared(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for all who are of one class with these; looked for once (DESIGN 6.3)."""
