@@ -378,6 +378,20 @@ def test_a_changed_route_configuration_takes_its_hosts_along():
     )
 
 
+def test_who_leaves_the_base_set_is_owed_no_answer_about_it():
+    # WLD-9
+    bench = Bench()
+    bench.put("rds one<on_demand>=1")
+    peer = bench.connect(Node("envoy"), delta=True)
+    for line in ("rds +one", "vhds +*"):
+        peer.ask(line)
+    assert peer.hears() == ["rds one=1", "vhds -one/_"]
+    peer.session("vhds").revisit({"one"})
+    peer.ask("vhds -*")
+    assert not peer.session("vhds").pending
+    assert peer.hears() == []
+
+
 def test_on_a_stream_of_its_own_a_changed_route_configuration_takes_its_hosts_along():
     # VHD-16
     bench = Bench()

@@ -133,6 +133,8 @@ class DeltaSession(AnsweredSession):
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
+        if wild.tag is None:
+            self._released.clear()
         self._forget_doubts(list(self._doubtful))
 
     def _drop(self, want: Want) -> None:
