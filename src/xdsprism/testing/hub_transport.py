@@ -11,9 +11,10 @@ from ..errors import PeerError
 from ..server.calls import Call
 from ..server.hub import Hub
 from ..server.methods import V2, V3, discovery_methods, load_methods
+from .way import Way
 
 
-class HubTransport:
+class HubTransport(Way):
     """A transport that leads to a hub, without a network or threads; for loops whose clock jumps, too.
 
         way = HubTransport(hub)
@@ -27,35 +28,18 @@ class HubTransport:
     """
 
     def __init__(self, hub: Hub) -> None:
-        self.opened = 0  # streams that were asked for, refused ones too
+        super().__init__()
         methods = [(*discovery_methods(hub, api), *load_methods(hub, api)) for api in (V3, V2)]
         self._methods = {method.path: method for method in chain.from_iterable(methods)}
         self._streams: list[_HubStream] = []
-        self._refusals: deque[Ended] = deque()
-        self._down: Ended | None = None
 
-    def connect(self, _server: object) -> HubTransport:
-        return self
-
-    # -- the client's end
-
-    async def open(self, path: str) -> ByteStream:
-        self.opened += 1
-        await asyncio.sleep(0)  # a real one takes a moment too
-        refusal = self._refusals.popleft() if self._refusals else self._down
-        if refusal is not None:
-            raise refusal
+    def _open(self, path: str) -> ByteStream:
         method = self._methods.get(path)
         if method is None:
             raise Ended("UNIMPLEMENTED", f"no method {path}")
         stream = _HubStream(method.open("memory"))
         self._streams = [*(other for other in self._streams if not other.is_over), stream]
         return stream
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
-    # -- the test's end
 
     @property
     def streams(self) -> int:
@@ -67,17 +51,10 @@ class HubTransport:
         for stream in self._streams:
             stream.end(Ended(status, message))
 
-    def refuse(self, status: str = "UNAVAILABLE", message: str = "connection refused") -> None:
-        """The next stream can't be opened."""
-        self._refusals.append(Ended(status, message))
-
     def go_down(self, message: str = "connection refused") -> None:
         """Every stream breaks, and until `come_up` no other can be opened."""
-        self._down = Ended("UNAVAILABLE", message)
+        super().go_down(message)
         self.cut()
-
-    def come_up(self) -> None:
-        self._down = None
 
 
 class _HubStream:

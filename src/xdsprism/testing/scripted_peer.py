@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Any
 
 from envoy.service.discovery.v3.discovery_pb2 import (
@@ -18,9 +17,10 @@ from google.protobuf.message import Message
 
 from ..client.transport import ByteStream, Ended
 from ..core.types import TypeUrl
+from .way import Way
 
 
-class ScriptedPeer:
+class ScriptedPeer(Way):
     """Both ends of a conversation in one program.
 
         peer = ScriptedPeer()
@@ -34,44 +34,17 @@ class ScriptedPeer:
     """
 
     def __init__(self) -> None:
-        self.opened = 0  # streams that were asked for, refused ones too
+        super().__init__()
         self._waiting: asyncio.Queue[PeerStream] = asyncio.Queue()
-        self._refusals: deque[Ended] = deque()
-        self._down: Ended | None = None
 
-    def connect(self, _server: object) -> ScriptedPeer:
-        return self
-
-    # -- the client's end
-
-    async def open(self, path: str) -> ByteStream:
-        self.opened += 1
-        await asyncio.sleep(0)  # a real one takes a moment too
-        refusal = self._refusals.popleft() if self._refusals else self._down
-        if refusal is not None:
-            raise refusal
+    def _open(self, path: str) -> ByteStream:
         stream = PeerStream(path)
         self._waiting.put_nowait(stream)
         return stream.client_end
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
-    # -- the test's end
-
     async def accept(self) -> PeerStream:
         """The next stream that the client opens."""
         return await self._waiting.get()
-
-    def refuse(self, status: str = "UNAVAILABLE", message: str = "connection refused") -> None:
-        """The next stream can't be opened."""
-        self._refusals.append(Ended(status, message))
-
-    def go_down(self, message: str = "connection refused") -> None:
-        self._down = Ended("UNAVAILABLE", message)
-
-    def come_up(self) -> None:
-        self._down = None
 
 
 class PeerStream:
