@@ -94,8 +94,9 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _index(view: View, request: Request) -> Response:
     _params(request)
-    page = "static/index.html" if view.behind is None else "static/relay.html"
-    return HTMLResponse(files(__package__).joinpath(page).read_text())
+    static = files(__package__).joinpath("static")
+    contents = static.joinpath("serve.html" if view.behind is None else "relay.html").read_text()
+    return HTMLResponse(static.joinpath("frame.html").read_text().replace("<!-- contents -->\n", contents))
 
 
 async def _healthz(_: View, request: Request) -> Response:
