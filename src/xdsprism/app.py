@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from abc import ABC, abstractmethod
@@ -17,18 +18,21 @@ from .config import RelayConfig, ServeConfig
 from .core.facts import Refused
 from .core.store import Store
 from .errors import ConfigError, UsageError, XdsError
-from .observe.connection_metrics import ConnectionMetrics
+from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
 from .relay.relay import Relay
 from .server.http_port import CannotListenError, HttpPort
+from .server.room import allow_more_descriptors
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
 
 log = logging.getLogger("xdsprism")
 
 Announce = Callable[[str], None]
+
+COLLECT_AT = 50_000  # new objects that may be garbage
 
 
 class CannotStartError(XdsError):
@@ -37,6 +41,7 @@ class CannotStartError(XdsError):
 
 def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT. `announce` is called with the ready line."""
+    allow_more_descriptors()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, announce))
 
@@ -59,10 +64,17 @@ async def serve(config: ServeConfig | RelayConfig, announce: Announce) -> None:
         raise failed.exceptions[0] from None  # one task failed; the others only ended because of it
 
 
+def _spare_collections() -> None:
+    """What is there by now is there to stay, and so are streams: looking through all of them for garbage finds none."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AT, 20, 20)
+
+
 class Daemon(ABC):
     """One server and its admin port. Roles differ in where the contents come from."""
 
-    def __init__(self, server: Server, admin: str | None) -> None:
+    def __init__(self, server: Server, admin: str | None, *, tls: bool) -> None:
         self._server = server
         self._admin = admin
         self._metrics = Metrics(server.store)
@@ -70,6 +82,8 @@ class Daemon(ABC):
         loads = LoadMetrics(registry, hub.reports, hub.clock)
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
+        if tls:
+            server.connection_readers.append(CertificateMetrics(registry))
         hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
@@ -82,6 +96,7 @@ class Daemon(ABC):
         try:
             if await self._prepare(group):
                 await self._start()
+                _spare_collections()
                 rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
                 announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}{rest}")
                 await self._stop.wait()
@@ -96,7 +111,12 @@ class Daemon(ABC):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """As daemons take SIGHUP: read everything again."""
+        self._server.renew()
+        self._reload()
 
     def _open_admin(self) -> HttpPort | None:
         return HttpPort(build(self._view()), self._admin, "admin") if self._admin is not None else None
@@ -136,8 +156,9 @@ class FileDaemon(Daemon):
             v2=config.v2,
             rest=config.rest,
             engine=config.engine,
+            tls=config.tls,
         )
-        super().__init__(server, config.admin)
+        super().__init__(server, config.admin, tls=config.tls is not None)
         self._store = store
         self._source = FileSource(config.paths, observe=self._loaded)
         self._loads = Loads(tuple(str(path) for path in config.paths))
@@ -194,13 +215,14 @@ class RelayDaemon(Daemon):
             v2=config.v2,
             rest=config.rest,
             engine=config.engine,
+            tls=config.tls,
             delta=config.delta,
             group_by=config.group_by,
             linger=config.linger,
             cache=config.cache,
             max_stale=config.max_stale,
         )
-        super().__init__(relay.server, config.admin)
+        super().__init__(relay.server, config.admin, tls=config.tls is not None)
         relay.server.hub.readers.append(CacheMetrics(self._metrics))
         relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .core.settings import Engine, Settings
+from .core.settings import ENGINE, Engine, Settings
+from .server.tls import Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class ServeConfig:
     settings: Settings = field(default_factory=Settings)
     v2: bool = True  # beside v3, on the same port
     rest: str | None = None  # None: off
-    engine: Engine = "grpcio"
+    engine: Engine = ENGINE
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class RelayConfig:
     settings: Settings = field(default_factory=Settings)
     v2: bool = True
     rest: str | None = None
-    engine: Engine = "grpcio"
+    engine: Engine = ENGINE
+    tls: Tls | None = None
     delta: bool = True  # how the servers are asked
     cache: Path | None = None
     group_by: Collection[str] | None = None

@@ -26,6 +26,7 @@ from xdsprism.core.subscriber import Authority, Subscriber
 from xdsprism.core.types import NO_PARAMS, Params, Variant
 from xdsprism.core.watching import Watch
 from xdsprism.errors import WatchError
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub
 
 NAMES = ("a", "b")
@@ -86,7 +87,7 @@ class ClientAndServer(RuleBasedStateMachine):  # DYN-58, DYN-59, DYN-60, ERR-11
         self.open()
 
     def open(self) -> None:
-        self.call = self.hub.open("test", "test", delta=self.delta, only_type=None)
+        self.call = self.hub.open("test", Peer("test"), delta=self.delta, only_type=None)
         self.encoder = RequestEncoder(b"", delta=self.delta, v3=True)
         self.decoder = ResponseDecoder(checking({}), delta=self.delta)
         self.client.opened(self.upstream, self.now)

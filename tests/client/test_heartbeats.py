@@ -12,6 +12,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import MAKE, Follower, both, clock, endpoint, follow, quiet, status, talk, timeless
 from xdsprism.core.settings import Settings
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub
 from xdsprism.testing import PeerStream
 
@@ -27,7 +28,7 @@ class Wire:
         self._stream = stream
         self._due = asyncio.Event()
         self._call = Hub(store, Settings(), loop.time, loop.call_soon).open(
-            stream.path, "memory", delta=stream.is_delta, only_type=None
+            stream.path, Peer("memory"), delta=stream.is_delta, only_type=None
         )
         self._call.wake = self._due.set
         self._tasks = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._speak())]

@@ -21,6 +21,7 @@ from tests.client.doors import Door, Method, boot, leading_to
 from tests.client.rig import both, cluster, endpoint, follow, listener, status, within
 from tests.client.soundness import sound
 from tests.support.certificates import identity
+from tests.support.facts import each_of
 from tests.wire.rig import PATIENCE, put, sessions, until
 from xdsprism.core import upstream
 from xdsprism.core.backoff import Backoff
@@ -63,7 +64,7 @@ def delete(store: xp.Store, *names: str) -> None:
 def facts_of(server: xp.Server, kind: type[Fact]) -> list[Any]:
     """What happens on a server from now on, of one kind."""
     found: list[Any] = []
-    server.hub.readers.append(lambda facts: found.extend(fact for fact in facts if isinstance(fact, kind)))
+    server.hub.readers.append(lambda facts: found.extend(fact for fact in each_of(facts) if isinstance(fact, kind)))
     return found
 
 

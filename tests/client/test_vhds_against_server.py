@@ -25,6 +25,7 @@ from xdsprism.core.subscriber import Authority, Subscriber
 from xdsprism.core.types import NO_PARAMS, Params
 from xdsprism.core.watching import Watch
 from xdsprism.errors import WatchError
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub
 
 HOSTS = ("rc/x", "rc/y", "rc/a.test")  # the last is what somebody may ask for as a host
@@ -73,7 +74,7 @@ class Hosts(RuleBasedStateMachine):  # VHD-3, VHD-5, VHD-7, VHD-8, VHD-10, VHD-1
         self.open()
 
     def open(self) -> None:
-        self.call = self.hub.open("test", "test", delta=True, only_type=None)
+        self.call = self.hub.open("test", Peer("test"), delta=True, only_type=None)
         self.encoder = RequestEncoder(b"", delta=True, v3=True)
         self.decoder = ResponseDecoder(checking({}), delta=True)
         self.client.opened(self.upstream, self.now)

@@ -43,7 +43,7 @@ from textwrap import dedent
 from xdsprism.core.constraints import FALSE, TRUE, Constraint
 from xdsprism.core.events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
 from xdsprism.core.expr import parse, show
-from xdsprism.core.facts import Fact
+from xdsprism.core.facts import Fact, Facts
 from xdsprism.core.interest import Interest
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Applied, Store
@@ -180,6 +180,15 @@ def _normal(found: re.Match[str]) -> str:
 # -- the bench
 
 
+class Thorough(Stream):
+    """A stream that never goes the short way (core.steady), so that each request and response is a fact of its own."""
+
+    def _look(self, now: float) -> list[Send]:
+        sends = super()._look(now)
+        self._settled = False
+        return sends
+
+
 @dataclass
 class Bench:
     """Everything that streams share, and a clock."""
@@ -187,19 +196,25 @@ class Bench:
     settings: Settings = field(default_factory=Settings)
     types: tuple[TypeSpec, ...] = ()
     now: float = 100.0
+    kind: type[Stream] = Stream
 
     def __post_init__(self) -> None:
         self.store = Store(self.types)
         self.interest = Interest()
-        self.facts: list[Fact] = []
+        self.facts = Facts()
         self.store.listeners.append(self._applied)
         self._count = 0
+        self._streams: dict[int, Stream] = {}
 
     def _applied(self, applied: Applied) -> None:
         self.notify(applied)  # looked up now: a test may count the calls
 
     def notify(self, applied: Applied) -> None:
-        self.interest.notify(applied.changes)
+        """As the hub does it."""
+        for session in self.interest.notify(applied.changes):
+            number = getattr(session, "stream", None)
+            if number in self._streams:
+                self._streams[number].stir(session)
 
     def put(self, text: str) -> Applied:
         """One transaction, in the notation of `store` lines."""
@@ -213,9 +228,10 @@ class Bench:
 
     def connect(self, node: Node | None, *, delta: bool, only_type: TypeUrl | None = None) -> Peer:
         self._count += 1
-        stream = Stream(
+        stream = self.kind(
             self._count, self.store, self.interest, self.settings, self.facts, delta=delta, only_type=only_type
         )
+        self._streams[self._count] = stream
         return Peer(self, stream, node)
 
     def said(self, kind: type) -> list[Fact]:
@@ -353,9 +369,10 @@ def play(
     nodes: Mapping[str, Mapping[str, str]] | None = None,
     settings: Settings | None = None,
     types: tuple[TypeSpec, ...] = (),
+    kind: type[Stream] = Stream,
 ) -> Bench:
     """Act a transcript out. `modes` and `nodes` are by stream; the one without a letter has `mode` and `node`."""
-    bench = Bench(settings or Settings(), types)
+    bench = Bench(settings or Settings(), types, kind=kind)
     peers: dict[str, Peer] = {}
 
     def peer(letter: str) -> Peer:

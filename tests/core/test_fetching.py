@@ -7,7 +7,7 @@ import pytest
 from tests.core.making import MadeBench
 from tests.core.support import Bench, shown
 from xdsprism.core.events import Key, Node, Rejection, Request, Send, SotwRequest
-from xdsprism.core.facts import Fact, Joined, Nacked, Requested, Sent, Suppressed
+from xdsprism.core.facts import Facts, Joined, Nacked, Requested, Sent, Suppressed
 from xdsprism.core.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Patience, Unchanged
 from xdsprism.core.stream import Stream
 from xdsprism.core.types import CLUSTER, SECRET, Params, TypeUrl
@@ -22,7 +22,7 @@ class Asker:
 
     def __init__(self, bench: Bench, type_url: TypeUrl = SECRET, **metadata: str) -> None:
         self.bench = bench
-        facts: list[Fact] = []
+        facts = Facts()
         stream = Stream(1, bench.store, bench.interest, bench.settings, facts, delta=False, only_type=type_url)
         self.stream = stream
         self.fetch = Fetch(stream, facts, type_url)

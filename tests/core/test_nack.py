@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.support import Bench, play
+from tests.core.support import Bench, Thorough, play
 from xdsprism.core.events import DeltaRequest, Rejection, SotwRequest
 from xdsprism.core.facts import Acked, Nacked
 from xdsprism.core.types import CLUSTER, ROUTE
@@ -36,7 +36,7 @@ def test_an_error_makes_a_nack_even_with_code_0_and_the_version_that_was_sent(mo
 
 def test_a_request_without_an_error_is_an_ack_even_with_an_old_version():
     # NAK-2
-    bench = Bench()
+    bench = Bench(kind=Thorough)
     bench.put("rds a=1")
     peer = bench.sotw()
     peer.ask("rds a")

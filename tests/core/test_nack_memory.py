@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.modes import BAD, answer, both, connect, judged
-from tests.core.support import Bench, play
+from tests.core.support import Bench, Thorough, play
 from xdsprism.core.events import Rejection
 from xdsprism.core.facts import Acked, Nacked
 from xdsprism.core.types import CLUSTER
@@ -165,7 +165,8 @@ def test_delta_an_error_with_a_nonce_that_was_acked_isolates_nothing():
         > cds ack@1
 
         > cds nack@1
-        """
+        """,
+        kind=Thorough,
     )
     assert [name for name, _ in judged(bench)] == ["Acked"]
 
@@ -186,5 +187,6 @@ def test_sotw_a_response_that_was_overtaken_needs_no_answer():
         > cds nack@1
         """,
         mode="sotw",
+        kind=Thorough,
     )
     assert [name for name, _ in judged(bench)] == ["Acked"]

@@ -28,7 +28,7 @@ def edited(store: Store, *texts: str) -> Table:
 
 def told(table: Table, cursor: int, params: Params = NO_PARAMS) -> dict[str, tuple[str | None, str | None]]:
     """The difference as bodies, by name."""
-    found = tuple(table.difference(cursor, params).values())
+    found = tuple(table.difference(cursor, params).transitions.values())
     assert len({one.name for one in found}) == len(found), "a name twice"
     return {one.name: (_body(one.before), _body(one.after)) for one in found}
 
@@ -164,7 +164,10 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
                 for params in classes:
                     before, after = then[params], now[params]
                     names = {n for n in {*before, *after} if not alike(before.get(n), after.get(n))}
-                    found = {one.name: (one.before, one.after) for one in table.difference(cursor, params).values()}
+                    found = {
+                        one.name: (one.before, one.after)
+                        for one in table.difference(cursor, params).transitions.values()
+                    }
                     assert found.keys() == names
                     for name, (was, is_now) in found.items():
                         assert alike(was, before.get(name))
@@ -319,5 +322,5 @@ def test_one_reader_that_lags_keeps_few_old_bodies_alive():
     for number in range(1000):
         store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", str(number).encode()),)})
         assert len(table._log) <= LOG_SLACK + 3
-    (change,) = table.difference(cursor, NO_PARAMS).values()
+    (change,) = table.difference(cursor, NO_PARAMS).transitions.values()
     assert (change.before.body, change.after.body) == (b"first", b"999")

@@ -6,7 +6,7 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.core.modes import both, connect, wanting
-from tests.core.support import Bench, play
+from tests.core.support import Bench, Thorough, play
 from xdsprism.core.codec import RESOURCE, Encoder
 from xdsprism.core.events import Node, Request
 from xdsprism.core.facts import Acked, Joined, Nacked, OtherNode
@@ -22,7 +22,7 @@ WIDGET = "type.googleapis.com/acme.Widget"
 @both
 def test_a_service_of_one_type_takes_an_empty_type_url_for_its_own(mode: str):
     # SRV-3
-    bench = Bench()
+    bench = Bench(kind=Thorough)
     bench.put("cds a=1")
     peer = connect(bench, mode, CLUSTER)
     peer.receive("", wanting(mode, ("a", None)))
@@ -235,6 +235,7 @@ def test_two_streams_of_one_node_have_nothing_to_do_with_each_other(mode: str):
         a> cds ack
         """,
         mode=mode,
+        kind=Thorough,
     )
     verdicts = [(fact.stream, type(fact)) for fact in bench.facts if isinstance(fact, Acked | Nacked)]
     assert [kind for stream, kind in verdicts if stream == 1] == [Nacked, Acked]

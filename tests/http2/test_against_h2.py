@@ -4,6 +4,7 @@ are cut on their way, both agree on what was said."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import h2.config
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.http2.rig import CALL
 from xdsprism.errors import STATUS
+from xdsprism.http2 import frames
 from xdsprism.http2.grpc import Inbox, framed
 from xdsprism.http2.limits import Limits, Rate, Times
 from xdsprism.http2.rpc import Called, Ended, HalfClosed, Message, Rpc, RpcConnection
@@ -25,6 +27,7 @@ SIZES = st.one_of(st.integers(0, 60), st.sampled_from([900, 16_379, 16_380, 40_0
 WINDOWS = st.sampled_from([0, 1, 10, 1_000, 65_535, 200_000])
 ANY = Rate(1_000_000, 0)
 LIMITS = Limits(
+    header_bytes=40_000,  # more than a frame
     stream_window=65_535,  # so that they matter
     connection_window=70_000,
     settings=ANY,  # time stands still here
@@ -32,6 +35,7 @@ LIMITS = Limits(
     resets=ANY,
     tiny_frames=ANY,
     window_updates=ANY,
+    noise=ANY,
 )
 
 
@@ -64,6 +68,8 @@ class Pair(RuleBasedStateMachine):
         self.got_status: dict[int, str] = {}
         self.unread: list[tuple[int, int]] = []  # bytes that the client has not acknowledged
         self.pings = self.pongs = 0
+        self.tail = b""  # what may be the beginning of an acknowledgement
+        self.greeted = False  # h2 takes the first acknowledgement for that of whatever it set since
         self.client.initiate_connection()
 
     # -- the wire
@@ -82,8 +88,19 @@ class Pair(RuleBasedStateMachine):
         self.downwards += self.server.out.take()
         part = bytes(self.downwards[:size])
         del self.downwards[:size]
-        for event in self.client.receive_data(part):
-            self.client_event(event)
+        for piece in self.cut(part):
+            for event in self.client.receive_data(piece):
+                self.client_event(event)
+
+    def cut(self, part: bytes) -> Iterator[bytes]:
+        """After each acknowledgement of settings: h2 goes by the larger frames that it allowed only from then on."""
+        seen, begin, at = self.tail + part, len(self.tail), 0
+        while (found := seen.find(frames.SETTINGS_ACK, at)) >= 0:
+            at = found + len(frames.SETTINGS_ACK)
+            yield seen[begin:at]
+            begin = at
+        yield seen[begin:]
+        self.tail = seen[at:][1 - len(frames.SETTINGS_ACK) :]
 
     def server_event(self, event: Any) -> None:
         number = event.rpc.stream.number
@@ -110,6 +127,8 @@ class Pair(RuleBasedStateMachine):
         elif isinstance(event, h2.events.StreamReset):
             assert event.error_code == h2.errors.ErrorCodes.NO_ERROR
             self.close(event.stream_id)
+        elif isinstance(event, h2.events.SettingsAcknowledged):
+            self.greeted = True
         elif isinstance(event, h2.events.PingAckReceived):
             self.pongs += 1
         assert not isinstance(event, h2.events.ConnectionTerminated)
@@ -130,7 +149,14 @@ class Pair(RuleBasedStateMachine):
         self.up(1 << 30)
         self.down(1 << 30)
 
-    @rule(extra=st.sampled_from([0, 0, 10, 9_000]), last=st.booleans())
+    @rule(up=st.integers(0, 60), down=st.integers(0, 60))
+    def a_little_arrives_byte_by_byte(self, up: int, down: int) -> None:
+        for _ in range(up):
+            self.up(1)
+        for _ in range(down):
+            self.down(1)
+
+    @rule(extra=st.sampled_from([0, 0, 10, 9_000, 30_000]), last=st.booleans())
     def the_client_calls(self, extra: int, last: bool) -> None:
         number = self.client.get_next_available_stream_id()
         fields = [*CALL, ("x-extra", "v" * extra)]
@@ -178,6 +204,17 @@ class Pair(RuleBasedStateMachine):
     def the_client_reads(self) -> None:
         self.client.acknowledge_received_data(*self.unread.pop(0))
 
+    @rule(size=st.sampled_from([1, 100, 16_384, 100_000]), which=st.integers(0, 99))
+    def the_client_widens_a_window(self, size: int, which: int) -> None:
+        """Whatever it has read; of the connection, or of a stream."""
+        number = None if which % 2 or not self.open else self.open[which % len(self.open)]
+        self.client.increment_flow_control_window(size, number)
+
+    @rule(number=st.integers(0, 20), weight=st.integers(1, 256))
+    def the_client_prefers(self, number: int, weight: int) -> None:
+        self.client.prioritize(2 * number + 1, weight=weight)
+
+    @precondition(lambda self: self.greeted)
     @rule(window=WINDOWS, frame=st.sampled_from([16_384, 20_000, 100_000]), table=st.sampled_from([0, 100, 4_096]))
     def the_client_sets(self, window: int, frame: int, table: int) -> None:
         codes = h2.settings.SettingCodes
@@ -228,6 +265,8 @@ class Pair(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end, with wide windows and all delivered, all that was said was heard."""
         self.server.out.resume()
+        self.up(1 << 30)
+        self.down(1 << 30)
         codes = h2.settings.SettingCodes
         self.client.update_settings({codes.INITIAL_WINDOW_SIZE: (1 << 30)})
         self.client.increment_flow_control_window(1 << 30)
@@ -251,11 +290,28 @@ class Pair(RuleBasedStateMachine):
         assert {number: self.statuses[number] for number in self.got_status} == self.got_status
         assert self.statuses.keys() - self.cancelled <= self.got_status.keys()
         assert self.ended - self.heard_end <= self.statuses.keys()
+        self.they_agree_on_windows()
         assert self.server._unfinished == 0
         assert set(self.rpcs) == set(self.server.connection.streams)
 
+    def they_agree_on_windows(self) -> None:
+        mine, theirs = self.server.connection, self.client
+        assert mine.out.window == theirs.inbound_flow_control_window
+        assert left_of(LIMITS.connection_window, mine._slack) == theirs.outbound_flow_control_window
+        for number, stream in mine.streams.items():
+            assert min(stream.window, mine.out.window) == theirs.remote_flow_control_window(number)
+            if number in self.open:
+                assert (
+                    left_of(LIMITS.stream_window, stream.slack) == theirs.streams[number].outbound_flow_control_window
+                )
 
-Pair.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+
+def left_of(window: int, slack: int) -> int:
+    """Of what we let the client send: one half, and what is left of the other."""
+    return window - window // 2 + slack
+
+
+Pair.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 TestBothAgree = Pair.TestCase
 
 

@@ -12,7 +12,7 @@ from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, RST_STREAM, Code
 from xdsprism.http2.grpc import Framer
 from xdsprism.http2.limits import Times
-from xdsprism.server.calls import Call, Method, UnaryCall
+from xdsprism.server.calls import Call, Method, Peer, UnaryCall
 from xdsprism.server.exchanges import Line
 
 
@@ -33,6 +33,7 @@ class Script(Call):
 
     def receive(self, message: bytes) -> None:
         self._note(f"receive {message.decode()}")
+        self.wake()
 
     def poll(self) -> Iterator[bytes]:
         while self.outbox:
@@ -60,14 +61,15 @@ class Rig:
     def __init__(self, settings: Iterable[tuple[int, int]] = (), times: Times | None = None, age: float = 1e9) -> None:
         self.client = Client(settings=list(settings), times=times or Times(keepalive=1e9), age=age)
         self.calls: list[Script] = []
+        self.peers: list[Peer] = []
         self.wakes = 0
         methods = {"/x": Method("/x", self._open), "/broken": Method("/broken", _broken)}
         methods["/refused"] = Method("/refused", _refused)
-        methods["/unary"] = Method("/unary", lambda peer: UnaryCall(lambda asked: peer.encode() + b" " + asked))
-        self.line = Line(self.client.rpcs, methods, "peer", Framer(), self._woken)
+        methods["/unary"] = Method("/unary", lambda peer: UnaryCall(lambda asked: peer.address.encode() + b" " + asked))
+        self.line = Line(self.client.rpcs, methods, Peer("peer", ("me",)), Framer(), self._woken)
 
-    def _open(self, peer: str) -> Call:
-        assert peer == "peer"
+    def _open(self, peer: Peer) -> Call:
+        self.peers.append(peer)
         self.calls.append(Script())
         return self.calls[-1]
 
@@ -90,11 +92,11 @@ class Rig:
         return STATUS[int(ends[-1]["grpc-status"])], ends[-1].get("grpc-message", "")
 
 
-def _broken(_: str) -> Call:
+def _broken(_: Peer) -> Call:
     raise RuntimeError("no")
 
 
-def _refused(_: str) -> Call:
+def _refused(_: Peer) -> Call:
     raise PeerError("RESOURCE_EXHAUSTED", "too many of you")
 
 
@@ -109,6 +111,13 @@ def test_a_call_hears_and_speaks() -> None:
     assert call.notes == ["receive a", "receive b", "half_close"]
     call.say(b"one", b"two")
     assert bodies(rig.hear()) == message(b"one") + message(b"two")
+
+
+def test_a_call_knows_whose_it_is() -> None:
+    rig = Rig()
+    rig.call(1)
+    rig.say(headers(3, [*_fields(), ("authorization", "Bearer abc"), ("x", "y")]))
+    assert rig.peers == [Peer("peer", ("me",)), Peer("peer", ("me",), ("Bearer abc",))]
 
 
 def test_a_unary_call() -> None:
@@ -251,7 +260,15 @@ def test_a_call_that_can_t_be_closed_is_over_all_the_same(
 
 def test_a_method_that_nobody_knows() -> None:
     rig = Rig()
-    assert rig.status(rig.say(headers(1, _fields("/y")))) == ("UNIMPLEMENTED", "no method /y")
+    assert rig.say(headers(1, _fields("/y"))) == []  # grpcio's clients would lose the status, if they still write
+    assert rig.status(rig.say(data(1, message(b"a")))) == ("UNIMPLEMENTED", "no method /y")
+
+
+def test_who_says_nothing_to_a_method_that_nobody_knows_is_told_all_the_same() -> None:
+    rig = Rig()
+    rig.say(headers(1, _fields("/y")))
+    rig.line.tick(rig.line.due)
+    assert rig.status(rig.hear()) == ("UNIMPLEMENTED", "no method /y")
 
 
 def test_a_call_that_can_t_be_opened(caplog: pytest.LogCaptureFixture) -> None:

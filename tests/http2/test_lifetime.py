@@ -72,6 +72,14 @@ def test_a_peer_that_answers_is_asked_again_later() -> None:
     assert len(client.tick(61.0)) == 1
 
 
+def test_a_peer_that_answers_before_the_clock_ticks_has_answered() -> None:
+    # that of uvloop has milliseconds
+    client = Client(times=TIMES)
+    client.say(pong(client.tick(30.0)))
+    assert client.tick(50.0) == []
+    assert client.alive
+
+
 def test_a_peer_that_was_asked_has_its_time_whatever_else_is_due() -> None:
     client = Client(times=TIMES)
     client.tick(30.0)

@@ -23,6 +23,7 @@ from tests.http2.rig import (
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import (
     CONTINUATION,
+    DATA,
     END_HEADERS,
     GOAWAY,
     HEADERS,
@@ -33,7 +34,7 @@ from xdsprism.http2.codes import (
 )
 from xdsprism.http2.facts import Limited
 from xdsprism.http2.grpc import framed
-from xdsprism.http2.limits import Allowance, Limit, Limits, Rate, Times
+from xdsprism.http2.limits import Allowance, Crowd, Limit, Limits, Rate, Times
 from xdsprism.http2.rpc import Called, Ended
 
 CALM = Code.ENHANCE_YOUR_CALM
@@ -312,3 +313,129 @@ def test_end_headers_in_the_last_frame_that_is_allowed_is_fine() -> None:
     client.say(frames.frame(HEADERS, 0, 1, block(CALL)))
     client.say(*[frames.frame(CONTINUATION, 0, 1)] * 2, frames.frame(CONTINUATION, END_HEADERS, 1))
     only(client.take(), Called)
+
+
+# -- what is met again and again
+
+
+def test_limits_of_streams_that_are_met_all_the_time_end_the_connection() -> None:
+    client = Client(Limits(message_bytes=10, resets=Rate(20, 1)))
+    found: list[Frame] = []
+    for number in range(1, 100, 2):
+        found += client.say(headers(number, CALL), data(number, b"\0\0\0\0\x0b"))
+    assert goaway_code(found) is CALM
+    met = [(Limit.MESSAGE_SIZE, Code.NO_ERROR, False)] * 21
+    assert limited(client) == [*met, (Limit.RESETS, CALM, True)]
+    ended = [event.rpc.stream.number for event in client.take() if isinstance(event, Ended)]
+    assert ended == list(range(1, 43, 2))
+
+
+def test_a_connection_that_fails_of_a_header_list_says_nothing_after_its_goaway() -> None:
+    client = Client(Limits(header_bytes=1_000, resets=Rate(1, 0)))
+    client.say(headers(1, HEAVY))
+    found = client.say(headers(3, HEAVY), headers(5, CALL))
+    assert [frame.kind for frame in found] == [GOAWAY]
+    assert limited(client)[-1] == (Limit.RESETS, CALM, True)
+
+
+# -- what is kept of streams
+
+
+def test_a_stream_that_waits_for_its_turn_is_forgotten_when_it_is_reset() -> None:
+    client = Client(settings=[(INITIAL_WINDOW_SIZE, 1 << 20)])
+    client.say(*[headers(number, CALL) for number in (1, 3, 5)])
+    for event in client.take():
+        client.rpcs.send(event.rpc, framed(bytes(100_000)))
+    client.hear()
+    client.say(frames.reset(3, Code.CANCEL))
+    assert 3 not in [stream.number for stream in client.rpcs.out.ready]
+    found = client.say(frames.window_update(0, 1 << 20))
+    assert {frame.number for frame in of(DATA, found)} == {1, 5}
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_how_calls_ended_is_counted_too_where_nobody_reads(last: bool) -> None:
+    client = Client(Limits(unread_bytes=2_000))
+    client.rpcs.out.pause()
+    number = 1
+    while client.connection.failed is None:
+        client.say(headers(number, CALL, last=last))
+        client.rpcs.end(only(client.take(), Called).rpc, "UNIMPLEMENTED", "no such method" * 10)
+        client.say(frames.ping(bytes(8)))
+        number += 2
+    assert number < 30
+    assert limited(client) == [(Limit.UNREAD, CALM, True)]
+
+
+def test_a_message_that_does_not_go_on_ends_its_call_and_no_other() -> None:
+    client = Client(times=Times(stall=100, keepalive=1e9))
+    client.say(headers(1, CALL), data(1, message(bytes(90))[:30]), headers(3, CALL))
+    for now in range(0, 100, 5):
+        client.tick(float(now))
+        client.say(data(3, message(bytes(9))[: now % 14]), data(3, message(bytes(9))[now % 14 :]))
+    assert limited(client) == []
+    (answer, reset) = client.tick(105.0)
+    assert (answer.number, client.fields(answer)["grpc-status"], reset.code) == (1, "8", Code.NO_ERROR)
+    assert limited(client) == [(Limit.STALLED, Code.NO_ERROR, False)]
+    assert client.rpcs._unfinished == client.rpcs._crowd.unfinished == 0
+    assert list(client.connection.streams) == [3]
+
+
+def test_messages_that_overlap_each_have_their_own_time() -> None:
+    client = Client(times=Times(stall=100, keepalive=1e9))
+    client.say(headers(1, CALL))
+    said = message(bytes(9)) * 20
+    for at in range(10):  # there is always one that is not finished, and none for long
+        client.tick(20.0 * at)
+        client.say(data(1, said[20 * at : 20 * at + 20]))
+    assert limited(client) == []
+
+
+# -- all connections together
+
+
+def test_there_are_so_many_connections_and_of_one_address_fewer() -> None:
+    crowd = Crowd(Limits(connections=8))
+    assert [crowd.join("a") for _ in range(7)] == [None] * 6 + [Limit.ADDRESS]
+    crowd.leave("a")
+    assert [crowd.join("b") for _ in range(3)] == [None, None, Limit.CONNECTIONS]
+    assert crowd.open == 9
+    crowd.leave("b")
+    crowd.leave("a")
+    assert crowd.join("a") is None
+
+
+def test_who_leaves_is_forgotten() -> None:
+    crowd = Crowd(Limits(connections=8))
+    for number in range(100):
+        crowd.join(str(number))
+    assert crowd.crammed
+    for number in range(100):
+        crowd.leave(str(number))
+    assert (crowd.open, crowd._addresses, crowd.crammed) == (0, {}, False)
+
+
+def test_one_connection_may_be_the_only_one() -> None:
+    crowd = Crowd(Limits(connections=1))
+    assert [crowd.join("a"), crowd.join("b")] == [None, Limit.CONNECTIONS]
+
+
+def test_what_a_connection_had_begun_is_given_back_when_it_is_lost() -> None:
+    client = Client()
+    client.say(headers(1, CALL), data(1, message(bytes(90))[:30]))
+    assert client.rpcs._crowd.unfinished == 30
+    client.rpcs.lost()
+    assert client.rpcs._crowd.unfinished == 0
+
+
+# -- HPACK
+
+
+@pytest.mark.parametrize("size", [b"\x20", b"\x3e", b"\x3f\xe1\x1f"])
+def test_a_header_block_has_at_most_two_sizes_of_the_table(size: bytes) -> None:
+    client = Client()
+    client.say(frames.headers(1, size * 2 + block(CALL), last=False))
+    only(client.take(), Called)
+    found = client.say(frames.headers(3, size * 3 + block(CALL), last=False))
+    assert goaway_code(found) is Code.COMPRESSION_ERROR
+    assert limited(client) == [(Limit.HEADER_LIST, Code.COMPRESSION_ERROR, True)]

@@ -21,6 +21,7 @@ from xdsprism.core.types import NO_PARAMS, Params, Variant
 from xdsprism.core.watching import Entry
 from xdsprism.errors import WatchError
 from xdsprism.relay.feed import Sink, _as_it_came, _hashed, _named
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub, XdsCall
 
 
@@ -73,7 +74,7 @@ class Line:
 
     def open(self) -> None:
         if self.call is None:
-            self.call = self._site.hub.open("model", "model", delta=self.delta, only_type=None)
+            self.call = self._site.hub.open("model", Peer("model"), delta=self.delta, only_type=None)
             self._encoder = RequestEncoder(self._node.SerializeToString(), delta=self.delta, v3=True)
             self.subscriber.opened(self.upstream, self._clock.now)
 

@@ -16,11 +16,13 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
 from tests.client.rig import Follower, bootstrap, quiet
+from tests.support.facts import each_of
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.core.events import Key
 from xdsprism.core.facts import Fact
 from xdsprism.core.subscription import Session
 from xdsprism.relay.relay import Relay
+from xdsprism.server.calls import Peer
 from xdsprism.server.engine_grpcio import Conversation
 from xdsprism.server.hub import Hub
 from xdsprism.server.methods import V2, V3, discovery_methods
@@ -52,7 +54,7 @@ class Wire:
         if self.down:
             raise Ended("UNAVAILABLE", "connection refused")
         end = WireEnd(path)
-        end.task = asyncio.ensure_future(Conversation(self._methods[path].open("wire"), end.server).run())
+        end.task = asyncio.ensure_future(Conversation(self._methods[path].open(Peer("wire")), end.server).run())
         self.ends.append(end)
         return end
 
@@ -179,7 +181,7 @@ class Station:
 
     def facts(self, kind: type[Fact]) -> list[Any]:
         found: list[Any] = []
-        self.hub.readers.append(lambda facts: found.extend(fact for fact in facts if isinstance(fact, kind)))
+        self.hub.readers.append(lambda facts: found.extend(fact for fact in each_of(facts) if isinstance(fact, kind)))
         return found
 
     def sessions(self) -> list[Session]:

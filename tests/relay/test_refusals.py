@@ -11,6 +11,7 @@ from google.rpc.status_pb2 import Status
 import xdsprism as xp
 from tests.client.rig import both, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, marks, pair, station
+from tests.support.facts import each_of
 from xdsprism.core.facts import Acked, Nacked
 from xdsprism.testing import ScriptedPeer
 
@@ -21,7 +22,7 @@ PROD = {"env": "prod"}
 
 def heard(origin: Origin, kind: type) -> list[Any]:
     found: list[Any] = []
-    origin.hub.readers.append(lambda facts: found.extend(fact for fact in facts if isinstance(fact, kind)))
+    origin.hub.readers.append(lambda facts: found.extend(fact for fact in each_of(facts) if isinstance(fact, kind)))
     return found
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.sources.samples import FOUR, cluster
+from xdsprism import watch
 from xdsprism.core import types
 from xdsprism.core.store import Store
 from xdsprism.errors import ConfigError
-from xdsprism.sources import files, watch
+from xdsprism.sources import files
 from xdsprism.sources.files import FileSource, LoadReport
 from xdsprism.sources.scan import Scan, scan
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from xdsprism.sources.watch import Plan, Watch, make_plan
+from xdsprism.watch import Plan, Watch, make_plan
 
 
 @asynccontextmanager

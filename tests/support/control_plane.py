@@ -17,6 +17,7 @@ from tests.support.resources import Document
 from tests.support.waiting import eventually
 
 _READY = re.compile(r"^xdsprism: ready\b.*\blisten=(\S+).*\badmin=(\S+)", re.MULTILINE)
+_ALL = 10_000  # streams, on one page
 
 
 class ControlPlane:
@@ -35,14 +36,25 @@ class ControlPlane:
         self.program: Program | None = None
 
     @property
+    def address(self) -> str:
+        return self._listen
+
+    @property
     def port(self) -> int:
         return web.split(self._listen)[1]
 
     def write(self, file: str, *documents: Document) -> None:
         """Replace one file of the configuration in a single step, as careful editors do."""
+        self._replace(f"{file}.yaml", yaml.safe_dump_all(documents, sort_keys=False))
+
+    def write_json(self, file: str, document: Document) -> None:
+        """The same in JSON, which is read and written faster if it is large."""
+        self._replace(f"{file}.json", json.dumps(document))
+
+    def _replace(self, file: str, text: str) -> None:
         draft = self._folder / f"{file}.draft"
-        draft.write_text(yaml.safe_dump_all(documents, sort_keys=False))
-        draft.replace(self.config / f"{file}.yaml")
+        draft.write_text(text)
+        draft.replace(self.config / file)
 
     def remove(self, file: str) -> None:
         (self.config / f"{file}.yaml").unlink()
@@ -87,6 +99,11 @@ class ControlPlane:
         """A counter of `/metrics` for one resource type (`cds`); 0 before it was first counted."""
         found = re.search(rf'^xdsprism_{name}_total{{type="{kind}"}} (\S+)$', self.get("/metrics"), re.MULTILINE)
         return int(float(found[1])) if found else 0
+
+    def clients(self, node: str) -> list[dict[str, Any]]:
+        """What the server says of the streams of a node."""
+        found = json.loads(self.get(f"/api/clients?limit={_ALL}"))["clients"]
+        return [each for each in found if each["node"] is not None and each["node"]["id"] == node]
 
     def types(self) -> dict[str, Any]:
         """What the server says of its only client, by resource type (`cds`)."""

@@ -21,9 +21,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach what every process printed to the report of a failed test."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("lab")
-    if running is not None and report.failed:
-        report.sections += [(f"end of {name}", text) for name, text in running.logs().items()]
+    labs = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Lab)]
+    if report.failed:
+        report.sections += [(f"end of {name}", text) for lab in labs for name, text in lab.logs().items()]
     return report
 
 

@@ -12,6 +12,7 @@ from tests.support.backends import GrpcBackend, HttpBackend
 from tests.support.callers import Caller
 from tests.support.control_plane import ControlPlane
 from tests.support.envoy import Envoy
+from tests.support.streams import Channel
 
 
 class Lab:
@@ -60,6 +61,12 @@ class Lab:
     def start_envoy(self, config: dict[str, Any]) -> Envoy:
         """An Envoy with a bootstrap of its own."""
         running = Envoy(self._place("envoy"), config)
+        self._stack.callback(running.close)
+        return running
+
+    def channel(self, argv: Sequence[str | Path], address: str, window: int = 0) -> Channel:
+        """A program that opens calls as it is told; see `Channel`."""
+        running = Channel(argv, address, self._place("streams"), window)
         self._stack.callback(running.close)
         return running
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -31,6 +31,10 @@ class Toolchain:
     run: Callable[[Path], list[str | Path]]
 
 
+def _java(folder: Path, program: str) -> list[str]:
+    return ["-cp", f"{folder}/target/classes:{folder}/target/lib/*", program]
+
+
 CLIENTS = {
     "grpc-js": Toolchain(
         folder=_INTEROP / "node",
@@ -51,7 +55,24 @@ CLIENTS = {
         needs={"java": "a JDK, 17 or newer", "mvn": "Apache Maven 3.8 or newer"},
         build=["mvn", "--quiet", "--batch-mode", "compile"],
         product="target/classes/Client.class",
-        run=lambda folder: ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "Client"],
+        run=lambda folder: ["java", *_java(folder, "Client")],
+    ),
+}
+
+# In the same folders: plain calls, as they are told.
+STREAMS = {
+    "grpc-js": replace(CLIENTS["grpc-js"], run=lambda folder: ["node", folder / "streams.js"]),
+    "grpc-go": replace(
+        CLIENTS["grpc-go"],
+        build=["go", "build", "-o", "bin/streams", "./streams"],
+        product="bin/streams",
+        run=lambda folder: [folder / "bin/streams"],
+    ),
+    "grpc-java": replace(
+        CLIENTS["grpc-java"],
+        product="target/classes/Streams.class",
+        # It lives for seconds: what makes it fast later makes it slow now.
+        run=lambda folder: ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_java(folder, "Streams")],
     ),
 }
 
@@ -79,7 +100,7 @@ CONTROL_PLANES = {
         needs=CLIENTS["grpc-java"].needs,
         build=["mvn", "--quiet", "--batch-mode", "compile"],
         product="target/classes/ControlPlane.class",
-        run=lambda folder: ["java", "-cp", f"{folder}/target/classes:{folder}/target/lib/*", "ControlPlane"],
+        run=lambda folder: ["java", *_java(folder, "ControlPlane")],
     ),
 }
 
@@ -97,7 +118,8 @@ CHECKERS = {
 
 def command(name: str) -> list[str | Path]:
     """The command of a program, which is built first where that is due."""
-    toolchain = {**CLIENTS, **CLIENTS_OF_V2, **CONTROL_PLANES, **CHECKERS}[name]
+    streams = {f"{language}-streams": toolchain for language, toolchain in STREAMS.items()}
+    toolchain = {**CLIENTS, **streams, **CLIENTS_OF_V2, **CONTROL_PLANES, **CHECKERS}[name]
     missing = [f"{tool}: install {what}" for tool, what in toolchain.needs.items() if shutil.which(tool) is None]
     if missing:
         raise MissingToolchain(f"{name} needs what is not on PATH. " + "; ".join(missing))

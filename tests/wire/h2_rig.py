@@ -16,14 +16,14 @@ from xdsprism.http2 import frames
 from xdsprism.http2.codes import PREFACE
 from xdsprism.http2.facts import Fact, Limited
 from xdsprism.http2.limits import Limit
-from xdsprism.server.calls import Call, Method, UnaryCall
+from xdsprism.server.calls import Call, Method, Peer, UnaryCall
 from xdsprism.server.engine_h2 import H2Engine
 
 
 class Echo(Call):
     """Says what it hears, and what a test wants said."""
 
-    def __init__(self, peer: str, calls: list[Echo]) -> None:
+    def __init__(self, peer: Peer, calls: list[Echo]) -> None:
         super().__init__()
         self.peer = peer
         self.outbox: list[bytes] = []
@@ -31,7 +31,7 @@ class Echo(Call):
         calls.append(self)
 
     def receive(self, message: bytes) -> None:
-        self.outbox.append(message)
+        self.say(message)
 
     def poll(self) -> Iterator[bytes]:
         while self.outbox:

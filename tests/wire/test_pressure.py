@@ -33,6 +33,7 @@ from xdsprism.core.codec import Encoder
 from xdsprism.core.events import Send
 from xdsprism.core.table import LOG_SLACK
 from xdsprism.core.types import Variant
+from xdsprism.server.calls import Peer
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -310,7 +311,7 @@ async def test_streams_that_are_written_in_one_turn_share_one_encoding(
     path, sends = encoded
     put(server.store, *[cluster(f"c{number}", "0") for number in range(50)])
     kind = pb.DeltaDiscoveryRequest if path == DELTA else pb.DiscoveryRequest
-    calls = [server.hub.open(path, "", delta=path == DELTA, only_type=None) for _ in range(40)]
+    calls = [server.hub.open(path, Peer(""), delta=path == DELTA, only_type=None) for _ in range(40)]
     for call in calls:
         call.receive(kind(type_url=CLUSTER).SerializeToString())
     (message,) = {b"".join(call.poll()) for call in calls}

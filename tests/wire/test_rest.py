@@ -33,6 +33,7 @@ from xdsprism.core.settings import Limits
 from xdsprism.errors import PeerError
 from xdsprism.server import rest as module
 from xdsprism.server import rest_json
+from xdsprism.server.calls import Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.http_port import CannotListenError
 
@@ -466,7 +467,7 @@ async def test_a_server_that_stops_does_not_say_that_there_is_nothing(store: Sto
 async def test_a_fetch_that_was_not_heard_yet_when_the_server_stops_is_an_error_and_no_empty_answer(
     server: Server,
 ) -> None:
-    call = open_fetch(server.hub, "/FetchSecrets", "me", SECRET, v2=False)
+    call = open_fetch(server.hub, "/FetchSecrets", Peer("me"), SECRET, v2=False)
     call.end()
     with pytest.raises(PeerError, match="the server is stopping"):
         [*call.poll()]

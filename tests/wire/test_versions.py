@@ -20,6 +20,7 @@ import xdsprism as xp
 from tests.admin.rig import locator
 from tests.client.doors import boot
 from tests.client.rig import both, follow
+from tests.support.facts import each_of
 from tests.wire.api import V2_METHODS, Defined
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, put, put_bytes, sessions, tag_of, unary, until
 from xdsprism import CLUSTER, ENDPOINT, LISTENER, SECRET, Server, Store
@@ -254,7 +255,9 @@ async def test_one_change_reaches_clients_of_both_versions_in_one_push(server: S
             await stream.ack(await stream.ask(url, ["a"]), **({} if "Delta" in new else {"resource_names": ["a"]}))
         await until(lambda: all(session.progress.acked for session in sessions(server)))
         wakes: list[int] = []
-        server.hub.readers.append(lambda facts: wakes.append(len([fact for fact in facts if type(fact) is Sent])))
+        server.hub.readers.append(
+            lambda facts: wakes.append(len([fact for fact in each_of(facts) if type(fact) is Sent]))
+        )
         put(server.store, cluster("a", "2"))
         answers = [await first.read(), await second.read()]
         assert [urls(answer) for answer in answers] == [{OLD}, {CLUSTER}]

@@ -8,6 +8,7 @@ import click
 
 from ..errors import ConfigError, UsageError, XdsError
 from ..release import release
+from .bench import bench
 from .check import check
 from .explain import explain
 from .get import get
@@ -62,5 +63,5 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain):
+for _command in (serve, relay, get, watch, check, explain, bench):
     main.add_command(_command)

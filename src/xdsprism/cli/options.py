@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.settings import ENGINE
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..core.settings import Settings
+    from ..server.tls import Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -168,9 +170,21 @@ def daemon_options(command: F) -> F:
             click.option(
                 "--engine",
                 type=click.Choice(["grpcio", "h2"]),
-                default="grpcio",
+                default=ENGINE,
                 show_default=True,
-                help="What carries the streams: grpcio's transport, or one of our own, which costs less.",
+                help="What carries the streams: a transport of our own, or grpcio's, which costs more.",
+            ),
+            click.option(
+                "--tls-cert",
+                metavar="FILE",
+                help="Speak TLS, with the certificate in here, and those that lead to its root (PEM). These files are "
+                "read again when they change.",
+            ),
+            click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM)."),
+            click.option(
+                "--tls-client-ca",
+                metavar="FILE",
+                help="Take only clients that have a certificate of one of these authorities (PEM).",
             ),
             click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
             click.option(
@@ -216,6 +230,20 @@ def _clusters(text: str) -> frozenset[str]:
     if not all(names) or "*" in names:
         raise UsageError(f"--load-clusters {text!r} is no list of clusters: write shop,checkout or '*'")
     return frozenset(names)
+
+
+def tls_of(given: Mapping[str, Any]) -> Tls | None:
+    cert, key, client_ca = (given[name] for name in ("tls_cert", "tls_key", "tls_client_ca"))
+    if cert is None and key is None:
+        if client_ca is not None:
+            raise UsageError("--tls-client-ca needs a certificate of our own: give --tls-cert and --tls-key too")
+        return None
+    if cert is None or key is None:
+        missing = "--tls-cert" if cert is None else "--tls-key"
+        raise UsageError(f"a certificate and its key go together: give {missing} too")
+    from ..server.tls import Tls
+
+    return Tls(cert, key, client_ca)
 
 
 def optional(address: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .options import ENVIRONMENT, Seconds, announce, daemon_options, keys, optional, settings_of
+from .options import ENVIRONMENT, Seconds, announce, daemon_options, keys, optional, settings_of, tls_of
 
 if TYPE_CHECKING:
     from ..config import RelayConfig
@@ -80,6 +80,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         v2=given["transport"] == "v2,v3",
         rest=optional(given["rest"]),
         engine=given["engine"],
+        tls=tls_of(given),
         delta=given["delta"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,
         group_by=_group_by(given["group_by"]),

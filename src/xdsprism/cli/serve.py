@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import announce, daemon_options, optional, settings_of
+from .options import announce, daemon_options, optional, settings_of, tls_of
 
 
 @click.command()
@@ -23,6 +23,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
     Example:
       xdsprism serve examples/config --listen 0.0.0.0:18000 --node-params env,version
       xdsprism serve examples/config --rest 0.0.0.0:18080
+      xdsprism serve examples/config --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
     """  # noqa: D301
     from ..app import run
     from ..config import ServeConfig
@@ -38,6 +39,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             v2=given["transport"] == "v2,v3",
             rest=optional(given["rest"]),
             engine=given["engine"],
+            tls=tls_of(given),
         ),
         announce,
     )

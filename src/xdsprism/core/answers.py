@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .batch import Batch, Slot, portions, slot_of
 from .collecting import CollectingSession
 from .constraints import Constraint
 from .events import Absence, Key, Rejection, ResourceError, Send
 from .expr import show
-from .facts import Acked, Fact, Nacked, Oversize, Sent, Suppressed
+from .facts import Acked, Facts, Nacked, Oversize, Sent, Suppressed
 from .heartbeat import Heartbeats, Life
 from .interest import Interest
 from .settings import Settings
@@ -25,8 +26,7 @@ Lives = tuple[tuple[Slot, Variant], ...]
 UNJUDGED = 64  # responses remembered until they are ACKed or NACKed; a client that never answers costs no more
 
 
-@dataclass(frozen=True, slots=True)
-class Unjudged:
+class Unjudged(NamedTuple):
     """A response that was sent and not yet ACKed or NACKed."""
 
     number: int
@@ -88,13 +88,14 @@ class AnsweredSession(CollectingSession):
     """A session and the fate of its responses."""
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts)
         self.progress = Progress()
         self._unjudged: dict[str, Unjudged] = {}
         self._nonces = (0, 0)  # revision, number of responses at that revision
         self.takes_ttl = False
+        self.v2 = False  # the last request was in the words of v2
         self._beats = Heartbeats()
         self._beating: list[Life] = []  # due a heartbeat in this turn
 

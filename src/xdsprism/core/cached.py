@@ -130,6 +130,7 @@ class CacheTable(Table):
     """The resources of one type, as far as they are known."""
 
     authoritative = False
+    divisible = False
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__(spec)

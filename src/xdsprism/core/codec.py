@@ -44,6 +44,8 @@ SOTW_NODE, DELTA_NODE = 2, 1
 
 DEFAULT = Limits()
 
+KNOWN, KNOWN_BYTES = 1_024, 4_096  # requests that are remembered, and the longest of them
+
 SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
 
 # Seconds. A heartbeat goes out twice in the time to live, and google.protobuf.Duration ends at 10,000 years.
@@ -214,16 +216,25 @@ _ROUTINGS = {(one, other): Routing(one, other) for one in (False, True) for othe
 # -- requests in
 
 
+Known = dict[bool, dict[bytes, Request]]  # by whether it is delta: what messages say that may be any client's
+
+
 class Decoder:
     """Reads the requests of one stream. It knows the stream's node, so as to read it once only (SRV-25)."""
 
-    def __init__(self, *, delta: bool, limits: Limits = DEFAULT) -> None:
+    def __init__(self, *, delta: bool, limits: Limits = DEFAULT, known: Known | None = None) -> None:
+        """`known`: to be shared by streams; most requests are ACKs, and these are alike."""
         self._delta = delta
         self._limits = limits
+        self._alike = known[delta] if known is not None else {}
         self._name: bytes | None = None  # of the node: its id, as it is on the wire
 
     def decode(self, message: bytes) -> Request:
         """Raises PeerError for what is no request at all."""
+        found = self._alike.get(message) if self._name is not None else None
+        return found if found is not None else self._decode(message)
+
+    def _decode(self, message: bytes) -> Request:
         number = DELTA_NODE if self._delta else SOTW_NODE
         node, rest = cut(message, number)
         name = _name_in(node)
@@ -237,12 +248,19 @@ class Decoder:
         self._check(proto)
         if first:
             self._name = name
-        return Request(
+        request = Request(
             proto.type_url,
             _delta_request(proto) if self._delta else _sotw_request(proto),
             node_of(proto.node) if first and proto.HasField("node") else None,
             bool(node) and name != self._name,
+            is_v2=as_v3(proto.type_url) != proto.type_url,
+            is_plain=_is_plain(proto) if self._delta else not proto.HasField("error_detail"),
         )
+        if not first and not node and len(message) <= KNOWN_BYTES:  # it says nothing about whose it is
+            if len(self._alike) >= KNOWN:
+                self._alike.clear()
+            self._alike[message] = request
+        return request
 
     def _check(self, proto: AnyType) -> None:
         """What is too much is refused before anything is made of it: a name may take two bytes on the wire."""
@@ -264,6 +282,10 @@ _DELTA_LISTS = (
     "resource_locators_unsubscribe",
     "initial_resource_versions",
 )
+
+
+def _is_plain(proto: AnyType) -> bool:
+    return not (proto.HasField("error_detail") or any(getattr(proto, field) for field in _DELTA_LISTS))
 
 
 def _sotw_request(proto: AnyType) -> SotwRequest:
@@ -328,9 +350,18 @@ class Encoder:
             False: join_field(6, join_field(1, identifier.encode())),
         }
         self._shared: dict[Send, bytes] = {}
+        self._same: dict[int, tuple[Send, bytes]] = {}  # the same, by identity: most are one object
         self._held = 0
 
     def encode(self, send: Send) -> bytes:
+        same = self._same.get(id(send))
+        if same is not None:
+            return same[1]
+        found = self._encode(send)
+        self._same[id(send)] = send, found
+        return found
+
+    def _encode(self, send: Send) -> bytes:
         found = self._shared.get(send)
         if found is None:
             found = (self._delta if send.delta else self._sotw)(send)
@@ -343,6 +374,7 @@ class Encoder:
     def forget(self) -> None:
         """A turn is over: what the next one says will differ."""
         self._shared.clear()
+        self._same.clear()
         self._held = 0
 
     def _delta(self, send: Send) -> bytes:

@@ -118,6 +118,7 @@ class CollectingSession(Session, ABC):
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
             self.leaving[want.key] = want.held
+            self._lack(want)
         elif not want.located:
             if not want.answered:
                 self._absent(batch, want)
@@ -166,7 +167,7 @@ class CollectingSession(Session, ABC):
                 return
             self._start(wild, batch)
         if wild.is_behind:
-            for change in wild.listing.difference(wild.cursor, wild.params).values():
+            for change in wild.listing.difference(wild.cursor, wild.params).transitions.values():
                 if self._find((change.name, wild.tag)) is None:
                     self._collect_member(wild, change, batch)
             wild.cursor = wild.listing.advance(wild.cursor)

@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from .answers import AnsweredSession, Part
+from .answers import Part
 from .batch import Batch, Slot
 from .collecting import ABSENT
 from .constraints import canonical, matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
-from .facts import Fact
+from .facts import Facts
 from .hosts import explicit, split
 from .interest import Interest
 from .settings import Settings
+from .steady import News, Replaced, SteadySession
 from .table import Table
 from .types import Params, Variant, remnant
 from .wants import Want, Wild, read_keys
@@ -32,13 +33,13 @@ AHEAD = 4  # responses about virtual hosts that may be under way
 PATIENCE = 0.5  # seconds
 
 
-class DeltaSession(AnsweredSession):
+class DeltaSession(SteadySession):
     """One type on one delta stream."""
 
     delta = True
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts)
         self._first = True
@@ -72,6 +73,12 @@ class DeltaSession(AnsweredSession):
         for key in unsubscribe:
             if key not in wanted:  # DLT-18
                 self._unsubscribe(key, wanted)
+
+    def accept(self, request: DeltaRequest, now: float) -> bool:
+        """Whether it is an ACK and nothing else, of a session at rest: then it is done with."""
+        if request.error is not None or request.subscribe or request.unsubscribe or request.initial_versions:
+            return False
+        return self._accept(request.nonce, now)
 
     def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
         """XTP-1."""
@@ -253,6 +260,30 @@ class DeltaSession(AnsweredSession):
             self._take_leave(wild, batch)
 
     @property
+    def at_rest(self) -> bool:
+        return not (self._alone or self._gone or self._doubtful or self._first) and super().at_rest
+
+    def _shared(self, replaced: list[Replaced]) -> Send | None:
+        located = replaced[0][0].located
+        if len(replaced) == 1:
+            return self._once((replaced[0][1],), located=located)
+        if any(want.located != located for want, _ in replaced):
+            return None  # DYN-15
+        return self._once(tuple(dict.fromkeys(after for _, after in replaced)), located=located)  # SRV-19
+
+    def _shared_wild(self, wild: Wild, news: News) -> Send | None:  # noqa: ARG002
+        return self._once(news, located=False)
+
+    def _once(self, news: News, *, located: bool) -> Send | None:
+        key = True, located, news
+        send = self.table.shared.get(key)
+        if send is None and self._fits(news):
+            plain, other = ((), news) if located else (news, ())
+            url, version = self.table.spec.url, str(self.table.revision)
+            send = self.table.shared[key] = Send(url, True, self._nonce(), version, plain, other)  # noqa: FBT003
+        return send
+
+    @property
     def pending(self) -> bool:
         return bool((self._alone or self._gone) and self._room) or bool(self._released) or super().pending
 
@@ -270,6 +301,9 @@ class DeltaSession(AnsweredSession):
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending or now < (self.paced_until or now):
             return []
+        greeting = self.greet(now) if not self.progress.sent else None
+        if greeting is not None:
+            return greeting
         due = self._due and not self._waits
         self._due = self._due and not due
         batch = self.collect()

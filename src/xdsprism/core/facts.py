@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from .events import Node, Rejection
 from .types import TypeUrl
@@ -18,6 +18,7 @@ class Opened:
     method: str
     peer: str
     brief: bool = False  # for one question, and its answer
+    identity: str = ""  # of the certificate that the client has shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,12 @@ class Closed:
     reason: str  # empty: the client left or the server drains
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(NamedTuple):
     stream: int
     type_url: TypeUrl
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     stream: int
     type_url: TypeUrl
     nonce: str
@@ -49,12 +48,21 @@ class Sent:
     removed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(NamedTuple):
     stream: int
     type_url: TypeUrl
     nonce: str
     seconds: float  # from the response to its ACK
+
+
+@dataclass(eq=False, slots=True)
+class Routine:
+    """Of one type, what went the short way (core.steady) since the last look: many alike, so they are only counted."""
+
+    type_url: TypeUrl
+    pushes: int = 0  # responses
+    resources: int = 0  # in these
+    waits: list[float] = field(default_factory=list)  # by ACK, which is a request too: seconds since the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +215,7 @@ Fact = (
     | Requested
     | Sent
     | Acked
+    | Routine
     | Nacked
     | Suppressed
     | Forgotten
@@ -224,3 +233,26 @@ Fact = (
     | LoadsHeard
     | LoadsRefused
 )
+
+
+class Facts(list[Fact]):
+    """What happened, for whoever reads it."""
+
+    __slots__ = ("routines",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routines: dict[TypeUrl, Routine] = {}
+
+    def routine(self, type_url: TypeUrl) -> Routine:
+        found = self.routines.get(type_url)
+        if found is None:
+            found = self.routines[type_url] = Routine(type_url)
+        return found
+
+    def take(self) -> list[Fact]:
+        """All of it; from here on it is another time."""
+        taken = [*self, *self.routines.values()]
+        self.clear()
+        self.routines = {}
+        return taken

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import PeerError
 from .events import WILDCARD, Key, Request, Send, SotwRequest
-from .facts import Fact, Joined, Nacked, Requested, Suppressed
+from .facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
 from .stream import AnySession, Stream
 from .types import TypeUrl
 
@@ -42,7 +42,7 @@ UNCHANGED = Unchanged()
 class Fetch:
     """One question on a stream of its own. `facts` is the stream's, and nobody else's."""
 
-    def __init__(self, stream: Stream, facts: list[Fact], type_url: TypeUrl) -> None:
+    def __init__(self, stream: Stream, facts: Facts, type_url: TypeUrl) -> None:
         self.told: list[Fact] = []  # what others may know
         self._stream = stream
         self._facts = facts

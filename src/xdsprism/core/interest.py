@@ -10,6 +10,7 @@ from .events import WILDCARD
 from .hosts import AskedHosts
 from .types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from .variants import VariantSet
+from .wants import Group, Want
 from .xdstp import wildcards
 
 
@@ -32,8 +33,13 @@ class NoDemand:
 
 
 class Interested(Protocol):
+    stream: int
+
     def notify(self, name: str) -> None:
         """What is called this, and is wanted here, changed."""
+
+    def touch(self, want: Want) -> None:
+        """What this subscription is about changed."""
 
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
@@ -47,6 +53,7 @@ class Interest:
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
         self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by wildcard, or glob collection
         self._hosts = AskedHosts()
+        self._groups: dict[Group, dict[Want, Interested]] = {}
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
         by_name = self._names.setdefault(type_url, {})
@@ -76,6 +83,17 @@ class Interest:
         if not sessions:
             self._wild.pop((type_url, name), None)
 
+    def group(self, session: Interested, want: Want, group: Group | None) -> None:
+        """Note what this subscription is affected by, where not by all that happens to its name."""
+        if want.group is not None:
+            members = self._groups[want.group]
+            del members[want]
+            if not members:
+                del self._groups[want.group]
+        if group is not None:
+            self._groups.setdefault(group, {})[want] = session
+        want.group = group
+
     def everybody(self, type_url: TypeUrl, name: str = WILDCARD) -> dict[Interested, None]:
         """Who follows the whole table, or a collection."""
         return self._wild.get((type_url, name), {})
@@ -88,10 +106,14 @@ class Interest:
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
+        told: set[tuple[TypeUrl, str]] = set()
         for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
             woken.update(self._wild.get(wild, {}))
         for change in changes:
-            self._notify(change.type_url, change.names, woken)
+            if not self._notify_some(change, woken):
+                names = [name for name in change.names if (change.type_url, name) not in told]
+                told.update((change.type_url, name) for name in names)  # once is enough, however often it changed
+                self._notify(change.type_url, names, woken)
             if change.type_url == VIRTUAL_HOST:
                 self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
             elif change.type_url == ROUTE:
@@ -119,6 +141,25 @@ class Interest:
             for session in by_name.get(name, ()):
                 session.notify(name)
                 woken[session] = None
+
+    def _notify_some(self, change: Change, woken: dict[Interested, None]) -> bool:
+        """DESIGN 6.3: who has a variant that stays as it is has nothing to do with it, and is not even asked.
+
+        False: it can't be told apart who has. Of virtual hosts, and of what is known only in part, everybody is asked.
+        """
+        before, after = change.before, change.after
+        if type(before) is not VariantSet or type(after) is not VariantSet or change.type_url == VIRTUAL_HOST:
+            return False
+        if len(before.variants) < 2 or before.aliases != after.aliases:
+            return False
+        stay = {*after.variants}
+        groups: list[Group] = [variant for variant in before.variants if variant not in stay]
+        groups += [(change.type_url, name) for name in change.names]
+        for group in groups:
+            for want, session in self._groups.get(group, {}).items():
+                session.touch(want)
+                woken[session] = None
+        return True
 
     def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
         by_name = self._names.get(type_url)

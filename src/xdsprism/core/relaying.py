@@ -118,27 +118,28 @@ class Relaying:
         arrivals, self._arrivals = self._arrivals, []
         looked: Counter[tuple[TypeUrl, Lookup]] = Counter()
         reached: dict[int, Lookup] = {}  # by finding: those who share one are reached by one way
+        subject: Subject = ("", "")
         for type_url, name, params, comes in arrivals:
-            subject = type_url, name
-            known = self._known.get(subject)
+            if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
+                subject = type_url, name
+                known, audience = self._known.get(subject), self._wanted.get(subject)
             finding = known.find(params) if known is not None else None
             if not comes:
                 self._leave(subject, params, finding)
+                audience = self._wanted.get(subject)
                 continue
+            if audience is None:
+                audience = self._wanted[subject] = Audience()
             lookup = reached.get(id(finding))
             if lookup is None or finding is None:
                 lookup = reached[id(finding)] = self._look(subject, params, finding)
             looked[type_url, lookup] += 1
-            self._come(subject, params, finding)
+            self._come(subject, params, finding, audience)
         self.facts += [Looked(type_url, lookup, count) for (type_url, lookup), count in looked.items()]
 
-    def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
-        audience = self._wanted.get(subject)
-        if audience is None:
-            audience = self._wanted[subject] = Audience()
+    def _come(self, subject: Subject, params: Params, finding: Finding | None, audience: Audience) -> None:
         served = audience.add(params) and finding is not None and finding.stands
-        lingered = bool(self._unwanted) and self._unwanted.end((subject, params))
-        if lingered or not served:
+        if (self._unwanted and self._unwanted.end((subject, params))) or not served:
             self._touched[subject] = None
         if finding is not None and finding.variant is not None and finding.variant.fleeting:
             self._renew(subject, finding)

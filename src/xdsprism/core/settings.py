@@ -11,6 +11,7 @@ from .twins import as_v2
 from .types import NO_PARAMS, VIRTUAL_HOST, Params, TypeUrl
 
 Engine = Literal["grpcio", "h2"]  # what carries the streams: grpc.aio, or the transport of our own
+ENGINE: Engine = "h2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
 
-from .answers import AnsweredSession, Lives
+from .answers import Lives
 from .batch import Batch, Slot
 from .constraints import TRUE, Constraint
 from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
-from .facts import Fact
+from .facts import Facts
 from .heartbeat import Life
 from .interest import Interest
 from .settings import Settings
+from .steady import News, Replaced, SteadySession
 from .table import Table, digest_of
 from .types import Params, Variant
 from .wants import Want, Wild, read_keys
@@ -35,13 +36,13 @@ Resource = tuple[Variant, bool]  # the latter: whether in locator form
 EVERYTHING: Slot = (False, WILDCARD, TRUE)  # in place of each resource of a full state
 
 
-class SotwSession(AnsweredSession):
+class SotwSession(SteadySession):
     """One type on one SotW stream."""
 
     delta = False
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts)
         self._first = True
@@ -75,6 +76,17 @@ class SotwSession(AnsweredSession):
         if request.nonce == self._newest and judged is None and request.error is None and request.wanted == self._list:
             self._repeat()
         self._want_exactly(request.wanted)
+
+    def accept(self, request: SotwRequest, now: float) -> bool:
+        """Whether it is the ACK of the newest response and nothing else, of a session at rest: then it is done with."""
+        if request.error is not None or request.nonce != self._newest or request.wanted != self._list:
+            return False
+        if not self._accept(request.nonce, now):
+            return False
+        self._client_version = request.version
+        if self._unjudged:
+            self._forget_superseded()
+        return True
 
     def _repeat(self) -> None:
         """ORD-5: no news, and no ACK either, since that was before: Envoy asks so for a warming cluster's endpoints."""
@@ -157,6 +169,37 @@ class SotwSession(AnsweredSession):
     # -- out
 
     @property
+    def at_rest(self) -> bool:
+        odd = self._stale or self._added or self._alone or self._doubtful or self._first
+        return not odd and super().at_rest
+
+    def _shared(self, replaced: list[Replaced]) -> Send | None:
+        """SOT-5. SRV-12: the version is that of all the client has, which need not be the same for all who get this."""
+        (want, after), *more = replaced
+        held = want.held
+        if more or held is None or self._full_state or self._copies[held] != 1 or after in self._copies:
+            return None
+        return self._once(_version(self._digest - held.digest + after.digest), (after,), located=want.located)
+
+    def _shared_wild(self, wild: Wild, news: News) -> Send | None:
+        """SOT-4, or SOT-5."""
+        snapshot = self.table.snapshot(wild.params)
+        return self._once(_version(snapshot.digest), snapshot.variants if self._full_state else news, located=False)
+
+    def _once(self, version: str, variants: News, *, located: bool) -> Send | None:
+        key = False, located, version, variants
+        send = self.table.shared.get(key)
+        if send is None and not self._timed(variants):
+            url, nonce = self.table.spec.url, self._nonce()
+            plain, other = ((), variants) if located else (variants, ())
+            send = self.table.shared[key] = Send(url, False, nonce, version, plain, other)  # noqa: FBT003
+        return send
+
+    def _pushed_out(self, send: Send, now: float) -> Send:
+        self._newest = send.nonce
+        return super()._pushed_out(send, now)
+
+    @property
     def pending(self) -> bool:
         if self._stale:
             return self._pushed
@@ -177,6 +220,10 @@ class SotwSession(AnsweredSession):
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending or (self._full_state and self._waits):
             return []  # SOT-4: what a full response lacks is gone, so what is not known can't be left out
+        greeting = self.greet(now) if not self.progress.sent else None
+        if greeting is not None:
+            self._newest = greeting[0].nonce
+            return greeting
         if self._pushed:
             self._alone.update(self._doubtful)
             self._doubtful = {}

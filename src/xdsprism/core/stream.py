@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import PeerError
 from .delta import DeltaSession
 from .events import DeltaRequest, Key, Node, Request, Send, SotwRequest
-from .facts import Fact, Joined, OtherNode, Requested
+from .facts import Facts, Joined, OtherNode, Requested
 from .interest import Interest
 from .settings import Settings
 from .sotw import SotwSession
@@ -46,7 +46,7 @@ class Stream:
         store: Store,
         interest: Interest,
         settings: Settings,
-        facts: list[Fact],
+        facts: Facts,
         *,
         delta: bool,
         only_type: TypeUrl | None = None,
@@ -62,13 +62,25 @@ class Stream:
         self._settings = settings
         self._facts = facts
         self._holds: dict[TypeUrl, list[Hold]] = {}
+        self._settled = False  # nothing is under way: all sessions are at rest, and no removal waits
+        self._changed: AnySession | None = None  # the one session that has news
 
-    def receive(self, request: Request, now: float) -> None:
-        """Take one request in. Raises PeerError where the stream can't go on."""
+    def receive(self, request: Request, now: float) -> bool:
+        """Take one request in; whether there may be something to say now. Raises PeerError if it can't go on."""
+        session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
+        known = session is not None and session.v2 == request.v2 and not request.other_node
+        if known and session.accept(request.body, now):  # type: ignore[union-attr,arg-type] # of the stream's own kind
+            return False
+        self._take(request, now)
+        return True
+
+    def _take(self, request: Request, now: float) -> None:
+        self._settled = False
         self._identify(request)
         type_url = self._type_of(request)
         self._facts.append(Requested(self.number, type_url))
         session = self._session(type_url)
+        session.v2 = request.v2
         session.takes_ttl = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
@@ -77,7 +89,23 @@ class Stream:
             session.receive(request.body, now, legacy_wildcard=legacy)
         self._check_size()
 
+    def stir(self, session: AnySession | None) -> None:
+        """What this session wants changed; None: something did. The next poll is short if it is about one session."""
+        if session is None or (self._changed is not None and self._changed is not session):
+            self._settled = False
+        self._changed = session
+
     def poll(self, now: float) -> list[Send]:
+        changed, self._changed = self._changed, None
+        if changed is not None and self._settled:
+            sends = changed.push(now)
+            if sends is not None:
+                warms = sends and changed.table.spec.url == CLUSTER and self._passes_on(changed)
+                return sends + self._look(now) if warms else sends
+        return self._look(now)
+
+    def _look(self, now: float) -> list[Send]:
+        """At everything."""
         sends: list[Send] = []
         for session in self.sessions.values():
             session.tick(now)
@@ -96,9 +124,20 @@ class Stream:
                 sends += session.settle(now, keys)
         for session in self.sessions.values():
             sends += session.beat(now)
+        self._settled = not self._holds and all(session.at_rest for session in self.sessions.values())
         return sends
 
+    def _passes_on(self, session: AnySession) -> bool:
+        """Whether it gives another session something to say. Hosts on demand there are none, or all is not settled."""
+        endpoints = self.sessions.get(ENDPOINT)
+        if endpoints is None:
+            return False
+        self._warm(session.news)
+        return endpoints.pending
+
     def deadline(self) -> float | None:
+        if self._settled:
+            return None
         times = [hold.until for holds in self._holds.values() for hold in holds]
         times += [session.next_beat for session in self.sessions.values()]
         times += [session.paced_until for session in self.sessions.values() if isinstance(session, DeltaSession)]
@@ -110,6 +149,7 @@ class Stream:
             self._store.discard(type_url)
         self.sessions = {}
         self._holds = {}
+        self._changed = None
 
     # -- who and what
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .constraints import TRUE
 from .events import Key
-from .facts import Fact
+from .facts import Facts
 from .interest import Interest
 from .settings import Settings
 from .table import Table
 from .types import Params, Variant, Wrong
-from .wants import Want, Wild
+from .wants import Group, Want, Wild
 from .xdstp import complaint, wildcards
 
 
@@ -28,7 +29,7 @@ class Session:
     delta: bool
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: list[Fact]
+        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
     ) -> None:
         self.table = table
         table.sessions += 1
@@ -57,8 +58,16 @@ class Session:
 
     def notify(self, name: str) -> None:
         """A name that is subscribed here changed. Wildcards need no telling: they compare numbers."""
-        self._dirty.update(dict.fromkeys(self._wants.get(name, {}).values()))
-        self._dirty.update(self._aliased.get(name, {}))
+        wants = self._wants.get(name)
+        if wants is not None:
+            for want in wants.values():
+                self._dirty[want] = None
+        if self._aliased:
+            self._dirty.update(self._aliased.get(name, {}))
+
+    def touch(self, want: Want) -> None:
+        """What this subscription is about changed."""
+        self._dirty[want] = None
 
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
@@ -167,6 +176,7 @@ class Session:
             self._open[want] = None
             self._counted(key, 1)
             self._interest.add(self, self.table.spec.url, name)
+            self._lack(want)
             if self.complaint(name) is None:
                 self._interest.demand.want(self.table.spec.url, name, want.params)
             self._inherit(want)
@@ -195,7 +205,7 @@ class Session:
             return
         held = self.leaving.get(want.key)
         if held is None:
-            change = wild.listing.difference(wild.cursor, wild.params).get(want.name)
+            change = wild.listing.difference(wild.cursor, wild.params).transitions.get(want.name)
             held = change.before if change is not None else wild.listing.member(want.name, want.params)
         self._hold(want, held)
 
@@ -213,6 +223,7 @@ class Session:
         if next(self._over(want.key), None) is None:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self._hold(want, None)
+        self._interest.group(self, want, None)
 
     def _lose_interest(self, name: str) -> None:
         if name not in self._wants and name not in self._aliased:
@@ -220,9 +231,17 @@ class Session:
 
     def _hold(self, want: Want, variant: Variant | None) -> None:
         """The client has this now by this subscription."""
+        held = want.held
+        if variant is not None and (variant.constraint is not TRUE or want.group is not None):
+            self._group(want, variant if variant.constraint is not TRUE else None)
+        if held is not None and variant is not None and held.name == variant.name:
+            want.held = variant
+            return
         if variant is not None:
             self._unknown.pop(want, None)
-        before = want.held.name if want.held is not None else want.name
+        else:
+            self._lack(want)
+        before = held.name if held is not None else want.name
         after = variant.name if variant is not None else want.name
         want.held = variant
         if before == after:
@@ -235,6 +254,14 @@ class Session:
         if after != want.name:
             self._aliased.setdefault(after, {})[want] = None
             self._interest.add(self, self.table.spec.url, after)
+
+    def _lack(self, want: Want) -> None:
+        """The client has nothing by this, or will not have it for long: whatever comes may be for it."""
+        self._group(want, (self.table.spec.url, want.name))
+
+    def _group(self, want: Want, group: Group | None) -> None:
+        if self.table.divisible and not self.table.spec.on_demand:  # of hosts there may be a million
+            self._interest.group(self, want, group)
 
     def _holders(self, name: str) -> list[Want]:
         """The subscriptions by which the client has what is called this."""

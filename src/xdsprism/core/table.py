@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .constraints import Constraint
-from .events import WILDCARD
+from .events import WILDCARD, Send
 from .types import NO_PARAMS, Change, Params, TypeSpec, Variant, Wrong
 from .variants import VariantSet, pins
 from .xdstp import collection_of
@@ -24,6 +24,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 LOG_SLACK = 64  # entries that a log may have before merging is worth the work; each keeps an old body alive
+CATEGORIES = 16_384  # params whose class is remembered
 CACHED_CLASSES = 64  # snapshots and differences kept per table; classes are few where sharing matters
 
 
@@ -37,11 +38,20 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed for one class of clients."""
+
+    transitions: Mapping[str, Transition]
+    news: tuple[Variant, ...] | None  # what came, or took the place of itself; None: and there is more to say
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything of one type that one class of clients sees, sorted by name."""
 
     variants: tuple[Variant, ...]
     digest: int
+    is_plain: bool = False  # there is something, and none of it has a time to live
 
 
 class Listing(ABC):
@@ -55,7 +65,8 @@ class Listing(ABC):
         self._mentions: Counter[str] = Counter()
         self._keys: frozenset[str] = frozenset()
         self._snapshots: dict[Params, Snapshot] = {}
-        self._differences: dict[tuple[int, Params], dict[str, Transition]] = {}
+        self._differences: dict[tuple[int, Params], Difference] = {}
+        self._categories: dict[Params, Params] = {}
 
     @abstractmethod
     def named(self, name: str) -> VariantSet | None:
@@ -81,7 +92,13 @@ class Listing(ABC):
         """Cut params down to the keys that anything in this table, or in its log, mentions (DESIGN 6.3)."""
         if self.is_singular:
             return params
-        return params.only(self._keys) if self._keys else NO_PARAMS
+        if not self._keys:
+            return NO_PARAMS
+        found = self._categories.get(params)
+        if found is None:
+            found = params.only(self._keys)
+            _remember(self._categories, params, found, CATEGORIES)
+        return found
 
     def negative(self, params: Params) -> Constraint:
         """DYN-11: for whom there is nothing at all here, if there is nothing for these params."""
@@ -94,11 +111,12 @@ class Listing(ABC):
         if found is None:
             seen = (known.member(category) for _, known in sorted(self._listed()))
             variants = tuple(variant for variant in seen if variant is not None)
-            found = Snapshot(variants, digest_of(variants))
+            plain = bool(variants) and all(variant.ttl is None for variant in variants)
+            found = Snapshot(variants, digest_of(variants), plain)
             _remember(self._snapshots, category, found)
         return found
 
-    def difference(self, since: int, params: Params) -> Mapping[str, Transition]:
+    def difference(self, since: int, params: Params) -> Difference:
         """What these params see change after revision `since`; made once per class, shared by all that are as far."""
         key = since, self.classify(params)
         found = self._differences.get(key)
@@ -113,7 +131,7 @@ class Listing(ABC):
                 )
                 for change in merged
             )
-            found = {view.name: view for view in views if not alike(view.before, view.after)}
+            found = _difference([view for view in views if not alike(view.before, view.after)])
             _remember(self._differences, key, found)
         return found
 
@@ -125,8 +143,9 @@ class Listing(ABC):
         return self.horizon
 
     def advance(self, cursor: int) -> int:
+        now = self.follow()  # first, so that the log does not take the last reader for gone
         self.unfollow(cursor)
-        return self.follow()
+        return now
 
     def unfollow(self, cursor: int) -> None:
         self._cursors[cursor] -= 1
@@ -143,7 +162,7 @@ class Listing(ABC):
             if known is not None:
                 self._mention(known, step)
         if not self._keys.issuperset(self._mentions):
-            self._keys = self._keys.union(self._mentions)
+            self._know(self._keys.union(self._mentions))
         if change.is_listed:
             self.horizon = change.revision
             self._log.append(change)
@@ -165,7 +184,11 @@ class Listing(ABC):
         if len(self._log) > self._merge_at:
             self._shorten()
         if not self._log and len(self._keys) != len(self._mentions):
-            self._keys = frozenset(self._mentions)
+            self._know(frozenset(self._mentions))
+
+    def _know(self, keys: frozenset[str]) -> None:
+        self._keys = keys
+        self._categories.clear()
 
     def _shorten(self) -> None:
         """Merge what lies between two cursors, so that a reader that lags pins one entry per name, not each edit."""
@@ -216,6 +239,7 @@ class Table(Listing):
     """The resources of one type."""
 
     authoritative = True  # what is not here does not exist
+    divisible = True  # a change says which variants stay, so that it concerns the others only (Interest)
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__()
@@ -228,6 +252,7 @@ class Table(Listing):
         self._paths: dict[str, dict[str, None]] = {}  # xdstp names by their glob collections
         self._globs: dict[str, Glob] = {}  # those that are followed
         self._changed: dict[Glob, None] = {}  # of these, in the transaction that is being taken in
+        self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send (core.steady)
 
     # -- reading
 
@@ -348,6 +373,7 @@ class Table(Listing):
 
     def settle(self) -> None:
         """After the last commit of a transaction."""
+        self.shared.clear()
         self.tidy(self.revision)
         changed, self._changed = self._changed, {}
         for glob in changed:
@@ -391,7 +417,18 @@ def _merge(changes: Iterable[Change]) -> list[Change]:
     return [change for change in merged.values() if change.before is not change.after]
 
 
-def _remember(cache: dict[_K, _V], key: _K, value: _V) -> None:
-    if len(cache) >= CACHED_CLASSES:
+def _difference(views: list[Transition]) -> Difference:
+    came = [view.after for view in views if view.after is not None and view.after.ttl is None and _stays(view)]
+    news = tuple(came) if len(came) == len(views) else None
+    return Difference({view.name: view for view in views}, news)
+
+
+def _stays(view: Transition) -> bool:
+    """Whether nothing went."""
+    return view.before is None or (view.before.ttl is None and view.before.name == view.name)
+
+
+def _remember(cache: dict[_K, _V], key: _K, value: _V, limit: int = CACHED_CLASSES) -> None:
+    if len(cache) >= limit:
         cache.pop(next(iter(cache)))
     cache[key] = value

@@ -59,16 +59,17 @@ class Names:
 
     def __init__(self, only_type: TypeUrl | None = None, *, v2: bool = False) -> None:
         # SRV-3: a service of one type says the type for the client, and so the version.
-        self._v2 = {only_type} if v2 and only_type is not None else set()
+        # Those that it has by other names than there are in here.
+        self.others = {only_type} if v2 and only_type is not None else set()
 
     def take(self, type_url: TypeUrl) -> TypeUrl:
         """Note how the client calls it; returns what it is called in here."""
         inside = as_v3(type_url)
         if inside != type_url:
-            self._v2.add(inside)
+            self.others.add(inside)
         else:
-            self._v2.discard(inside)
+            self.others.discard(inside)
         return inside
 
     def is_v2(self, type_url: TypeUrl) -> bool:
-        return type_url in self._v2
+        return type_url in self.others

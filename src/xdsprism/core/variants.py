@@ -44,7 +44,7 @@ class Explanation:
 class VariantSet:
     """The variants of one (type, name); immutable. Most have one variant for everybody: then it is its own index."""
 
-    __slots__ = ("_index", "aliases", "keys", "variants")
+    __slots__ = ("_index", "aliases", "keys", "sole", "variants")
 
     variants: tuple[Variant, ...]
     keys: tuple[str, ...]  # all that are mentioned, sorted
@@ -56,6 +56,7 @@ class VariantSet:
         self.variants = variants
         self.keys = mentioned
         self.aliases = frozenset(alias for variant in variants for alias in variant.aliases) or _NO_ALIASES
+        self.sole = index if isinstance(index, Variant) else None  # the one that is for everybody
         self._index = index
 
     @classmethod

@@ -9,20 +9,24 @@ from .constraints import Constraint
 from .events import Key
 from .settings import Settings
 from .table import Listing
-from .types import Params, TypeSpec, Variant, Wrong
+from .types import Params, TypeSpec, TypeUrl, Variant, Wrong
 from .xdstp import is_xdstp, spelled
+
+# Who is affected by the same changes: those who have this variant, or those who have nothing by this name.
+Group = Variant | tuple[TypeUrl, str]
 
 
 class Want:
     """One subscription to one name."""
 
-    __slots__ = ("absence", "answered", "claimed", "held", "key", "params", "since", "trouble")
+    __slots__ = ("absence", "answered", "claimed", "group", "held", "key", "params", "since", "trouble")
 
     def __init__(self, key: Key, params: Params, since: int = 0) -> None:
         self.key = key
         self.params = params
         self.since = since  # the table's revision when it came
         self.held: Variant | None = None  # what the client was last sent
+        self.group: Group | None = None  # Interest's
         self.answered = False  # it was sent something, or told that there is nothing
         self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
         self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import hpack
 
 from .codes import END_HEADERS, END_STREAM, LAST_STREAM, PADDED, PRIORITISED, Code
@@ -9,6 +11,9 @@ from .faults import Fault
 from .frames import UINT32, unpadded
 from .limits import Limit, Limits
 from .requests import Field
+
+# Three dynamic table size updates (RFC 7541, section 6.3) at the beginning; what is no size is left to the decoder.
+_RESIZED = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\0-\x7f]){3}").match
 
 ROOM = 4  # times the limit of a header list, to hear it out and refuse one stream rather than all
 
@@ -71,6 +76,9 @@ class HeaderBlocks:
         return block
 
     def decode(self, block: Block) -> list[Field]:
+        if _RESIZED(block.octets):  # RFC 7541, section 4.2. More of them cost time, and none of the list's size
+            why = "headers that begin with more than two sizes of the table"
+            raise Fault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block.octets, raw=True)]
         except hpack.OversizedHeaderListError as error:

@@ -32,7 +32,7 @@ from .codes import (
     Code,
 )
 from .events import Aborted, Event, Ponged, Received, Requested
-from .facts import Fact, Limited
+from .facts import Cause, Fact, HandshakeFailed, Limited
 from .faults import Fault, StreamFault
 from .limits import Allowance, Limit, Limits
 from .outbound import Outbound
@@ -40,6 +40,7 @@ from .requests import Field, check_trailers, read_request
 from .stream import Stream
 
 HASTY = 1.0  # seconds: a stream that is reset sooner was not meant
+CLIENT_HELLO = b"\x16\x03"  # is what TLS begins with
 TOO_MANY_PINGS = "too_many_pings"  # gRPC clients know these words, and ask less often then
 
 
@@ -135,7 +136,8 @@ class Connection:
             self._parse(data)
         except Fault as fault:
             self.fail(fault)
-        return self.told()
+        events, self._events = self._events, []
+        return events
 
     def pump(self) -> list[Event]:
         """Send what can be sent of what waits, and close the streams that are done."""
@@ -165,6 +167,12 @@ class Connection:
     def limited(self, limit: Limit, code: Code, *, connection: bool) -> None:
         self.stirred = True
         self.facts.append(Limited(self._peer, limit, code, connection))
+
+    def tire(self, limit: Limit) -> None:
+        """A limit was met that ends one call, with a status. It cost us: as much as a reset, so that it can't go on."""
+        self.limited(limit, Code.NO_ERROR, connection=False)
+        if self.failed is None and not self._resets.spend(self.out.now):
+            self.fail(Fault(Code.ENHANCE_YOUR_CALM, f"met again and again: {limit.replace('_', ' ')}", Limit.RESETS))
 
     def ping(self, payload: bytes) -> None:
         self.out.control(frames.ping(payload))
@@ -223,7 +231,7 @@ class Connection:
                     self._slack -= size
                     if self._slack < 0:
                         self._renew()
-                    tell(Received(stream, buffer[begin:at], False))  # noqa: FBT003
+                    tell(tuple.__new__(Received, (stream, buffer[begin:at], False)))
                     continue
             self._frame(kind, flags, number & LAST_STREAM, buffer[begin:at])
         self._rest = buffer[at:]
@@ -233,6 +241,8 @@ class Connection:
     def _preface(self, buffer: bytes) -> int:
         start = buffer[: len(PREFACE)]
         if not PREFACE.startswith(start):
+            if start[:2] == CLIENT_HELLO:
+                self.facts.append(HandshakeFailed(self._peer, Cause.TLS, "TLS is spoken, and this port has none"))
             raise Fault(Code.PROTOCOL_ERROR, "this is no HTTP/2")
         if len(start) < len(PREFACE):
             return 0

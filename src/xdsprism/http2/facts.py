@@ -1,8 +1,10 @@
-"""What happened to connections. Metrics and logs read these, as they do those of the core."""
+"""What happened to connections, and to what secures them. Metrics and logs read these, as they do those of the core."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .codes import Code
 from .limits import Limit
@@ -31,4 +33,38 @@ class Limited:
     connection: bool  # all of it, not one stream
 
 
-Fact = Connected | Disconnected | Limited
+class Cause(StrEnum):
+    """Why there was no connection to speak on: a label of metrics."""
+
+    PLAIN = "plain"  # spoken to a port that wants TLS
+    TLS = "tls"  # spoken to a port that has none
+    NO_CERTIFICATE = "no_certificate"  # of the client
+    UNTRUSTED = "untrusted"  # is the one that it has
+    TIMEOUT = "timeout"
+    LEFT = "left"  # or does not trust us: some clients say no more than that
+    ALPN = "alpn"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeFailed:
+    peer: str
+    cause: Cause
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Certificates are in use from now on."""
+
+    not_after: Mapping[str, float]  # by file
+
+
+@dataclass(frozen=True, slots=True)
+class NotRenewed:
+    """The files changed, and not for the better: what was in use stays."""
+
+    why: str
+
+
+Fact = Connected | Disconnected | Limited | HandshakeFailed | Secured | NotRenewed

@@ -35,10 +35,10 @@ class Lifetime:
         "_asked",
         "_connection",
         "_ends",
-        "_grace_ends",
         "_preface_by",
         "_times",
         "due",
+        "grace_ends",
         "over",
         "stage",
     )
@@ -53,7 +53,7 @@ class Lifetime:
         self._ends = now + age
         self._asked: float | None = None  # when we asked whether it is there
         self._announced = 0.0
-        self._grace_ends = inf
+        self.grace_ends = inf  # once it drains: when that is to be over
         self.due = self._next()  # when to call `tick`: never later than something is to be done
 
     @property
@@ -69,7 +69,7 @@ class Lifetime:
         if self._connection.failed is not None:
             self.over = self._connection.stirred = True
             return
-        self._grace_ends = min(self._grace_ends, now + grace)
+        self.grace_ends = min(self.grace_ends, now + grace)
         self._connection.stirred = True
         if self.stage is Stage.SERVING:
             self.stage = Stage.ANNOUNCED
@@ -85,7 +85,7 @@ class Lifetime:
             self.over = now >= connection.failed_at + self._times.linger
         elif not connection.greeted and now >= self._preface_by:
             connection.fail(Fault(Code.PROTOCOL_ERROR, "no preface in time", Limit.PREFACE))
-        elif now >= self._grace_ends:
+        elif now >= self.grace_ends:
             self._give_up()
         else:
             self._keep_alive(now)
@@ -96,7 +96,8 @@ class Lifetime:
         self.due = self._next()
 
     def _keep_alive(self, now: float) -> None:
-        if self._asked is not None and self._connection.heard > self._asked:  # any word will do
+        # Any word will do. Clocks may tick slowly, and what was heard before we asked is older than that.
+        if self._asked is not None and self._connection.heard >= self._asked:
             self._asked = None
         if self._asked is not None:
             if now >= self._asked + self._times.keepalive_timeout:
@@ -125,4 +126,4 @@ class Lifetime:
         preface = inf if self._connection.greeted else self._preface_by
         ends = self._ends if self.stage is Stage.SERVING else inf
         notice = self._announced + self._times.notice if self.stage is Stage.ANNOUNCED else inf
-        return min(keepalive, preface, ends, notice, self._grace_ends)
+        return min(keepalive, preface, ends, notice, self.grace_ends)

@@ -13,10 +13,15 @@ from enum import StrEnum
 from ..errors import UsageError
 from .codes import FIRST_WINDOW
 
+SHARE = 64 * 1024  # bytes of unfinished messages that any connection may have, whatever the others do
+BEING_TOLD = 32  # connections
+
 
 class Limit(StrEnum):
     """Which limit was met: a label of metrics, so there are few of these and they never change."""
 
+    CONNECTIONS = "connections"
+    ADDRESS = "address"
     STREAMS = "streams"
     HEADER_LIST = "header_list"
     CONTINUATIONS = "continuations"
@@ -27,6 +32,7 @@ class Limit(StrEnum):
     NOISE = "noise"
     WINDOW_UPDATES = "window_updates"
     TINY_WINDOWS = "tiny_windows"
+    WINDOW_OVERFLOW = "window_overflow"
     UNREAD = "unread"
     STALLED = "stalled"
     PREFACE = "preface"
@@ -47,12 +53,14 @@ class Rate:
 class Limits:
     """Generous to any real client, and small against what the machine can bear."""
 
+    connections: int = 1 << 20  # at once; and never more than there are descriptors for
     streams: int = 1_024  # at once, on one connection
     header_bytes: int = 16_384  # of one header list, counted as RFC 9113, section 10.5.1 does; gRPC's own is 8 kB
     continuations: int = 64  # frames that one header block may come in
     message_bytes: int = 64 * 1024 * 1024
     # Of messages that have begun and are not complete, over all streams of a connection, beyond the largest one.
     unfinished_bytes: int = 4 * 1024 * 1024
+    all_unfinished_bytes: int = 512 * 1024 * 1024  # the same over all connections, beyond a small share of each
     stream_window: int = 1024 * 1024  # what we take in is consumed at once, so windows are only about the pace
     connection_window: int = 64 * 1024 * 1024
     unread_bytes: int = 256 * 1024  # of answers to PING, SETTINGS and the like that the peer does not read
@@ -76,11 +84,52 @@ class Times:
     preface: float = 10.0  # to say the preface and the first SETTINGS
     keepalive: float = 30.0  # of silence, until we ask whether the peer is there
     keepalive_timeout: float = 20.0  # to answer that
-    stall: float = 600.0  # that a stream may leave what was sent to it unread
+    stall: float = 600.0  # that a stream may leave what was sent to it unread, or a message of its own unfinished
     notice: float = 1.0  # between the two GOAWAYs, at most
     age: float = float("inf")  # of a connection, until it is drained
     age_grace: float = 30.0  # for its streams to end then
     linger: float = 1.0  # for the peer to hear why we hang up
+
+
+class Crowd:
+    """All connections together: how many there may be, and what they have in common.
+
+    No address may have them all, for then it could keep everybody else out. Three quarters are plenty even where all
+    clients come through one load balancer, and the last quarter is for the others.
+    """
+
+    __slots__ = ("_addresses", "_limits", "open", "unfinished")
+
+    def __init__(self, limits: Limits) -> None:
+        self.open = 0
+        self.unfinished = 0  # bytes of messages that have begun
+        self._limits = limits
+        self._addresses: dict[str, int] = {}
+
+    def join(self, address: str) -> Limit | None:
+        """Which limit is met, if one is. Whoever is told so counts too, until it leaves."""
+        had = self._addresses.get(address, 0)
+        full = self.open >= self._limits.connections
+        self.open += 1
+        self._addresses[address] = had + 1
+        if full:
+            return Limit.CONNECTIONS
+        return Limit.ADDRESS if had >= max(self._limits.connections * 3 // 4, 1) else None
+
+    def leave(self, address: str) -> None:
+        self.open -= 1
+        left = self._addresses.pop(address) - 1
+        if left:
+            self._addresses[address] = left
+
+    @property
+    def crammed(self) -> bool:
+        """So many are being told that there is no room that there is none for that either."""
+        return self.open > self._limits.connections + BEING_TOLD
+
+    def has_room(self, unfinished: int) -> bool:
+        """For a connection with so many bytes of messages that have begun."""
+        return unfinished <= SHARE or self.unfinished <= self._limits.all_unfinished_bytes
 
 
 class Allowance:

@@ -47,8 +47,6 @@ class Outbound:
     __slots__ = (
         "_due_updates",
         "_frame_size",
-        "_pieces",
-        "_ready",
         "_table_emptied",
         "_table_size",
         "_tiny",
@@ -58,6 +56,8 @@ class Outbound:
         "now",
         "over",
         "paused",
+        "pieces",
+        "ready",
         "room",
         "spoke",
         "unread",
@@ -71,10 +71,10 @@ class Outbound:
         self.over: list[Stream] = []  # streams that we ended
         self.first_window = FIRST_WINDOW  # of new streams
         self.now = now
-        self.unread = 0  # bytes of control frames since the transport took no more
+        self.unread = 0  # bytes of all but DATA, since the transport took no more
         self.paused = False
-        self._pieces: list[bytes | memoryview] = []
-        self._ready: list[Stream] = []
+        self.pieces: list[bytes | memoryview] = []
+        self.ready: list[Stream] = []  # what waits, and could go on
         self._frame_size = SMALLEST_MAX_FRAME
         self._table_size = 4_096  # RFC 7541: as if we used one
         self._table_emptied = False
@@ -86,8 +86,8 @@ class Outbound:
     # -- what to send
 
     def control(self, frame: bytes) -> None:
-        """No window holds these back."""
-        self._pieces.append(frame)
+        """No window holds these back, so what a peer makes us say and does not read is counted."""
+        self.pieces.append(frame)
         if self.paused:
             self.unread += len(frame)
 
@@ -104,7 +104,7 @@ class Outbound:
             self.room -= size
             self._due_updates += 4
             self.spoke = True
-            self._pieces += (body.head, stream.number_bytes, body.first)
+            self.pieces += (body.head, stream.number_bytes, body.first)
             return
         stream.queue.append(memoryview(body.first))
         if body.rest is not None:
@@ -126,7 +126,7 @@ class Outbound:
             raise Fault(Code.PROTOCOL_ERROR, "a window update of nothing")
         self.window += size
         if self.window > LARGEST_WINDOW:
-            raise Fault(Code.FLOW_CONTROL_ERROR, "the window of the connection is too large")
+            raise Fault(Code.FLOW_CONTROL_ERROR, "the connection's window is too large", Limit.WINDOW_OVERFLOW)
 
     def grow_stream(self, stream: Stream, size: int) -> None:
         self._count_update()
@@ -134,7 +134,7 @@ class Outbound:
             raise StreamFault(Code.PROTOCOL_ERROR, "a window update of nothing")
         stream.window += size
         if stream.window > LARGEST_WINDOW:
-            raise StreamFault(Code.FLOW_CONTROL_ERROR, "the window of the stream is too large")
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
         self._line_up(stream)
 
     def resize(self, first_window: int, streams: Iterable[Stream]) -> None:
@@ -145,7 +145,7 @@ class Outbound:
             for stream in streams:
                 stream.window += change
                 if stream.window > LARGEST_WINDOW:
-                    raise Fault(Code.FLOW_CONTROL_ERROR, "the window of a stream is too large")
+                    raise Fault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
                 self._line_up(stream)
 
     def set_frame_size(self, size: int) -> None:
@@ -170,16 +170,16 @@ class Outbound:
 
     def pump(self) -> None:
         """Send of what waits as much as may be. Each stream that ran empty is in `drained`."""
-        ready = self._ready
+        ready = self.ready
         while ready and self.window > 0 and self.room > 0:
             self._advance(ready.pop(0))
 
     def take(self) -> bytes:
         """All that is to be written now, as one."""
-        pieces = self._pieces
+        pieces = self.pieces
         if not pieces:
             return b""
-        self._pieces = []
+        self.pieces = []
         if not self.paused:
             self.room = ROOM
         return b"".join(pieces)
@@ -187,22 +187,25 @@ class Outbound:
     @property
     def waits(self) -> bool:
         """There is something for `pump` to do, or to tell."""
-        return bool(self._ready or self.drained or self.over)
+        return bool(self.ready or self.drained or self.over)
 
     @property
     def more(self) -> bool:
         """Another write would take more of what waits."""
-        return self.window > 0 and bool(self._ready)
+        return self.window > 0 and bool(self.ready)
 
     def forget(self, stream: Stream) -> None:
-        """It is over, and what it had to say goes with it."""
+        """It is over, and what it had to say goes with it; also its turn, or a closed window would keep it for ever."""
+        if stream.queued:
+            self.ready.remove(stream)
+            stream.queued = False
         stream.queue.clear()
         stream.ending = None
 
     def _line_up(self, stream: Stream) -> None:
         if stream.queue and not stream.queued and stream.window > 0:
             stream.queued = True
-            self._ready.append(stream)
+            self.ready.append(stream)
 
     def _advance(self, stream: Stream) -> None:
         stream.queued = False
@@ -234,7 +237,7 @@ class Outbound:
         self.room -= size
         self._due_updates += 4
         self.spoke = True
-        self._pieces += (frames.data_header(size, stream.number, last=last), piece)
+        self.pieces += (frames.data_header(size, stream.number, last=last), piece)
         if last:
             self.over.append(stream)
 
@@ -243,7 +246,7 @@ class Outbound:
         if block:
             self._headers(stream, block, last=True)
         else:
-            self._pieces.append(frames.data_header(0, stream.number, last=True))
+            self.control(frames.data_header(0, stream.number, last=True))
         stream.ended = True
         self.over.append(stream)
 
@@ -253,7 +256,7 @@ class Outbound:
             block = _TABLE_EMPTIED + block
         self._due_updates += 4
         self.spoke = True
-        self._pieces.append(frames.headers(stream.number, block, last=last))
+        self.control(frames.headers(stream.number, block, last=last))
 
     def _count_update(self) -> None:
         """A peer that reads gives back what we sent: four updates for a frame are plenty."""

@@ -16,7 +16,7 @@ from .connection import Connection
 from .events import Aborted, Event, Received, Requested
 from .grpc import HEADERS, Broken, Inbox, is_grpc, plain_answer, timeout, trailers
 from .lifetime import Lifetime, Stage
-from .limits import Limit, Limits, Times
+from .limits import Crowd, Limit, Limits, Times
 from .outbound import Parcel, parcel
 from .requests import Field, Request
 from .stream import Stream
@@ -29,11 +29,12 @@ SCANS = 4  # looks for stalled streams, in the time that a stall may take
 class Rpc:
     """One call."""
 
-    __slots__ = ("deadline", "inbox", "over", "owner", "stream")
+    __slots__ = ("began", "deadline", "inbox", "over", "owner", "stream")
 
     def __init__(self, stream: Stream, inbox: Inbox, deadline: float) -> None:
         self.stream = stream
         self.inbox = inbox
+        self.began = 0.0  # when the message that is not complete did, if there is one
         self.deadline = deadline
         self.over = False  # its end is said, or there is nobody to say it to
         self.owner: Any = None  # whatever the layer above keeps with it
@@ -78,6 +79,7 @@ class RpcConnection:
     """A connection that carries calls."""
 
     __slots__ = (
+        "_crowd",
         "_deadlines",
         "_events",
         "_limits",
@@ -89,8 +91,18 @@ class RpcConnection:
         "out",
     )
 
-    def __init__(self, limits: Limits, times: Times, now: float, peer: str = "", *, age: float = inf) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        times: Times,
+        now: float,
+        peer: str = "",
+        *,
+        age: float = inf,
+        crowd: Crowd | None = None,
+    ) -> None:
         self.connection = Connection(limits, now, peer)
+        self._crowd = crowd or Crowd(limits)
         self.life = Lifetime(self.connection, times, now, age)
         self.out = self.connection.out
         self._limits = limits
@@ -103,8 +115,12 @@ class RpcConnection:
     # -- from the wire
 
     def receive(self, data: bytes, now: float) -> list[RpcEvent]:
-        self._take(self.connection.receive(data, now))
-        return self._told()
+        connection = self.connection
+        self._take(connection.receive(data, now))
+        if connection.failed is not None:  # it may have, of what came in messages
+            self._take(connection.told())
+        events, self._events = self._events, []
+        return events
 
     def pump(self) -> list[RpcEvent]:
         """Send on; whoever has room again is told."""
@@ -127,6 +143,11 @@ class RpcConnection:
             self._find_stalled(now)
         self._take(self.connection.told())
         return self._told()
+
+    def lost(self) -> None:
+        """There is nobody to hear from, and what was unfinished is gone."""
+        self._crowd.unfinished -= self._unfinished
+        self._unfinished = 0
 
     @property
     def due(self) -> float:
@@ -166,7 +187,13 @@ class RpcConnection:
     def _take(self, events: list[Event]) -> None:
         for event in events:
             if isinstance(event, Received):
-                self._received(event)
+                stream, body, last = event
+                rpc: Rpc | None = stream.owner
+                message = rpc.inbox.whole(body) if rpc is not None and not last and not rpc.over else None
+                if message is not None:  # as nearly always
+                    self._events.append(tuple.__new__(Message, (rpc, message)))
+                else:
+                    self._received(event)
             elif isinstance(event, Requested):
                 self._requested(event)
             elif isinstance(event, Aborted):
@@ -188,7 +215,8 @@ class RpcConnection:
         try:
             rpc = self._opened(stream, request)
         except Broken as broken:
-            self.out.finish(stream, trailers(broken.status, broken.message, alone=True))
+            if not stream.gone:
+                self.out.finish(stream, trailers(broken.status, broken.message, alone=True))
             return
         self._events.append(Called(rpc, request.path.decode("latin-1"), request.fields))
         if event.last:
@@ -196,7 +224,7 @@ class RpcConnection:
 
     def _opened(self, stream: Stream, request: Request) -> Rpc:
         if request.size > self._limits.header_bytes:
-            self.connection.limited(Limit.HEADER_LIST, Code.NO_ERROR, connection=False)
+            self.connection.tire(Limit.HEADER_LIST)
             raise Broken("RESOURCE_EXHAUSTED", f"metadata of more than {self._limits.header_bytes:,} bytes")
         seconds = timeout(request.get(b"grpc-timeout"))
         inbox = Inbox(request.get(b"grpc-encoding"), self._limits.message_bytes)
@@ -221,12 +249,8 @@ class RpcConnection:
             return
         if rpc.over:
             return
-        message = rpc.inbox.whole(body)
-        if message is not None:
-            self._events.append(Message(rpc, message))
         try:
-            if message is None:
-                self._messages(rpc, body)
+            self._messages(rpc, body)
             if last:
                 rpc.inbox.check_empty()
                 self._events.append(HalfClosed(rpc))
@@ -238,17 +262,26 @@ class RpcConnection:
         inbox = rpc.inbox
         before = inbox.unfinished
         try:
-            for message in inbox.feed(body):
-                self._events.append(Message(rpc, message))
+            messages = inbox.feed(body)
         except Broken as broken:
             if broken.status == "RESOURCE_EXHAUSTED":
-                self.connection.limited(Limit.MESSAGE_SIZE, Code.NO_ERROR, connection=False)
+                self.connection.tire(Limit.MESSAGE_SIZE)
             raise
         finally:
-            self._unfinished += inbox.unfinished - before
+            self._hold(inbox.unfinished - before)
+        if messages or not before:
+            rpc.began = self.out.now
+        self._events += [Message(rpc, message) for message in messages]
         if self._unfinished > self._limits.message_bytes + self._limits.unfinished_bytes:
-            self.connection.limited(Limit.UNFINISHED, Code.NO_ERROR, connection=False)
+            self.connection.tire(Limit.UNFINISHED)
             raise Broken("RESOURCE_EXHAUSTED", "too many large messages at once on one connection")
+        if not self._crowd.has_room(self._unfinished):
+            self.connection.tire(Limit.UNFINISHED)
+            raise Broken("RESOURCE_EXHAUSTED", "too many large messages at once on all connections")
+
+    def _hold(self, size: int) -> None:
+        self._unfinished += size
+        self._crowd.unfinished += size
 
     def _answer_plainly(self, stream: Stream) -> None:
         """As gRPC wants it. Not before all of the request is there: its faults are to be found first."""
@@ -269,6 +302,7 @@ class RpcConnection:
 
     def _find_stalled(self, now: float) -> None:
         for stream in list(self.connection.streams.values()):
+            self._find_unfinished(stream.owner, now)
             if not stream.queue:
                 continue
             if stream.stuck_since is None:
@@ -277,7 +311,13 @@ class RpcConnection:
                 self.connection.limited(Limit.STALLED, Code.ENHANCE_YOUR_CALM, connection=False)
                 self.connection.abandon(stream, Code.ENHANCE_YOUR_CALM, "what was sent is not read")
 
+    def _find_unfinished(self, rpc: Rpc | None, now: float) -> None:
+        if rpc is not None and rpc.inbox.unfinished and now - rpc.began >= self._times.stall:
+            self.connection.limited(Limit.STALLED, Code.NO_ERROR, connection=False)
+            self.end(rpc, "RESOURCE_EXHAUSTED", "a message was begun long ago, and is not complete")
+            self._events.append(Ended(rpc, "a message was never complete"))
+
     def _over(self, rpc: Rpc) -> None:
         rpc.over = True
-        self._unfinished -= rpc.inbox.unfinished
+        self._hold(-rpc.inbox.unfinished)
         rpc.inbox.clear()

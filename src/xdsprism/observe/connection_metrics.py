@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from ..http2.facts import Connected, Disconnected, Fact, Limited
+from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed, Limited, NotRenewed, Secured
 from ..http2.limits import Limit
 
 
@@ -17,6 +17,10 @@ class ConnectionMetrics:
         self._open = Gauge("xdsprism_connections", "Open connections", registry=registry)
         text = "Limits that peers met, by which, and whether all of the connection ended of it"
         self._limited = Counter("xdsprism_limited", text, ["limit", "ended"], registry=registry)
+        text = "Connections that came to nothing, by why"
+        self._failed = Counter("xdsprism_handshake_failures", text, ["cause"], registry=registry)
+        for cause in Cause:
+            self._failed.labels(cause.value)
         for limit in Limit:
             self._limited.labels(limit.value, "stream")
             self._limited.labels(limit.value, "connection")
@@ -28,5 +32,33 @@ class ConnectionMetrics:
                     self._open.inc()
                 case Disconnected():
                     self._open.dec()
+                case HandshakeFailed(_, cause, _):
+                    self._failed.labels(cause.value).inc()
                 case Limited(_, limit, _, connection):
                     self._limited.labels(limit.value, "connection" if connection else "stream").inc()
+                case Secured() | NotRenewed():
+                    pass
+
+
+class CertificateMetrics:
+    """Whichever the transport."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        text = "When the first certificate in a file ends, in seconds since the epoch"
+        self._ends = Gauge("xdsprism_tls_certificate_not_after_seconds", text, ["file"], registry=registry)
+        text = "Certificates that were loaded, and those that were refused, so that the last good ones stay"
+        self._loads = Counter("xdsprism_tls_loads", text, ["result"], registry=registry)
+        self._loads.labels("ok")
+        self._loads.labels("refused")
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            match fact:
+                case Secured(not_after):
+                    self._loads.labels("ok").inc()
+                    for file, end in not_after.items():
+                        self._ends.labels(file).set(end)
+                case NotRenewed():
+                    self._loads.labels("refused").inc()
+                case _:
+                    pass

@@ -29,6 +29,7 @@ from ..core.facts import (
     Rejected,
 )
 from ..core.types import TypeUrl
+from .traffic import EVERYDAY
 
 Format = Literal["text", "json"]
 
@@ -45,7 +46,8 @@ class FactLog:
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            self._write(fact)
+            if type(fact) not in EVERYDAY:  # requests, responses, ACKs: too many, and in the metrics
+                self._write(fact)
 
     def _write(self, fact: Fact) -> None:
         match fact:
@@ -72,7 +74,7 @@ class FactLog:
             case Reached() | Lost() | Rejected() | Ambiguous():
                 _upstream(fact)
             case _:
-                pass  # requests, responses, ACKs: too many, and in the metrics
+                pass
 
     def _forgot(self, stream: int, type_url: TypeUrl) -> None:
         """Once for each stream: whoever scans hosts asks for thousands."""
@@ -93,8 +95,9 @@ class FactLog:
         self._about(
             stream,
             logging.INFO,
-            "%(client)s connected from %(peer)s (%(method)s)",
+            f"%(client)s connected from %(peer)s{' as %(identity)s' if opened.identity else ''} (%(method)s)",
             peer=opened.peer,
+            identity=opened.identity,
             method=opened.method.rpartition("/")[2],
             cluster=node.cluster,
             user_agent=node.user_agent,

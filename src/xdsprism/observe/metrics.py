@@ -14,7 +14,6 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from ..core.facts import (
-    Acked,
     Ambiguous,
     Closed,
     Consulted,
@@ -30,42 +29,23 @@ from ..core.facts import (
     Reached,
     Refused,
     Rejected,
-    Requested,
-    Sent,
     Suppressed,
 )
 from ..core.store import Applied, Store
 from ..core.types import TypeUrl
+from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 OTHER = "other"
 
 
 class _OfType:
-    """The children of one type's labels, looked up once: a message costs an attribute and an addition."""
+    """The children of one type's labels, looked up once."""
 
-    __slots__ = (
-        "acks",
-        "forgotten",
-        "nacks",
-        "oversize",
-        "removed",
-        "requests",
-        "resources",
-        "responses",
-        "seconds",
-        "suppressed",
-    )
+    __slots__ = ("forgotten", "nacks", "oversize", "suppressed")
 
     def __init__(self, families: _Families, label: str) -> None:
-        self.requests = families.requests.labels(label)
-        self.responses = families.responses.labels(label)
-        self.resources = families.resources.labels(label)
-        self.removed = families.removed.labels(label)
-        self.acks = families.acks.labels(label)
         self.nacks = families.nacks.labels(label)
-        self.seconds = families.seconds.labels(label)
         self.suppressed = families.suppressed.labels(label)
         self.oversize = families.oversize.labels(label)
         self.forgotten = families.forgotten.labels(label)
@@ -76,18 +56,10 @@ class _Families:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"xdsprism_{name}", text, ["type"], registry=registry)
 
-        self.requests = counter("requests", "Discovery requests received")
-        self.responses = counter("responses", "Discovery responses sent")
-        self.resources = counter("sent_resources", "Resources in the responses sent")
-        self.removed = counter("sent_removals", "Removals in the responses sent")
-        self.acks = counter("acks", "Responses that clients accepted")
         self.nacks = counter("nacks", "Responses that clients refused")
         self.suppressed = counter("suppressed_resends", "Resources not sent because the client had them already")
         self.oversize = counter("oversize_resources", "Resources too large for any response")
         self.forgotten = counter("forgotten_names", "Names that nobody has, of which too many were asked for (VHD-25)")
-        self.seconds = Histogram(
-            "xdsprism_push_ack_seconds", "From a response to its ACK", ["type"], buckets=SECONDS, registry=registry
-        )
 
 
 class _StoreCollector(Collector):
@@ -118,6 +90,8 @@ class Metrics:
         self._store = store
         self._served = {table.spec.url for table in store.tables() if len(table)}
         store.listeners.append(self._applied)
+        self._traffic = Traffic(self.label, OTHER)
+        self.registry.register(self._traffic)
         self._families = _Families(self.registry)
         self._types: dict[TypeUrl, _OfType] = {}
         self._other = _OfType(self._families, OTHER)
@@ -151,24 +125,16 @@ class Metrics:
         return generate_latest(self.registry)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
+        everyday = self._traffic.count
         for fact in facts:
-            self._count(fact)
+            if type(fact) in EVERYDAY:
+                everyday(fact)
+            else:
+                self._count(fact)
 
     def _count(self, fact: Fact) -> None:
         """In the order of how often they happen."""
         match fact:
-            case Requested(_, type_url):
-                self._of(type_url).requests.inc()
-            case Acked(_, type_url, _, seconds):
-                counts = self._of(type_url)
-                counts.acks.inc()
-                counts.seconds.observe(seconds)
-            case Sent(_, type_url, _, resources, removed):
-                counts = self._of(type_url)
-                counts.responses.inc()
-                counts.resources.inc(resources)
-                if removed:
-                    counts.removed.inc(removed)
             case Suppressed(_, type_url, resources):
                 self._of(type_url).suppressed.inc(resources)
             case Nacked(_, type_url):

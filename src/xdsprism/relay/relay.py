@@ -14,11 +14,12 @@ from ..client.last_good import LastGood
 from ..core.cached import CacheTable
 from ..core.facts import Fact, Lost, Reached
 from ..core.relaying import LINGER, Relaying
-from ..core.settings import Engine, Settings
+from ..core.settings import ENGINE, Engine, Settings
 from ..core.store import Store
 from ..core.types import Params, TypeUrl
 from ..observe.logs import log
 from ..server.server import Server
+from ..server.tls import Tls
 from .feed import Feed, FeedClient
 
 MAX_STALE = 24 * 3600.0
@@ -37,6 +38,7 @@ class Relay:
                 combination of values, and what they send to it is for the clients that have these
     linger      seconds for which something that nobody wants any more is still kept up to date
     cache       a file for the last known state, to begin with while every server is down
+    tls         what its port is secured with, as for a Server; the servers' are in the bootstrap
     max_stale   seconds for which what is known is given to those who ask, after the servers were there last (PRX-25)
     """
 
@@ -53,7 +55,8 @@ class Relay:
         max_stale: float = MAX_STALE,
         v2: bool = True,
         rest: str | None = None,
-        engine: Engine = "grpcio",
+        engine: Engine = ENGINE,
+        tls: Tls | None = None,
         connect: Connect | None = None,
     ) -> None:
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
@@ -70,7 +73,7 @@ class Relay:
         )
         self.feed.relaying = self.relaying
         self.server = Server(
-            self.store, listen, settings=settings, v2=v2, rest=rest, engine=engine, demand=self.relaying
+            self.store, listen, settings=settings, v2=v2, rest=rest, engine=engine, tls=tls, demand=self.relaying
         )
         self._delta = delta
         self._connect = connect

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import PeerError
 
 
 class Call(ABC):
-    """One RPC in progress. The transport sets `wake`, which may be called at any time to ask for a poll."""
+    """One RPC in progress. The transport sets `wake`, which the call may use at any time to ask for a poll."""
 
     finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
 
@@ -24,7 +24,7 @@ class Call(ABC):
 
     @abstractmethod
     def receive(self, message: bytes) -> None:
-        """Take one message in. Raises PeerError, whose status ends the RPC."""
+        """Take one message in, and wake if that gives something to say. Raises PeerError, whose status ends the RPC."""
 
     @abstractmethod
     def poll(self) -> Iterator[bytes]:
@@ -58,6 +58,7 @@ class UnaryCall(Call):
         if not self.finished:
             self._reply = self._answer(message)
             self.finished = True
+            self.wake()
 
     def poll(self) -> Iterator[bytes]:
         if self._reply is not None:
@@ -73,8 +74,22 @@ class UnaryCall(Call):
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """Who calls, as far as the transport knows."""
+
+    address: str  # as gRPC writes it: `ipv4:127.0.0.1:40000`
+    identities: tuple[str, ...] = ()  # of its certificate, which was verified: SPIFFE ids, other URIs, hosts
+    authorization: tuple[str, ...] = field(default=(), repr=False)  # what the call has of that field, to be verified
+
+    @property
+    def identity(self) -> str:
+        """For people to read; empty, if it has none."""
+        return self.identities[0] if self.identities else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
-    """A gRPC method: its path, and how a call of it begins. The argument names the peer."""
+    """A gRPC method: its path, and how a call of it begins."""
 
     path: str
-    open: Callable[[str], Call]
+    open: Callable[[Peer], Call]

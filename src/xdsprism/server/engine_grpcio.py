@@ -12,7 +12,9 @@ import grpc
 import grpc.aio
 
 from ..errors import PeerError, UsageError
-from .calls import Call, Method
+from .calls import Call, Method, Peer
+from .certificates import identities_of
+from .tls import Material
 
 log = logging.getLogger("xdsprism.server")
 
@@ -32,12 +34,13 @@ DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse 
 class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     """Serves methods of bytes with grpc.aio."""
 
-    def __init__(self, methods: Iterable[Method], *, receive_bytes: int) -> None:
+    def __init__(self, methods: Iterable[Method], *, receive_bytes: int, tls: Material | None = None) -> None:
         self._methods = {method.path: method for method in methods}
         self._calls: set[Call] = set()
         self._idle = asyncio.Event()  # no call is under way
         self._idle.set()
         self._draining = False
+        self._tls = tls
         options = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((self,))
@@ -49,7 +52,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     async def start(self, listen: str) -> str:
         """Bind and serve; returns the address, with the port that was chosen for port 0."""
         try:
-            port = self._server.add_insecure_port(listen)
+            if self._tls is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, self._credentials(self._tls))
         except RuntimeError as error:
             raise UsageError(f"can't listen on {listen}: the address is in use, or not one of this machine") from error
         await self._server.start()
@@ -63,6 +69,26 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         await self._server.stop(grace)
         await self._idle.wait()  # grpc does not wait for what it cancels to be over
 
+    def secure(self, tls: Material) -> None:
+        """From now on new connections get this. Not from plain to TLS while it serves."""
+        self._tls = tls
+
+    def _credentials(self, tls: Material) -> Any:
+        """It asks at each handshake, in a thread of its own, whether there is something new."""
+        given = tls
+
+        def fetch() -> Any:
+            nonlocal given
+            current = self._tls
+            if current is None or current is given:
+                return None
+            given = current
+            return _configuration(current)
+
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(tls), fetch, require_client_authentication=tls.client_ca is not None
+        )
+
     def service(self, handler_call_details: Any) -> Any:
         path = handler_call_details.method
         method = self._methods.get(path)
@@ -70,7 +96,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             return grpc.stream_stream_rpc_method_handler(_refusing(path))
 
         async def serve(_: object, context: Any) -> None:
-            await self._serve(method.open(context.peer()), context)
+            await self._serve(method.open(_peer_of(context)), context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -120,7 +146,6 @@ class Conversation:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
                 self._call.receive(message)
-                self._awake.set()
             self._call.half_close()
         except grpc.aio.BaseError:
             return  # the server stopped under it; grpc cancels the rest
@@ -135,6 +160,7 @@ class Conversation:
             last = self._call.finished  # if it is only set while we write, there may be something to say after that
             for message in self._call.poll():
                 await self._context.write(message)
+                del message  # or it would stay while the stream sleeps: a first answer may be large, and not shared
                 if self._ended:
                     return
             if last:
@@ -173,6 +199,16 @@ class Conversation:
             status, details = grpc.StatusCode.INTERNAL, f"internal error: {error!r}"
         with suppress(grpc.aio.InternalError):  # the client left before it could be told
             await self._context.abort(status, details[:DETAILS])
+
+
+def _configuration(tls: Material) -> Any:
+    return grpc.ssl_server_certificate_configuration([(tls.key, tls.certificate)], tls.client_ca)
+
+
+def _peer_of(context: Any) -> Peer:
+    shown = context.auth_context().get("x509_pem_cert", ())
+    said = tuple(value for name, value in context.invocation_metadata() or () if name == "authorization")
+    return Peer(context.peer(), identities_of(shown[0]) if shown else (), said)
 
 
 def _refusing(path: str) -> Callable[[object, Any], Awaitable[None]]:

@@ -15,17 +15,22 @@ from typing import Any
 
 from ..errors import UsageError
 from ..http2.codes import Code
-from ..http2.facts import Connected, Disconnected, Fact
+from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
 from ..http2.grpc import Framer
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
-from .calls import Method
+from .addresses import address_of, bound, resolve
+from .calls import Method, Peer
+from .certificates import identities_of
 from .exchanges import Line
+from .handshake import Entrance
+from .room import Room, Seat
 
 log = logging.getLogger("xdsprism.server")
 
 BACKLOG = 4_096  # a fleet may come back at once
 BUFFER = 64 * 1024  # bytes read at once
+NO_H2 = "no HTTP/2 over TLS"
 JITTER = 0.1  # of the age of connections, either way: those that came together are not to leave together
 
 
@@ -41,16 +46,18 @@ class H2Engine:
         times: Times | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` may load another certificate at any time: connections made after that get it."""
         self.methods = {method.path: method for method in methods}
         self.limits = replace(limits or Limits(), message_bytes=receive_bytes)
         self.times = times or Times()
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.framer = Framer()
         self.loop = asyncio.get_running_loop()
+        self.room = Room(self.limits, self.loop.time)
         self._buffer = memoryview(bytearray(BUFFER))
-        self._tls = tls
-        self._servers: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None
+        if tls is not None:
+            self.secure(tls)
+        self._servers: list[asyncio.Server | Entrance] = []
         self._plugs: set[Plug] = set()
         self._idle = asyncio.Event()  # there is no connection
         self._idle.set()
@@ -65,15 +72,14 @@ class H2Engine:
         """Bind and serve; returns the address, with the port that was chosen for port 0."""
         sockets: list[socket.socket] = []
         try:
-            for address in await _resolve(self.loop, listen):
-                sockets.append(_bound(address, sockets))
+            for address in await resolve(self.loop, listen):
+                sockets.append(bound(address, sockets))
         except OSError as error:
             for each in sockets:
                 each.close()
             raise UsageError(f"can't listen on {listen}: the address is in use, or not one of this machine") from error
-        secure = self._secure()
         for each in sockets:
-            self._servers.append(await self.loop.create_server(self._plug, sock=each, backlog=BACKLOG, **secure))
+            self._servers.append(await self._serve(each))
         return f"{listen.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
 
     async def stop(self, grace: float) -> None:
@@ -84,20 +90,22 @@ class H2Engine:
         self._stopping = now, grace
         for plug in list(self._plugs):
             plug.drain(now, grace)
+        for server in self._servers:
+            if isinstance(server, Entrance):
+                await server.wait_closed()
         await self._idle.wait()
 
-    def _secure(self) -> dict[str, Any]:
-        if self._tls is None:
-            return {}
-        self._tls.set_alpn_protocols(["h2"])  # RFC 9113, section 3.2
-        return {
-            "ssl": self._tls,
-            "ssl_handshake_timeout": self.times.preface,
-            "ssl_shutdown_timeout": self.times.linger,
-        }
+    def secure(self, tls: ssl.SSLContext) -> None:
+        """From now on new connections get this. Not from plain to TLS while it serves."""
+        tls.set_alpn_protocols(["h2"])  # RFC 9113, section 3.2
+        self._tls = tls
 
-    def _plug(self) -> Plug:
-        return Plug(self)
+    async def _serve(self, bound: socket.socket) -> asyncio.Server | Entrance:
+        if self._tls is None:
+            return await self.loop.create_server(lambda: Plug(self), sock=bound, backlog=BACKLOG)
+        bound.setblocking(False)  # noqa: FBT003 # not ours to name
+        bound.listen(BACKLOG)
+        return Entrance(bound, lambda: self._tls, lambda seat: Plug(self, seat), self.room, self.tell, self.times)
 
     def buffer(self) -> memoryview:
         """One for all connections, for nothing stays in it; but loops of Windows read ahead, each into its own."""
@@ -144,19 +152,23 @@ class Plug(asyncio.BufferedProtocol):
         "_buffer",
         "_busy",
         "_engine",
+        "_ignored",
         "_leaving",
         "_line",
         "_loop",
         "_paused",
         "_peer",
+        "_seat",
         "_since",
         "_timer",
         "_timer_at",
         "_transport",
     )
 
-    def __init__(self, engine: H2Engine) -> None:
+    def __init__(self, engine: H2Engine, seat: Seat | None = None) -> None:
+        """`seat`: what it was given when it came, where that was before."""
         self._engine = engine
+        self._seat = seat
         self._buffer = engine.buffer()
         self._loop = engine.loop
         self._transport: Any = None  # an asyncio.Transport, once there is one
@@ -166,6 +178,7 @@ class Plug(asyncio.BufferedProtocol):
         self._paused = False
         self._busy = False  # a flush is about to come anyway
         self._leaving = False
+        self._ignored = 0  # bytes that came after that
         self._peer = ""
         self._since = 0.0
 
@@ -179,16 +192,25 @@ class Plug(asyncio.BufferedProtocol):
         engine = self._engine
         self._transport = transport
         self._since = now = self._loop.time()
-        self._peer = _peer_of(transport)
+        self._peer = address_of(transport)
+        self._seat = seat = self._seat or engine.room.enter(self._peer)
         engine.tell([Connected(self._peer)])
-        if not _speaks_h2(transport):
+        if seat.without_words:
+            engine.tell(seat.facts(self._peer))
             self._transport.abort()
+            return
+        if not _speaks_h2(transport):
+            engine.tell([HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
+            self._transport.close()
             return
         _without_delay(transport)
         age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # nothing to guess
-        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age)
-        self._line = Line(rpcs, engine.methods, self._peer, engine.framer, self._wake)
+        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, crowd=engine.room.crowd)
+        peer = Peer(self._peer, _identities(transport))
+        self._line = Line(rpcs, engine.methods, peer, engine.framer, self._wake)
         engine.joined(self)
+        if seat.refused is not None:
+            rpcs.connection.fail(seat.refused)
         self.flush()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -196,10 +218,14 @@ class Plug(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         line = self._line
-        if line is not None:
+        if self._leaving:
+            self._ignored += nbytes
+        elif line is not None:
             self._busy = True
-            line.receive(bytes(self._buffer[:nbytes]), self._loop.time())
-            self.flush()
+            if line.receive(bytes(self._buffer[:nbytes]), self._loop.time()):
+                self.flush()
+            else:
+                self._busy = False
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -215,22 +241,28 @@ class Plug(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         line, self._line = self._line, None
+        self._transport = None  # or the two keep each other, with the buffers of TLS, until the collector comes
         if self._timer is not None:
             self._timer.cancel()
         seconds = self._loop.time() - self._since
+        refused = self._seat.refused if self._seat is not None else None
+        if self._seat is not None:
+            self._seat.leave()
         if line is None:
-            self._engine.tell([Disconnected(self._peer, seconds, Code.INADEQUATE_SECURITY, "no HTTP/2 over TLS")])
+            code, why = (refused.code, refused.why) if refused else (Code.INADEQUATE_SECURITY, NO_H2)
+            self._engine.tell([Disconnected(self._peer, seconds, code, why)])
             return
         line.lost()
         fault = line.rpcs.connection.failed
-        code, why = (fault.code, fault.why) if fault else (Code.NO_ERROR, str(error or ""))
+        code, why = (fault.code, fault.why) if fault else (Code.NO_ERROR, "" if self._leaving else str(error or ""))
         self._engine.tell([*line.rpcs.connection.facts, Disconnected(self._peer, seconds, code, why)])
         self._engine.left(self)
 
     # -- the line
 
     def abort(self) -> None:
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def drain(self, now: float, grace: float) -> None:
         if self._line is not None:
@@ -240,13 +272,13 @@ class Plug(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """One write, unless there is more to say than goes into one."""
         line, transport = self._line, self._transport
-        if line is None:
+        if line is None or self._leaving:
             return
         self._busy = True
         out = line.rpcs.out
         while written := line.flush():
             transport.write(written)
-            if self._paused or not out.more:
+            if self._paused or not out.ready or not out.more:
                 break
         self._busy = False
         if line.rpcs.connection.stirred:
@@ -293,27 +325,46 @@ class Plug(asyncio.BufferedProtocol):
                 self._transport.write_eof()
 
     def _hang_up(self) -> None:
-        """Once all is written; a peer that does not read that has a moment to."""
-        if not self._leaving:
-            self._leaving = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._transport.close()
-            self._timer = self._loop.call_later(self._engine.times.linger, self._transport.abort)
+        """When all is said. In good order we wait for the peer to hang up first, see `_say_no_more`; else we do."""
+        line = self._line
+        if self._leaving or line is None:
+            return
+        in_good_order = line.rpcs.connection.failed is None and self._loop.time() < line.rpcs.life.grace_ends
+        if in_good_order:
+            self._say_no_more()
+        self._leaving = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if in_good_order:
+            self._see_off(line)
+        else:
+            self._close()
 
+    def _see_off(self, line: Line, before: tuple[int, int] | None = None) -> None:
+        """It may have much to read still: as long as something happens there it has time, until the grace is over."""
+        now = self._transport.get_write_buffer_size(), self._ignored
+        if now == before or self._loop.time() >= line.rpcs.life.grace_ends:
+            self._close()
+        else:
+            self._timer = self._loop.call_later(self._engine.times.linger, self._see_off, line, now)
 
-def _peer_of(transport: asyncio.BaseTransport) -> str:
-    """As gRPC writes it."""
-    name = transport.get_extra_info("peername")
-    if not isinstance(name, tuple):
-        return "unknown"
-    host, port = name[:2]
-    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    def _close(self) -> None:
+        """A peer that does not read what is left has a moment to."""
+        transport = self._transport
+        transport.close()
+        self._timer = self._loop.call_later(self._engine.times.linger, transport.abort)
 
 
 def _speaks_h2(transport: asyncio.BaseTransport) -> bool:
     tls = transport.get_extra_info("ssl_object")
     return tls is None or tls.selected_alpn_protocol() == "h2"
+
+
+def _identities(transport: asyncio.BaseTransport) -> tuple[str, ...]:
+    """TLS would not be agreed on, had the certificate not been verified."""
+    tls = transport.get_extra_info("ssl_object")
+    shown = tls.getpeercert(binary_form=True) if tls is not None else None
+    return identities_of(shown) if shown else ()
 
 
 def _without_delay(transport: asyncio.BaseTransport) -> None:
@@ -322,31 +373,3 @@ def _without_delay(transport: asyncio.BaseTransport) -> None:
     if plug is not None:
         with suppress(OSError):
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-Address = tuple[socket.AddressFamily, tuple[Any, ...]]
-
-
-async def _resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]:
-    host, _, port = listen.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"can't listen on {listen!r}: it should be HOST:PORT")
-    found = await loop.getaddrinfo(
-        host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-
-
-def _bound(address: Address, before: Sequence[socket.socket]) -> socket.socket:
-    """If the port is ours to choose, it is the same one for every address of the host."""
-    family, (host, port, *rest) = address
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" and not before else 1)
-        made.bind((host, port or (before[0].getsockname()[1] if before else 0), *rest))
-    except OSError:
-        made.close()
-        raise
-    return made

@@ -9,19 +9,52 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from math import inf
 
 from ..errors import PeerError
 from ..http2.grpc import Framer
+from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
-from .calls import Call, Method
+from .calls import Call, Method, Peer
 
 log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of what is said about an error
+SILENCE = 1.0  # seconds, until a caller that says nothing is told that there is nobody to talk to
 PILE = 64  # timers that were set anew, or whose call is over
+
+
+class Unknown(Call):
+    """A method that there is not.
+
+    The caller is told when it has said something: grpcio's clients lose the status of a call that ends while their
+    first message is on its way. Who says nothing is told a moment later.
+    """
+
+    def __init__(self, path: str, now: float) -> None:
+        super().__init__()
+        self._error = PeerError("UNIMPLEMENTED", f"no method {path}"[:DETAILS])
+        self._due = now + SILENCE
+        self._opened = False
+
+    def receive(self, message: bytes) -> None:
+        del message
+        raise self._error
+
+    def half_close(self) -> None:
+        raise self._error
+
+    def poll(self) -> Iterator[bytes]:
+        if self._opened:
+            raise self._error
+        self._opened = True
+        return iter(())
+
+    def deadline(self) -> float | None:
+        return self._due
 
 
 class Exchange:
@@ -43,15 +76,16 @@ class Exchange:
     def wake(self) -> None:
         if not self._awake and not self.over:
             self._awake = True
-            self._line.note(self)
+            line = self._line
+            if not line.woken:
+                line.on_wake()
+            line.woken.append(self)
 
     def receive(self, message: bytes) -> None:
         try:
             self.call.receive(message)
         except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
             self.fail(error)
-        else:
-            self.wake()
 
     def half_close(self) -> None:
         try:
@@ -63,33 +97,34 @@ class Exchange:
 
     def fill(self) -> None:
         """Write what there is, as long as the peer takes it."""
-        line, rpc = self._line, self.rpc
-        queue = rpc.stream.queue
+        line, rpc, call = self._line, self.rpc, self.call
+        stream = rpc.stream
+        queue = stream.queue
         try:
             while not queue and not self.over:
                 if self._messages is None:
                     if not self._awake:
                         return
                     self._awake = False
-                    self._last = self.call.finished  # if it is only set later, there may be something to say after that
-                    self._messages = iter(self.call.poll())
+                    self._last = call.finished  # if it is only set later, there may be something to say after that
+                    self._messages = iter(call.poll())
                 for message in self._messages:
-                    line.rpcs.send(rpc, line.framer(message))
+                    if stream.answered:
+                        line.out.send(stream, line.framer(message))
+                    else:
+                        line.rpcs.send(rpc, line.framer(message))
                     if queue:
                         return
-                self._polled()
+                self._messages = None
+                if self._last:
+                    self.close()
+                    line.rpcs.end(rpc)
+                    return
+                deadline = call.deadline()
+                if deadline != self.timer:
+                    line.set_timer(self, deadline)
         except Exception as error:  # noqa: BLE001 # OPS-10
             self.fail(error)
-
-    def _polled(self) -> None:
-        self._messages = None
-        if self._last:
-            self.close()
-            self._line.rpcs.end(self.rpc)
-            return
-        deadline = self.call.deadline()
-        if deadline != self.timer:
-            self._line.set_timer(self, deadline)
 
     def fail(self, error: Exception) -> None:
         """Say what was wrong; let go of all that the call holds first, it may be long until the peer reads."""
@@ -123,34 +158,44 @@ class Line:
     __slots__ = (
         "_draining",
         "_methods",
-        "_on_wake",
         "_order",
         "_peer",
         "_timers",
-        "_woken",
         "exchanges",
         "framer",
+        "on_wake",
+        "out",
         "rpcs",
+        "woken",
     )
 
     def __init__(
-        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: str, framer: Framer, woken: Callable[[], None]
+        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, framer: Framer, woken: Callable[[], None]
     ) -> None:
         """`woken` is called when there is something to `flush`, once until it is done."""
         self.rpcs = rpcs
+        self.out = rpcs.out
         self.framer = framer
         self.exchanges: set[Exchange] = set()
         self._methods = methods
         self._peer = peer
-        self._on_wake = woken
-        self._woken: list[Exchange] = []
+        self.on_wake = woken
+        self.woken: list[Exchange] = []
         self._draining = False
         self._timers: list[tuple[float, int, Exchange]] = []
         self._order = count()
 
-    def receive(self, data: bytes, now: float) -> None:
+    def receive(self, data: bytes, now: float) -> bool:
+        """Whether there is something to `flush` now."""
         for event in self.rpcs.receive(data, now):
-            self._take(event)
+            if type(event) is not Message:
+                self._take(event)
+                continue
+            exchange = event[0].owner
+            if exchange is not None and not exchange.over:
+                exchange.receive(event[1])
+        out = self.out
+        return bool(self.woken or out.pieces or out.ready or out.drained or out.over or self.rpcs.connection.stirred)
 
     def tick(self, now: float) -> None:
         self.rpcs.connection.stirred = True
@@ -171,17 +216,16 @@ class Line:
 
     def flush(self) -> bytes:
         """Poll all that woke, and go on with all that waited for room; what to write now."""
-        rpcs = self.rpcs
-        out = rpcs.out
+        out = self.out
         while True:
-            if self._woken and not out.paused:
-                woken, self._woken = self._woken, []
+            if self.woken and not out.paused:
+                woken, self.woken = self.woken, []
                 for exchange in woken:
                     exchange.fill()
-            events = rpcs.pump() if out.waits else ()
+            events = self.rpcs.pump() if out.ready or out.drained or out.over else ()
             for event in events:
                 self._take(event)
-            if not events and (not self._woken or out.paused):
+            if not events and (not self.woken or out.paused):
                 return out.take()
 
     def drain(self, now: float, grace: float) -> None:
@@ -193,11 +237,7 @@ class Line:
         """There is nobody to say anything to."""
         for exchange in list(self.exchanges):
             exchange.close(why)
-
-    def note(self, exchange: Exchange) -> None:
-        if not self._woken:
-            self._on_wake()
-        self._woken.append(exchange)
+        self.rpcs.lost()
 
     def set_timer(self, exchange: Exchange, when: float | None) -> None:
         exchange.timer = when
@@ -224,12 +264,9 @@ class Line:
             exchange.close(event.why)
 
     def _open(self, event: Called) -> None:
-        method = self._methods.get(event.path)
-        if method is None:
-            self.rpcs.end(event.rpc, "UNIMPLEMENTED", f"no method {event.path}"[:DETAILS])
-            return
+        method = self._methods.get(event.path) or Method(event.path, lambda _: Unknown(event.path, self.out.now))
         try:
-            call = method.open(self._peer)
+            call = method.open(_calling(self._peer, event.fields))
         except PeerError as error:
             self.rpcs.end(event.rpc, error.status, error.message[:DETAILS])
             return
@@ -254,3 +291,8 @@ class Line:
             exchange.call.end()
         except Exception as error:  # noqa: BLE001 # OPS-10
             exchange.fail(error)
+
+
+def _calling(peer: Peer, fields: Sequence[Field]) -> Peer:
+    said = tuple(value.decode("latin-1") for name, value in fields if name == b"authorization")
+    return replace(peer, authorization=said) if said else peer

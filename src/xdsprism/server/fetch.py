@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.events import Request, Send
-from ..core.facts import Fact
+from ..core.facts import Facts
 from ..core.fetching import Fetch, Patience, Unchanged
 from ..core.twins import Names
 from ..core.types import TypeUrl
 from ..errors import PeerError
+from .calls import Peer
 from .hub import Connected, Hub, XdsCall
 
 
@@ -18,6 +19,7 @@ class FetchCall(XdsCall):
 
     def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
         super().__init__(hub, connected, names)
+        self.deadline = fetch.deadline  # type: ignore[method-assign]
         self._fetch = fetch
         self._answered = False
         self.patience: Patience | None = None  # where the answer may be that nothing is new
@@ -29,6 +31,7 @@ class FetchCall(XdsCall):
     def take(self, request: Request) -> None:
         if not self._fetch.is_asked:
             self._fetch.receive(self._named(request), self._hub.clock(), self.patience)
+            self.wake()
             self._pass_on()
 
     def poll(self) -> Iterator[bytes]:
@@ -51,9 +54,6 @@ class FetchCall(XdsCall):
         self._pass_on()
         return found
 
-    def deadline(self) -> float | None:
-        return self._fetch.deadline()
-
     def hurry(self) -> None:
         """Let it wait for nothing: there are too many who do."""
         self._fetch.hurry(self._hub.clock())
@@ -68,8 +68,8 @@ class FetchCall(XdsCall):
         self._hub.turn()
 
 
-def open_fetch(hub: Hub, method: str, peer: str, only_type: TypeUrl, *, v2: bool) -> FetchCall:
-    facts: list[Fact] = []
+def open_fetch(hub: Hub, method: str, peer: Peer, only_type: TypeUrl, *, v2: bool) -> FetchCall:
+    facts = Facts()
     stream = hub.stream(facts, delta=False, only_type=only_type)
     connected = Connected(stream, method, peer, hub.clock())
     call = FetchCall(hub, connected, Names(only_type, v2=v2), Fetch(stream, facts, only_type))

@@ -75,6 +75,7 @@ class HealthWatch(Call):
 
     def receive(self, message: bytes) -> None:
         self._service = _parse(health_pb2.HealthCheckRequest, message).service
+        self.wake()
 
     def poll(self) -> Iterator[bytes]:
         if self._service is None:
@@ -110,6 +111,7 @@ class Reflection(Call):
         if self._waiting > UNANSWERED:  # OPS-6
             raise PeerError("RESOURCE_EXHAUSTED", "too many questions at once: read the answers, then ask on")
         self._questions.append(question)
+        self.wake()
 
     def poll(self) -> Iterator[bytes]:
         """One by one, as they can be written: an answer may be a thousand times as long as its question."""

@@ -1,7 +1,7 @@
 """The middle of the server: one store, the index of who wants what, the live streams.
 
-A change goes store -> interest -> sessions in one plain function call. The streams that are affected are woken once per
-turn of the loop, however many changes the turn brought (DESIGN 9).
+What changed goes store -> interest -> sessions in plain function calls, once per turn of the loop, however many changes
+the turn brought; with that the streams that are affected are woken (DESIGN 9).
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
 
-from ..core.codec import Decoder, Encoder
+from ..core.codec import Decoder, Encoder, Known
 from ..core.events import Request, Send
-from ..core.facts import Closed, Fact, Opened, Published
+from ..core.facts import Closed, Fact, Facts, Opened, Published
 from ..core.interest import Demand, Interest
 from ..core.load_reports import LoadReports
 from ..core.settings import Settings
 from ..core.store import Applied, Store
 from ..core.stream import Stream
-from ..core.subscription import Session
 from ..core.twins import Names, has_twin
-from ..core.types import CLUSTER, Params, TypeUrl
+from ..core.types import CLUSTER, Change, Params, TypeUrl
 from ..messages.twins import to_v2
-from .calls import Call
+from .calls import Call, Peer
 
 Clock = Callable[[], float]
 Schedule = Callable[[Callable[[], None]], object]  # run soon, once, in the loop's next turn
@@ -34,7 +33,7 @@ class Connected:
 
     stream: Stream
     method: str
-    peer: str
+    peer: Peer
     since: float
 
 
@@ -53,12 +52,14 @@ class Hub:
         self.v2_encoder = Encoder(settings.identifier, to_v2)
         self.clock = clock
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
-        self.facts: list[Fact] = []
+        self.facts = Facts()
+        self.requests: Known = {True: {}, False: {}}
         self._schedule = schedule
         self._calls: dict[int, XdsCall] = {}
         self._count = 0
-        self._woken: dict[int, None] = {}
-        self._turn_due = False
+        self._woken: dict[XdsCall, None] = {}
+        self.changes: list[Change] = []  # that nobody was told of yet
+        self.turn_due = False
         store.listeners.append(self._applied)
 
     def close(self) -> None:
@@ -69,14 +70,14 @@ class Hub:
     def connected(self) -> Iterable[Connected]:
         return [call.connected for call in self._calls.values()]
 
-    def open(self, method: str, peer: str, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
+    def open(self, method: str, peer: Peer, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
         """`v2`: the method is one of version 2, which matters where a request does not name its type (VER-3)."""
         stream = self.stream(self.facts, delta=delta, only_type=only_type)
         call = XdsCall(self, Connected(stream, method, peer, self.clock()), Names(only_type, v2=v2))
         self.enter(call)
         return call
 
-    def stream(self, facts: list[Fact], *, delta: bool, only_type: TypeUrl | None) -> Stream:
+    def stream(self, facts: Facts, *, delta: bool, only_type: TypeUrl | None) -> Stream:
         self._count += 1
         return Stream(self._count, self.store, self.interest, self.settings, facts, delta=delta, only_type=only_type)
 
@@ -84,7 +85,8 @@ class Hub:
         """From now on it is woken when something changes for its stream."""
         connected = call.connected
         self._calls[connected.stream.number] = call
-        self.facts.append(Opened(connected.stream.number, connected.method, connected.peer, brief))
+        peer = connected.peer
+        self.facts.append(Opened(connected.stream.number, connected.method, peer.address, brief, peer.identity))
         self.turn()
 
     def closed(self, number: int, reason: str) -> None:
@@ -95,8 +97,10 @@ class Hub:
     def listed(self, type_url: TypeUrl, name: str) -> None:
         """A wildcard, or a glob, can be answered now, perhaps with nothing (core.cached)."""
         for session in self.interest.everybody(type_url, name):
-            if isinstance(session, Session):
-                self._woken[session.stream] = None
+            call = self._calls.get(session.stream)
+            if call is not None:
+                call.stream.stir(None)
+                self._woken[call] = None
         self.turn()
 
     def _clusters(self, params: Params) -> Iterator[str]:
@@ -106,31 +110,39 @@ class Hub:
 
     def turn(self) -> None:
         """There is something to do before the loop's next turn: wake streams, hand facts to their readers."""
-        if not self._turn_due:
-            self._turn_due = True
+        if not self.turn_due:
+            self.turn_due = True
             self._schedule(self._run_turn)
 
     def _applied(self, applied: Applied) -> None:
-        for session in self.interest.notify(applied.changes):
-            if isinstance(session, Session):
-                self._woken[session.stream] = None
+        self.changes += applied.changes
         self.facts.append(Published(applied.revision, len(applied.changes)))
         self.turn()
 
     def _run_turn(self) -> None:
         for chore in self.chores:
             chore()
-        self._turn_due = False
+        self.turn_due = False
+        if self.changes:
+            self.tell_of_changes()
         self.encoder.forget()
         self.v2_encoder.forget()
         woken, self._woken = self._woken, {}
-        for number in woken:
-            call = self._calls.get(number)
-            if call is not None:
-                call.wake()
-        facts, self.facts[:] = self.facts[:], []
+        for call in woken:
+            call.wake()
+        facts = self.facts.take()
         for reader in self.readers:
             reader(facts)
+
+    def tell_of_changes(self) -> None:
+        """DESIGN 9: one fan-out, however many changes the turn brought."""
+        changes, self.changes = self.changes, []
+        calls, woken = self._calls, self._woken
+        for session in self.interest.notify(changes):
+            call = calls.get(session.stream)
+            if call is not None:
+                call.stream.stir(session)  # type: ignore[arg-type] # whoever is interested is a session
+                woken[call] = None
 
 
 class XdsCall(Call):
@@ -141,28 +153,39 @@ class XdsCall(Call):
         self.connected = connected
         self._hub = hub
         self._names = names
-        self._stream = connected.stream
-        self._decoder = Decoder(delta=connected.stream.delta, limits=hub.settings.limits)
+        self.stream = connected.stream
+        self._decoder = Decoder(delta=connected.stream.delta, limits=hub.settings.limits, known=hub.requests)
+        self.deadline = connected.stream.deadline  # type: ignore[method-assign] # it is asked with every message
 
     def receive(self, message: bytes) -> None:
         self.take(self._decoder.decode(message))
 
     def take(self, request: Request) -> None:
-        self._stream.receive(self._named(request), self._hub.clock())
-        self._hub.turn()
+        hub = self._hub
+        if self._names.others or request.is_v2:
+            request = self._named(request)
+        if self.stream.receive(request, hub.clock()):
+            self.wake()
+        if not hub.turn_due:
+            hub.turn()
 
     def _named(self, request: Request) -> Request:
         """As things are called in here, whatever the version."""
         type_url = self._names.take(request.type_url)
         # A service has a version where the type has none, or is not said.
-        if self._names.is_v2(type_url if has_twin(type_url) else self._stream.only_type or ""):
+        if self._names.is_v2(type_url if has_twin(type_url) else self.stream.only_type or ""):
             return replace(request, type_url=type_url, v2=True)
         return request
 
     def poll(self) -> Iterator[bytes]:
-        sends = self._stream.poll(self._hub.clock())
-        if sends or self._hub.facts:
-            self._hub.turn()
+        hub = self._hub
+        if hub.changes:  # it is asked before the turn is over
+            hub.tell_of_changes()
+        sends = self.stream.poll(hub.clock())
+        if not hub.turn_due and (sends or hub.facts):
+            hub.turn()
+        if len(sends) == 1 and not self._names.others:
+            return iter((hub.encoder.encode(sends[0]),))
         return map(self.encode, sends)
 
     def encode(self, send: Send) -> bytes:
@@ -172,14 +195,11 @@ class XdsCall(Call):
         """Of the version that the client asked in (VER-3)."""
         return self._hub.v2_encoder if self._names.is_v2(send.type_url) else self._hub.encoder
 
-    def deadline(self) -> float | None:
-        return self._stream.deadline()
-
     def half_close(self) -> None:
         self.finished = True
 
     def close(self, reason: str = "") -> None:
         try:
-            self._stream.close()
+            self.stream.close()
         finally:
-            self._hub.closed(self._stream.number, reason)
+            self._hub.closed(self.stream.number, reason)

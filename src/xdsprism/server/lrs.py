@@ -23,6 +23,7 @@ class LoadCall(Call):
         self._reporter.receive(decode_request(message), self._hub.clock())
         if self._reporter.lists and self._changed not in self._hub.store.listeners:
             self._hub.store.listeners.append(self._changed)
+        self.wake()
         self._hub.turn()
 
     def poll(self) -> Iterator[bytes]:

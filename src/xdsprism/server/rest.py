@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -23,6 +24,8 @@ from ..core.facts import Polled
 from ..core.fetching import ANSWER, Patience, Unchanged
 from ..core.types import TypeUrl
 from ..errors import PeerError, UsageError
+from .calls import Peer
+from .certificates import identities_of
 from .fetch import FetchCall, open_fetch
 from .health import describe
 from .http_port import HttpPort
@@ -72,7 +75,7 @@ class Rest:
 
     def _bound(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+            peer = _peer_of(request)
             text = await _body(request)
             call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
             return await self._serve(call, request, text)
@@ -130,9 +133,10 @@ class Rest:
 class RestPort:
     """The port itself, from its making to its end."""
 
-    def __init__(self, hub: Hub, apis: Iterable[Api], listen: str) -> None:
+    def __init__(self, hub: Hub, apis: Iterable[Api], listen: str, tls: ssl.SSLContext | None = None) -> None:
         self._rest = Rest(hub, apis)
-        self._port = HttpPort(self._rest.app, listen, "REST")
+        self._port = HttpPort(self._rest.app, listen, "REST", tls)
+        self.secure = self._port.secure
         self.address = self._port.address
         self._serving = asyncio.get_running_loop().create_task(self._port.serve(), name="xdsprism REST")
 
@@ -144,6 +148,13 @@ class RestPort:
         self.drain()
         self._port.stop()
         await self._serving
+
+
+def _peer_of(request: Request) -> Peer:
+    address = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+    chain = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    identities = identities_of(chain[0].encode()) if chain else ()
+    return Peer(address, identities, tuple(request.headers.getlist("authorization")))
 
 
 async def _body(request: Request) -> bytes:

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Self
 
 from ..core.interest import Demand
 from ..core.providing import ProvidingStore
-from ..core.settings import Engine, Settings
+from ..core.settings import ENGINE, Engine, Settings
 from ..core.store import Store
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
+from .calls import Method
 from .engine_grpcio import GrpcioEngine
 from .engine_h2 import H2Engine
 from .health import Health, reflection_methods
 from .hub import Hub
 from .methods import V2, V3, discovery_methods, load_methods
 from .providers import Providers
+from .renewal import Renewal
+from .tls import Material, Tls
 
 if TYPE_CHECKING:
     from .rest import RestPort
@@ -35,12 +38,13 @@ class Server:
             print(server.address)
 
     Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone. `rest` is the address of a port for
-    those who ask in JSON over HTTP; without one there is none. `engine` carries its streams: `grpcio`, or `h2`, a
-    transport of our own.
+    those who ask in JSON over HTTP; without one there is none. `engine` carries its streams: `h2`, a transport of our
+    own, or `grpcio`. `tls` secures these ports.
+
     The store belongs to the event loop that the server runs in: change it from there only.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # each is one choice
         self,
         store: Store,
         listen: str = "127.0.0.1:18000",
@@ -49,7 +53,8 @@ class Server:
         receive_bytes: int = RECEIVE_BYTES,
         v2: bool = True,
         rest: str | None = None,
-        engine: Engine = "grpcio",
+        engine: Engine = ENGINE,
+        tls: Tls | None = None,
         demand: Demand | None = None,
     ) -> None:
         self.store = store
@@ -65,6 +70,9 @@ class Server:
         self._hub: Hub | None = None
         self._providers: Providers | None = None
         self._engine: GrpcioEngine | H2Engine | None = None
+        self._renewal = Renewal(tls, self._secure, self._tell) if tls is not None else None
+        self._renewing: asyncio.Task[None] | None = None
+        self._secured: list[Callable[[Material], None]] = []  # those who are to know of new certificates
         self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # what happens to connections
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
@@ -86,18 +94,22 @@ class Server:
             raise UsageError("a server starts once: make another")
         versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
         methods = [*chain.from_iterable(versions), *self._health.methods(), *reflection_methods(self._services)]
-        if self.engine == "h2":
-            self._engine = H2Engine(methods, receive_bytes=self._receive_bytes)
-            self._engine.readers = self.connection_readers
-        else:
-            self._engine = GrpcioEngine(methods, receive_bytes=self._receive_bytes)
         try:
-            self._open_rest()
+            tls = self._renewal.load() if self._renewal is not None else None
+            self._engine = self._make_engine(methods, tls)
+            self._open_rest(tls)
             self.address = await self._engine.start(self._listen)
         except XdsError:
             await self._close()
             raise
+        if self._renewal is not None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renewal.run(), name="xdsprism certificates")
         self._health.set(serving=True)
+
+    def renew(self) -> None:
+        """Look at the certificates, though nothing is known to have happened to their files."""
+        if self._renewal is not None:
+            self._renewal.look()
 
     async def stop(self, grace: float = GRACE) -> None:
         """End every stream cleanly, then the server. May be said twice, or before the start."""
@@ -108,14 +120,37 @@ class Server:
             await self._engine.stop(grace)
         await self._close()
 
-    def _open_rest(self) -> None:
+    def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
+        if self.engine == "h2":
+            h2 = H2Engine(methods, receive_bytes=self._receive_bytes, tls=tls.h2 if tls else None)
+            h2.readers = self.connection_readers
+            self._secured.append(lambda tls: h2.secure(tls.h2))
+            return h2
+        grpcio = GrpcioEngine(methods, receive_bytes=self._receive_bytes, tls=tls)
+        self._secured.append(grpcio.secure)
+        return grpcio
+
+    def _open_rest(self, tls: Material | None) -> None:
         if self._rest_listen is not None:
             from .rest import RestPort  # noqa: PLC0415 # what HTTP takes is for those who want it
 
-            self._rest = RestPort(self.hub, self._apis, self._rest_listen)
+            self._rest = RestPort(self.hub, self._apis, self._rest_listen, tls.http if tls else None)
             self.rest_address = self._rest.address
+            secure = self._rest.secure
+            self._secured.append(lambda tls: secure(tls.http))
+
+    def _secure(self, tls: Material) -> None:
+        for secure in self._secured:
+            secure(tls)
+
+    def _tell(self, facts: Sequence[ConnectionFact]) -> None:
+        for reader in self.connection_readers:
+            reader(facts)
 
     async def _close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         if self._rest is not None:
             await self._rest.stop()
         if self._providers is not None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..core.types import Changeset
 from ..errors import ConfigError, Problem
+from ..watch import Watch, make_plan
 from .base import Publish
 from .catalog import Catalog
 from .scan import Inode, Scan, Stamp, scan
-from .watch import Watch, make_plan
 
 
 @dataclass(frozen=True, slots=True)

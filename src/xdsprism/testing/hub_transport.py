@@ -8,7 +8,7 @@ from itertools import chain
 
 from ..client.transport import ByteStream, Ended
 from ..errors import PeerError
-from ..server.calls import Call
+from ..server.calls import Call, Peer
 from ..server.hub import Hub
 from ..server.methods import V2, V3, discovery_methods, load_methods
 from .way import Way
@@ -37,7 +37,7 @@ class HubTransport(Way):
         method = self._methods.get(path)
         if method is None:
             raise Ended("UNIMPLEMENTED", f"no method {path}")
-        stream = _HubStream(method.open("memory"))
+        stream = _HubStream(method.open(Peer("memory")))
         self._streams = [*(other for other in self._streams if not other.is_over), stream]
         return stream
 

@@ -12,6 +12,7 @@ from google.rpc.status_pb2 import Status
 from ..core.settings import Settings
 from ..core.store import Store
 from ..core.types import TypeUrl
+from ..server.calls import Peer
 from ..server.hub import Hub
 
 
@@ -30,7 +31,7 @@ class MemoryClient:
         self.now = 0.0
         self._turns: list[Callable[[], None]] = []
         self._hub = Hub(store, settings or Settings(), lambda: self.now, self._turns.append)
-        self._call = self._hub.open("memory", "memory", delta=True, only_type=None)
+        self._call = self._hub.open("memory", Peer("memory"), delta=True, only_type=None)
         self._node = Node(id="memory-client")
         self._node.metadata.update(dict(metadata or {}))
         self._views: dict[TypeUrl, dict[str, Any]] = {}

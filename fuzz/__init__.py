@@ -1,0 +1,1 @@
+"""Fuzzing of what reads bytes from the network: `make fuzz`, and README.md beside this file."""

@@ -1,0 +1,49 @@
+"""Where to listen, and who is at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import UsageError
+
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    return shown(transport.get_extra_info("peername"))
+
+
+def shown(name: object) -> str:
+    """As gRPC writes it."""
+    if not isinstance(name, tuple):
+        return "unknown"
+    host, port = name[:2]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+async def resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]:
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"can't listen on {listen!r}: it should be HOST:PORT")
+    found = await loop.getaddrinfo(
+        host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def bound(address: Address, before: Sequence[socket.socket]) -> socket.socket:
+    """If the port is ours to choose, it is the same one for every address of the host."""
+    family, (host, port, *rest) = address
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" and not before else 1)
+        made.bind((host, port or (before[0].getsockname()[1] if before else 0), *rest))
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,160 @@
+"""What a certificate says of whoever has it: names and times, of its DER.
+
+The `ssl` module tells this of a peer's certificate only, and grpc hands out bytes; so both engines, and whoever wants
+to know when our own certificate ends, read them here. Nothing is verified: that is for OpenSSL and BoringSSL to do.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+
+# Tags of DER (X.690), and those that RFC 5280 gives to the parts of a certificate.
+_SEQUENCE, _SET, _OID, _OCTETS, _BOOLEAN = 0x30, 0x31, 0x06, 0x04, 0x01
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
+_VERSION, _EXTENSIONS = 0xA0, 0xA3
+_DNS_NAME, _URI = 0x82, 0x86
+_COMMON_NAME, _ALT_NAMES = b"\x55\x04\x03", b"\x55\x1d\x11"
+
+# How the strings of a name are written; whatever has another tag is rare, and no identity.
+_TEXTS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
+
+Part = tuple[int, bytes]  # tag and contents
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    not_before: float  # seconds since the epoch
+    not_after: float
+    uris: tuple[str, ...]
+    hosts: tuple[str, ...]
+    common_name: str  # the last one, which is the most specific
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Whom it names: SPIFFE ids, other URIs, hosts; the common name only if there is none of these (RFC 6125).
+
+        Of these kinds URIs have a colon and the others have none, so that no host can pass for a SPIFFE id.
+        """
+        uris = sorted((uri for uri in self.uris if ":" in uri), key=lambda uri: not uri.startswith("spiffe://"))
+        named = (*uris, *(host for host in self.hosts if ":" not in host))
+        if named or ":" in self.common_name or not self.common_name:
+            return named
+        return (self.common_name,)
+
+
+def blocks(pem: bytes) -> list[str]:
+    """The certificates in a file, without whatever else is written there."""
+    return [found.decode("ascii") for found in _PEM.findall(pem)]
+
+
+def certificates(pem: bytes) -> list[Certificate | None]:
+    """All that are in a file; None where one can't be read."""
+    return [_read(found.encode()) for found in blocks(pem)]
+
+
+@lru_cache(maxsize=1024)
+def identities_of(certificate: bytes) -> tuple[str, ...]:
+    """Whom it names, in DER or PEM; nobody, if it can't be read. Remembered: grpc hands it out for each call."""
+    known = _read(certificate)
+    return known.identities if known is not None else ()
+
+
+def _read(certificate: bytes) -> Certificate | None:
+    try:
+        if certificate.startswith(b"-----"):
+            certificate = ssl.PEM_cert_to_DER_cert(certificate.decode("ascii"))
+        return read_certificate(certificate)
+    except ValueError:
+        return None
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """RFC 5280, section 4.1. Raises ValueError."""
+    fields = [*_parts(_inside(_inside(der, _SEQUENCE), _SEQUENCE))]
+    if fields and fields[0][0] == _VERSION:
+        del fields[0]
+    if len(fields) < 6:
+        raise ValueError("a certificate has more fields than that")
+    _serial, _algorithm, _issuer, (_, validity), (_, subject), _key, *rest = fields
+    times = [_time(part) for part in _parts(validity)]
+    if len(times) != 2:
+        raise ValueError("a certificate is valid from one time to another")
+    names = _alt_names(rest)
+    return Certificate(
+        times[0],
+        times[1],
+        tuple(text for tag, text in names if tag == _URI),
+        tuple(text for tag, text in names if tag == _DNS_NAME),
+        _common_name(subject),
+    )
+
+
+def _alt_names(fields: list[Part]) -> list[tuple[int, str]]:
+    """Section 4.2.1.6."""
+    found: list[tuple[int, str]] = []
+    for tag, contents in fields:
+        for _, extension in _parts(_inside(contents, _SEQUENCE)) if tag == _EXTENSIONS else ():
+            members = [part for part in _parts(extension) if part[0] != _BOOLEAN]
+            if len(members) == 2 and members[0] == (_OID, _ALT_NAMES) and members[1][0] == _OCTETS:
+                names = _parts(_inside(members[1][1], _SEQUENCE))
+                found += [(kind, text.decode("ascii")) for kind, text in names if kind in (_DNS_NAME, _URI)]
+    return found
+
+
+def _common_name(subject: bytes) -> str:
+    """Section 4.1.2.4: a name is a sequence of sets of pairs."""
+    name = ""
+    for _, group in _parts(subject):
+        for _, pair in _parts(group):
+            members = [*_parts(pair)]
+            if len(members) == 2 and members[0] == (_OID, _COMMON_NAME) and members[1][0] in _TEXTS:
+                tag, text = members[1]
+                name = text.decode(_TEXTS[tag])
+    return name
+
+
+def _time(part: Part) -> float:
+    """Section 4.1.2.5: two digits of a year are those of 1950 to 2049."""
+    tag, contents = part
+    text = contents.decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError("that is no time")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def _inside(der: bytes, tag: int) -> bytes:
+    """What is in the one part that this should be."""
+    for found, contents in _parts(der):
+        if found == tag:
+            return contents
+        break
+    raise ValueError("that is no certificate")
+
+
+def _parts(der: bytes) -> Iterator[Part]:
+    """X.690, section 8.1: tag, length, contents, one after the other. Tags of a certificate have one byte."""
+    at = 0
+    while at < len(der):
+        if len(der) < at + 2:
+            raise ValueError("cut short")
+        tag, length = der[at], der[at + 1]
+        at += 2
+        if length >= 0x80:
+            size = length & 0x7F
+            length = int.from_bytes(der[at : at + size])
+            if not 0 < size <= 4 or len(der) < at + size:
+                raise ValueError("no length that DER allows")
+            at += size
+        if len(der) < at + length:
+            raise ValueError("cut short")
+        yield tag, der[at : at + length]
+        at += length

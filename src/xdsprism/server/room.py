@@ -1,0 +1,111 @@
+"""How many connections there may be: the rules are those of `http2.limits.Crowd`, the descriptors this process's.
+
+Whoever comes when there is no room is told so in a GOAWAY, which gRPC's clients log, and comes back later.
+Some descriptors are kept for other things: files, other ports, those who are told to go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..http2.codes import Code
+from ..http2.facts import Fact, Limited
+from ..http2.faults import Fault
+from ..http2.limits import Allowance, Crowd, Limit, Limits, Rate
+
+try:
+    import resource
+except ImportError:  # Windows, where sockets have no such limit
+    resource = None  # type: ignore[assignment]
+
+log = logging.getLogger("xdsprism.server")
+
+MOST_DESCRIPTORS = 1 << 20  # where there is no limit, or none that anybody means
+RESERVE = 64  # of them for other things, at least; a tenth, where that is more
+COMPLAINTS = Rate(1, 1 / 60)
+WHY = {
+    Limit.CONNECTIONS: "too many connections to this server",
+    Limit.ADDRESS: "too many connections to this server from one address",
+}
+
+
+def descriptors() -> int:
+    """How many files and sockets this process may have open."""
+    if resource is None:
+        return MOST_DESCRIPTORS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, MOST_DESCRIPTORS)
+
+
+def room_for(descriptors: int) -> int:
+    """How many connections that makes."""
+    return max(descriptors - max(RESERVE, descriptors // 10), 1)
+
+
+def allow_more_descriptors() -> None:
+    """As many as the host lets a process take. The usual 1,024 are for programs that call `select`, and we don't."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class Seat:
+    """The place of one connection, from the first byte of TLS on."""
+
+    __slots__ = ("_address", "_crowd", "_left", "refused")
+
+    def __init__(self, crowd: Crowd, address: str, refused: Fault | None) -> None:
+        self.refused = refused
+        self._crowd = crowd
+        self._address = address
+        self._left = False
+
+    @property
+    def without_words(self) -> bool:
+        """There is not even room to tell it why."""
+        return self.refused is not None and self._crowd.crammed
+
+    def facts(self, peer: str) -> list[Fact]:
+        """What is told of it, if it was refused before it was a connection."""
+        fault = self.refused
+        return [Limited(peer, fault.limit, fault.code, connection=True)] if fault and fault.limit else []
+
+    def leave(self) -> None:
+        """May be said twice: connections end in more than one way at once."""
+        if not self._left:
+            self._left = True
+            self._crowd.leave(self._address)
+
+
+class Room:
+    """Where all connections are."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self._most = min(limits.connections, room_for(descriptors()))
+        self._clock = clock
+        self._complaints = Allowance(COMPLAINTS, clock())
+        self.crowd = Crowd(replace(limits, connections=self._most))
+
+    def enter(self, peer: str) -> Seat:
+        """`peer` as in `ipv4:10.0.0.1:40000`. Everybody who comes has a seat, those too who are told to go."""
+        address = peer.rpartition(":")[0]
+        limit = self.crowd.join(address)
+        if limit is None:
+            return Seat(self.crowd, address, None)
+        if self._complaints.spend(self._clock()):
+            self._complain(address, limit)
+        return Seat(self.crowd, address, Fault(Code.ENHANCE_YOUR_CALM, WHY[limit], limit))
+
+    def _complain(self, address: str, limit: Limit) -> None:
+        """Once in a while: who floods us is not to flood the log."""
+        if limit is Limit.ADDRESS:
+            text = "%s has three quarters of the %d connections that there may be, and gets no more: see what it runs"
+        else:
+            text = "%s is refused, as others may be: there are %d connections, and no more descriptors for them. "
+            text += "Let the process have more (ulimit -n; LimitNOFILE= of systemd), or run another server"
+        log.warning(text, address, self._most)

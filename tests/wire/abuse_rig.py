@@ -1,0 +1,135 @@
+"""A server as it is run, somebody who abuses it, and somebody else who must not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.http2.rig import CALL, Frame, headers, parse
+from tests.wire.h2_rig import Raw
+from tests.wire.rig import PATIENCE, Stream, cluster, footprint, put, tag_of, until
+from xdsprism import CLUSTER, Server, Store
+from xdsprism.http2.limits import Limits, Times
+from xdsprism.http2.rpc import RpcConnection
+from xdsprism.observe.connection_metrics import ConnectionMetrics
+from xdsprism.observe.metrics import Metrics
+from xdsprism.server.engine_h2 import H2Engine
+
+GENTLE = Times(linger=0.2)  # seconds
+HASTE = Times(preface=0.3, stall=0.4, linger=0.2)  # where a test waits for one of these
+ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+ASK = tuple((name, ADS if name == ":path" else value) for name, value in CALL)
+LIMITED = re.compile(r'^xdsprism_limited_total\{ended="(\w+)",limit="(\w+)"\} ([0-9.e+]+)$', re.MULTILINE)
+
+
+def ask(number: int, *more: tuple[str, str], last: bool = False) -> bytes:
+    """HEADERS of a call that the server has."""
+    return headers(number, (*ASK, *more), last=last)
+
+
+class Site:
+    """The server, what its metrics say, and a client that is served all the while."""
+
+    def __init__(self, server: Server, metrics: Metrics, bystander: Stream) -> None:
+        self.server = server
+        self.address = server.address
+        self._metrics = metrics
+        self._bystander = bystander
+        self._updates = 0
+
+    @property
+    def engine(self) -> H2Engine:
+        assert isinstance(self.server._engine, H2Engine)
+        return self.server._engine
+
+    def hurry(self) -> None:
+        """Those who come from now on have little time; who is there has as much as ever."""
+        self.engine.times = HASTE
+
+    def text(self) -> str:
+        return self._metrics.render().decode()
+
+    def limited(self) -> dict[str, dict[str, int]]:
+        """By what ended of it, and by which limit: how often. As /metrics says it."""
+        found: dict[str, dict[str, int]] = {}
+        for ended, limit, number in LIMITED.findall(self.text()):
+            if float(number):
+                found.setdefault(ended, {})[limit] = int(float(number))
+        return found
+
+    def connections(self) -> int:
+        (number,) = re.findall(r"^xdsprism_connections (\S+)$", self.text(), re.MULTILINE)
+        return int(float(number))
+
+    async def is_unharmed(self) -> None:
+        """The other client gets an update."""
+        self._updates += 1
+        put(self.server.store, cluster("watched", str(self._updates)))
+        response = await self._bystander.read()
+        assert [tag_of(each.resource.value) for each in response.resources] == [str(self._updates)]
+        await self._bystander.ack(response)
+
+    async def is_as_before(self, base: dict[str, Any]) -> None:
+        """Of those who abused it nothing is left."""
+        crowd = self.engine.room.crowd
+        await until(lambda: self.connections() == 1 and crowd.open == 1)
+        await until(lambda: footprint(self.server, [CLUSTER])["calls"].keys() == base["calls"].keys())
+        assert crowd.unfinished == 0
+        assert len(self.engine._plugs) == 1
+        gc.collect()
+        assert sum(isinstance(each, RpcConnection) for each in gc.get_objects()) == 1
+
+
+@asynccontextmanager
+async def site(limits: Limits | None = None, **options: Any) -> AsyncIterator[Site]:
+    """What comes out of it: the bystander is served, and the server has forgotten all others."""
+    store = Store()
+    put(store, cluster("watched", "0"))
+    server = Server(store, "127.0.0.1:0", engine="h2", **options)
+    metrics = Metrics(store)
+    server.connection_readers.append(ConnectionMetrics(metrics.registry))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(H2Engine.__init__.__kwdefaults__, "limits", limits)
+        patch.setitem(H2Engine.__init__.__kwdefaults__, "times", GENTLE)
+        await server.start()
+    try:
+        async with Stream(server.address) as bystander:
+            await bystander.ack(await bystander.ask(CLUSTER, ["watched"]))
+            found = Site(server, metrics, bystander)
+            await found.is_unharmed()
+            base = footprint(server, [CLUSTER])
+            yield found
+            await found.is_unharmed()
+            await found.is_as_before(base)
+    finally:
+        await server.stop(0)
+        metrics.close()
+
+
+async def hear(client: Raw, kind: int) -> list[Frame]:
+    """All that comes, until a frame of this kind has."""
+    rest = b""
+    while True:
+        part = await asyncio.wait_for(client.reader.read(1 << 20), PATIENCE)
+        assert part, "the server hung up"
+        rest += part
+        found = parse(rest[: _whole(rest)])
+        if any(frame.kind == kind for frame in found):
+            return found
+
+
+def _whole(written: bytes) -> int:
+    """How much of it is whole frames."""
+    at = 0
+    while len(written) - at >= 9:
+        size = 9 + int.from_bytes(written[at : at + 3])
+        if at + size > len(written):
+            break
+        at += size
+    return at

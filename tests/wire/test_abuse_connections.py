@@ -1,0 +1,236 @@
+"""Connections that come to nothing, or are too many: those that are open are served, the next ones are told why not."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import grpc.aio
+import pytest
+import uvloop
+
+from tests.cli.rig import Daemon, write
+from tests.http2.rig import of
+from tests.support import web
+from tests.support.certificates import identity
+from tests.support.resources import static_cluster
+from tests.support.waiting import eventually
+from tests.wire.abuse_rig import Site, ask, hear, site
+from tests.wire.h2_rig import Raw, double, raw, serving
+from tests.wire.rig import OPTIONS, PATIENCE, Stream, names_in, until
+from xdsprism import CLUSTER
+from xdsprism.http2 import frames
+from xdsprism.http2.codes import GOAWAY, PING, PREFACE, Code
+from xdsprism.http2.facts import Cause, Disconnected, HandshakeFailed
+from xdsprism.http2.limits import BEING_TOLD, Crowd, Limit, Limits, Times
+from xdsprism.server import room
+from xdsprism.server.engine_h2 import Plug
+
+PATIENT = Times(preface=2.0, linger=0.2)  # seconds: enough for those who mean it, on a busy machine too
+
+# -- those who never say who they are
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + frames.settings([])[:5]])
+async def test_who_takes_too_long_to_greet_is_cut_off(said: bytes) -> None:
+    async with site() as found:
+        found.hurry()
+        async with raw(found.address, greet=False) as client:
+            await client.say(said)
+            (goaway,) = of(GOAWAY, await client.to_the_end())
+        assert goaway.code is Code.PROTOCOL_ERROR
+        assert found.limited() == {"connection": {Limit.PREFACE: 1}}
+        await found.is_unharmed()
+
+
+async def test_many_who_never_greet_are_all_cut_off_and_nobody_waits_for_them() -> None:
+    async with site() as found, AsyncExitStack() as stack:
+        found.hurry()
+        clients = [await stack.enter_async_context(raw(found.address, greet=False)) for _ in range(100)]
+        await found.is_unharmed()
+        for client in clients:
+            (goaway,) = of(GOAWAY, await client.to_the_end())
+            assert goaway.code is Code.PROTOCOL_ERROR
+        assert found.limited() == {"connection": {Limit.PREFACE: 100}}
+
+
+async def test_who_takes_too_long_to_shake_hands_is_cut_off(tmp_path: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*identity(tmp_path, "server"))
+    roots = grpc.ssl_channel_credentials((tmp_path / "server.pem").read_bytes())
+    options = (*OPTIONS, ("grpc.ssl_target_name_override", "localhost"))
+    async with (
+        serving(tls=tls, times=PATIENT) as rig,
+        raw(rig.address, greet=False) as silent,
+        grpc.aio.secure_channel(rig.address, roots, options=options) as channel,
+    ):
+        assert await double(channel, b"a") == b"aa"
+        assert await asyncio.wait_for(silent.reader.read(), PATIENCE) == b""
+        await until(lambda: any(isinstance(fact, HandshakeFailed) for fact in rig.facts))
+        assert [fact.cause for fact in rig.facts if isinstance(fact, HandshakeFailed)] == [Cause.TIMEOUT]
+        assert await double(channel, b"b") == b"bb"
+        assert rig.engine.room.crowd.open == 1
+
+
+# -- too many
+
+
+@asynccontextmanager
+async def crowd(found: Site, number: int) -> AsyncIterator[list[Raw]]:
+    """So many who are served."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw(found.address)) for _ in range(number)]
+        for client in clients:
+            await client.say(frames.ping(b"are you?"))
+            assert of(PING, await hear(client, PING))
+        yield clients
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each connection came from another host."""
+    addresses = (f"host-{number}" for number in range(10_000))
+    join, leave = Crowd.join, Crowd.leave
+    seats: list[str] = []
+
+    def enter(self: Crowd, _: str) -> Limit | None:
+        seats.append(next(addresses))
+        return join(self, seats[-1])
+
+    monkeypatch.setattr(Crowd, "join", enter)
+    monkeypatch.setattr(Crowd, "leave", lambda self, _: leave(self, seats.pop()))
+
+
+async def test_who_comes_when_there_is_no_room_is_told_so(elsewhere: None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "xdsprism.server")
+    async with site(Limits(connections=4)) as found:
+        async with crowd(found, 3) as clients:
+            for _ in range(3):
+                async with raw(found.address) as refused:
+                    (goaway,) = of(GOAWAY, await refused.to_the_end())
+                assert goaway.code is Code.ENHANCE_YOUR_CALM
+                assert goaway.payload[8:] == b"too many connections to this server"
+            assert found.limited() == {"connection": {Limit.CONNECTIONS: 3}}
+            await found.is_unharmed()
+            await clients[0].say(ask(1), frames.ping(b"still on"))
+            assert of(PING, await hear(clients[0], PING))
+        await until(lambda: found.connections() == 1)
+        async with crowd(found, 3):  # there is room again
+            pass
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "there are 4 connections" in told
+    assert "ulimit -n" in told
+
+
+async def test_one_address_leaves_room_for_others(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(Limits(connections=8)) as found, crowd(found, 5):  # six, with the bystander
+        async with raw(found.address) as refused:
+            (goaway,) = of(GOAWAY, await refused.to_the_end())
+        assert goaway.payload[8:] == b"too many connections to this server from one address"
+        assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
+        await until(lambda: found.connections() == 6)
+        enter = found.engine.room.enter
+        monkeypatch.setattr(found.engine.room, "enter", lambda _: enter("ipv4:127.0.0.2:1"))
+        async with crowd(found, 2):
+            await found.is_unharmed()
+        assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
+    assert "ipv4:127.0.0.1 has three quarters of the 8 connections" in caplog.text
+
+
+async def test_a_flood_of_connections_is_not_even_told(elsewhere: None) -> None:
+    """Those who are told to go have descriptors too, for a moment: there are few of them."""
+    async with site(Limits(connections=1)) as found, AsyncExitStack() as stack:
+        found.engine.times = Times(linger=PATIENCE)  # so that nobody who was told makes room for the next
+        clients = [await stack.enter_async_context(raw(found.address, greet=False)) for _ in range(100)]
+        told = 0
+        for client in clients:
+            with suppress(ConnectionError):
+                told += bool(of(GOAWAY, await client.to_the_end()))
+        assert 1 <= told <= BEING_TOLD
+        assert found.limited() == {"connection": {Limit.CONNECTIONS: 100}}
+        await found.is_unharmed()
+
+
+async def test_a_handshake_takes_room_too(tmp_path: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*identity(tmp_path, "server"))
+    async with serving(tls=tls, times=PATIENT, limits=Limits(connections=2)) as rig, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw(rig.address, greet=False)) for _ in range(3)]
+        for client in clients:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(client.reader.read(), PATIENCE) == b""
+        await until(lambda: rig.engine.room.crowd.open == 0)
+        assert set(rig.limits()) <= {Limit.ADDRESS, Limit.CONNECTIONS}
+        assert rig.limits()
+        assert not [fact for fact in rig.facts if isinstance(fact, Disconnected)]
+
+
+def test_a_connection_that_is_over_does_not_wait_for_the_collector(tmp_path: Path) -> None:
+    """One of TLS has buffers of hundreds of kilobytes, and there may be many in a second."""
+    certificate, key = identity(tmp_path, "server")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    trust = ssl.create_default_context(cafile=certificate)
+    trust.set_alpn_protocols(["h2"])
+    gc.collect()  # of what other tests have left
+    gc.disable()
+    try:
+        assert uvloop.run(_left_behind(tls, trust)) == 0
+    finally:
+        gc.enable()
+
+
+async def _left_behind(tls: ssl.SSLContext, trust: ssl.SSLContext) -> int:
+    async with serving(tls=tls) as rig:
+        host, _, port = rig.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=trust, server_hostname="localhost")
+        writer.write(PREFACE + frames.settings([]))
+        assert await asyncio.wait_for(reader.read(100), PATIENCE)
+        assert len(rig.engine._plugs) == 1
+        writer.transport.abort()
+        await until(lambda: not rig.engine._plugs)
+        await asyncio.sleep(0.01)  # the loop lets go of it
+        return sum(isinstance(each, Plug) for each in gc.get_objects())
+
+
+# -- descriptors
+
+
+def test_some_descriptors_are_kept_for_other_things() -> None:
+    assert [room.room_for(number) for number in (20, 64, 100, 1_024, 20_000)] == [1, 1, 36, 922, 18_000]
+
+
+async def test_a_server_that_runs_out_of_descriptors_serves_those_it_has_and_others_later(tmp_path: Path) -> None:
+    """Somebody else took them: here, connections to the admin port."""
+    config = write(tmp_path / "config", "a", static_cluster("a", "127.0.0.1", 1)).parent
+    daemon = Daemon(tmp_path, config, "--engine", "h2")
+    daemon._argv = ["sh", "-c", 'ulimit -n 80; exec "$@"', "sh", *daemon._argv]
+    with daemon:
+        async with Stream(daemon.listen) as client:
+            await client.ack(await client.ask(CLUSTER, ["a"]))
+            with ExitStack() as stack:
+                others = [stack.enter_context(socket.create_connection(web.split(daemon.admin))) for _ in range(80)]
+                assert _is_hung_up_on(others[-1])
+                late = [stack.enter_context(socket.create_connection(web.split(daemon.listen))) for _ in range(5)]
+                assert _is_hung_up_on(late[-1])
+                assert await client.is_quiet(CLUSTER, "b")
+            await asyncio.to_thread(eventually, lambda: daemon.metric("xdsprism_connections") == 1)
+            async with Stream(daemon.listen) as fresh:
+                assert names_in(await fresh.ask(CLUSTER, ["a"])) == ["a"]
+            write(config, "a", static_cluster("a", "127.0.0.1", 2))
+            assert names_in(await client.read()) == ["a"]
+
+
+def _is_hung_up_on(client: socket.socket) -> bool:
+    client.settimeout(PATIENCE)
+    with suppress(ConnectionError):
+        return client.recv(100) == b""
+    return True

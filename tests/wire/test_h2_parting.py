@@ -1,0 +1,105 @@
+"""How the transport of our own ends connections in good order: nothing that was said is lost on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http2.rig import CALL, bodies, headers, of, parse
+from tests.support.certificates import identity
+from tests.wire.h2_rig import Raw, Rig, raw, serving
+from tests.wire.rig import PATIENCE, until
+from xdsprism.http2 import frames
+from xdsprism.http2.codes import END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE
+from xdsprism.http2.limits import Times
+
+LARGE = 5_000_000  # bytes
+WIDE = ((INITIAL_WINDOW_SIZE, (1 << 31) - 1),)
+
+
+@asynccontextmanager
+async def narrow(address: str, secure: dict[str, Any]) -> AsyncIterator[Raw]:
+    """A client with wide windows and a small socket: what it does not read stays in that of the server."""
+    plug = socket.socket()
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    plug.setblocking(False)
+    host, _, port = address.rpartition(":")
+    await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
+    client = Raw(*await asyncio.open_connection(sock=plug, **secure))
+    await client.say(PREFACE, frames.settings(WIDE))
+    try:
+        yield client
+    finally:
+        client.writer.transport.abort()
+
+
+def both_ends(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
+    """TLS for a server, and what its client is to say of it."""
+    certificate, key = identity(folder, "server")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate, key)
+    client = ssl.create_default_context(cafile=str(certificate))
+    client.set_alpn_protocols(["h2"])
+    return server, {"ssl": client, "server_hostname": "localhost"}
+
+
+async def spoken_to(rig: Rig, client: Raw) -> None:
+    """All of a large message is said, with wide windows, and most of it is still with us, or on its way."""
+    await client.say(frames.window_update(0, 1 << 30), headers(1, CALL))
+    await until(lambda: rig.calls)
+    rig.calls[0].say(bytes(LARGE))
+    await until(lambda: not rig.calls[0].outbox)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("pace", [0.0, 0.1], ids=["at once", "slowly"])
+async def test_who_still_speaks_hears_our_last_words(pace: float, secure: bool, tmp_path: Path) -> None:
+    """What lies unread when a socket closes makes the kernel drop what was not taken yet."""
+    times = Times(notice=0.1, linger=0.5)
+    tls, client_tls = both_ends(tmp_path) if secure else (None, {})
+    async with serving(times=times, tls=tls) as rig, narrow(rig.address, client_tls) as client:
+        await spoken_to(rig, client)
+        stopping = asyncio.create_task(rig.engine.stop(PATIENCE))
+        received = b""
+        while rig.calls[0].closed is None:  # until what is left is in the socket of the server
+            received += await asyncio.wait_for(client.reader.read(100_000), PATIENCE)
+        (plug,) = rig.engine._plugs
+        await until(lambda: plug._leaving)
+        while not client.reader.at_eof():
+            await client.say(frames.ping(bytes(8)), frames.window_update(0, 1))
+            await asyncio.sleep(pace)
+            received += await asyncio.wait_for(client.reader.read(1 << 20), PATIENCE)
+        client.writer.close()
+        await asyncio.wait_for(stopping, PATIENCE)
+    found = parse(received)
+    assert len(bodies(found)) == 5 + LARGE
+    assert [frame.flags & END_STREAM for frame in of(HEADERS, found)] == [0, END_STREAM]
+    assert len(of(GOAWAY, found)) == 2
+
+
+async def test_who_does_not_hang_up_has_a_moment() -> None:
+    times = Times(notice=0.1, linger=0.1)
+    async with serving(times=times) as rig, raw(rig.address) as client:
+        await client.say(headers(1, CALL))
+        await until(lambda: rig.calls)
+        await asyncio.wait_for(rig.engine.stop(1_000), PATIENCE)
+
+
+async def test_who_goes_on_speaking_has_until_the_grace_is_over() -> None:
+    times = Times(notice=0.1, linger=0.1)
+    async with serving(times=times) as rig, raw(rig.address) as client:
+        await client.say(headers(1, CALL))
+        await until(lambda: rig.calls)
+        stopping = asyncio.create_task(rig.engine.stop(1.0))
+        async with asyncio.timeout(PATIENCE):
+            while not stopping.done():
+                client.writer.write(frames.ping(bytes(8)))
+                await asyncio.sleep(0.02)
+        await stopping
