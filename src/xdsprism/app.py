@@ -156,6 +156,7 @@ class FileDaemon(Daemon):
             v2=config.v2,
             rest=config.rest,
             engine=config.engine,
+            max_connection_age=config.max_connection_age,
             tls=config.tls,
         )
         super().__init__(server, config.admin, tls=config.tls is not None)
@@ -215,6 +216,7 @@ class RelayDaemon(Daemon):
             v2=config.v2,
             rest=config.rest,
             engine=config.engine,
+            max_connection_age=config.max_connection_age,
             tls=config.tls,
             delta=config.delta,
             group_by=config.group_by,

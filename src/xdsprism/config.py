@@ -21,6 +21,7 @@ class ServeConfig:
     v2: bool = True  # beside v3, on the same port
     rest: str | None = None  # None: off
     engine: Engine = ENGINE
+    max_connection_age: float | None = None  # seconds; None: any
     tls: Tls | None = None
 
 
@@ -35,6 +36,7 @@ class RelayConfig:
     v2: bool = True
     rest: str | None = None
     engine: Engine = ENGINE
+    max_connection_age: float | None = None  # seconds; None: any
     tls: Tls | None = None
     delta: bool = True  # how the servers are asked
     cache: Path | None = None

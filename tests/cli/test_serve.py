@@ -185,6 +185,7 @@ def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config:
         (["--rest", "18080"], "'18080' is no HOST:PORT"),
         (["--rest-hold", "-1"], "'-1' is no number of seconds"),
         (["--load-interval", "0"], "0 seconds are no interval"),
+        (["--max-connection-age", "0"], "0 seconds are no interval"),
         (["--load-interval", "nan"], "'nan' is no number of seconds"),
         (["--load-clusters", "a,,b"], "--load-clusters 'a,,b' is no list of clusters: write shop,checkout or '*'"),
         (["--load-clusters", "a,*"], "--load-clusters 'a,*' is no list of clusters"),

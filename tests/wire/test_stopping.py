@@ -39,6 +39,15 @@ async def test_a_server_that_stops_ends_streams_cleanly(store: Store, path: str)
     assert store.listeners == []
 
 
+async def test_a_connection_that_is_old_is_drained_and_its_client_comes_back(store: Store) -> None:
+    async with Server(store, "127.0.0.1:0", max_connection_age=0.5) as server:
+        for _ in range(2):
+            async with Stream(server.address) as stream:
+                await stream.ask(CLUSTER, ["a"])
+                assert (await stream.status())[0] in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)
+                await until(lambda: server.hub.connected() == [])
+
+
 async def test_what_changed_before_the_stop_is_still_delivered(store: Store) -> None:
     server = Server(store, "127.0.0.1:0")
     await server.start()

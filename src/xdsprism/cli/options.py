@@ -90,8 +90,8 @@ def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, st
     return params
 
 
-def _not_zero(_: click.Context, param: click.Parameter, value: float) -> float:
-    if not value:
+def _not_zero(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value == 0:
         raise click.BadParameter("0 seconds are no interval", param=param)
     return value
 
@@ -173,6 +173,14 @@ def daemon_options(command: F) -> F:
                 default=ENGINE,
                 show_default=True,
                 help="What carries the streams: a transport of our own, or grpcio's, which costs more.",
+            ),
+            click.option(
+                "--max-connection-age",
+                metavar="SECONDS",
+                type=Seconds(),
+                callback=_not_zero,
+                help="End connections that are older, gently: clients come back at once, perhaps to another server. "
+                "Each has up to a tenth more or less, so that not all leave together.  [default: never]",
             ),
             click.option(
                 "--tls-cert",

@@ -80,6 +80,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         v2=given["transport"] == "v2,v3",
         rest=optional(given["rest"]),
         engine=given["engine"],
+        max_connection_age=given["max_connection_age"],
         tls=tls_of(given),
         delta=given["delta"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,

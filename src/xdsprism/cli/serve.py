@@ -39,6 +39,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             v2=given["transport"] == "v2,v3",
             rest=optional(given["rest"]),
             engine=given["engine"],
+            max_connection_age=given["max_connection_age"],
             tls=tls_of(given),
         ),
         announce,

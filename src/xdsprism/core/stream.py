@@ -190,6 +190,8 @@ class Stream:
     def _check_size(self) -> None:
         """DYN-46. Counted when the request was taken in: what it repeats is no more than there was."""
         limits = self._settings.limits
+        if sum([session.count for session in self.sessions.values()]) <= min(limits.subscriptions, limits.locators):
+            return
         names = sum(session.count for session in self.sessions.values() if not session.table.spec.on_demand)
         hosts = sum(session.count for session in self.sessions.values()) - names
         locators = sum(session.locators for session in self.sessions.values() if not session.table.spec.on_demand)

@@ -10,10 +10,13 @@ from .codes import END_HEADERS, END_STREAM, LAST_STREAM, PADDED, PRIORITISED, Co
 from .faults import Fault
 from .frames import UINT32, unpadded
 from .limits import Limit, Limits
-from .requests import Field
+from .requests import Field, Request, read_request
 
 # Three dynamic table size updates (RFC 7541, section 6.3) at the beginning; what is no size is left to the decoder.
 _RESIZED = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\0-\x7f]){3}").match
+
+# Indexed fields only, whose numbers are short (RFC 7541, section 6.1): the table stays as it is.
+_INDEXED = re.compile(rb"[\x81-\xfe]+").fullmatch
 
 ROOM = 4  # times the limit of a header list, to hear it out and refuse one stream rather than all
 
@@ -34,12 +37,14 @@ class Block:
 class HeaderBlocks:
     """All blocks of a connection, one after the other, for they share the table of HPACK."""
 
-    __slots__ = ("_decoder", "_limits", "under_way")
+    __slots__ = ("_decoder", "_limits", "_request", "_same", "under_way")
 
     def __init__(self, limits: Limits) -> None:
         self.under_way: Block | None = None
         self._limits = limits
         self._decoder = hpack.Decoder(max_header_list_size=ROOM * limits.header_bytes)
+        self._same: tuple[bytes, list[Field]] | None = None  # the last block, if another like it says the same
+        self._request: Request | None = None  # that it makes
 
     def begin(self, flags: int, number: int, payload: bytes) -> Block | None:
         """HEADERS; the block, if that was all of it."""
@@ -76,6 +81,23 @@ class HeaderBlocks:
         return block
 
     def decode(self, block: Block) -> list[Field]:
+        """Calls of one client are alike: from the second on all fields are in the table, and a block is a few bytes."""
+        octets = block.octets
+        if self._same is not None and self._same[0] == octets:
+            return self._same[1]
+        fields = self._decode(block)
+        self._same, self._request = ((octets, fields) if _INDEXED(octets) else None), None
+        return fields
+
+    def request(self, fields: list[Field]) -> Request:
+        """Raises StreamFault for what can't be one."""
+        if self._same is None or self._same[1] is not fields:
+            return read_request(fields)
+        if self._request is None:
+            self._request = read_request(fields)
+        return self._request
+
+    def _decode(self, block: Block) -> list[Field]:
         if _RESIZED(block.octets):  # RFC 7541, section 4.2. More of them cost time, and none of the list's size
             why = "headers that begin with more than two sizes of the table"
             raise Fault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)

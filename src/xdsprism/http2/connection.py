@@ -36,7 +36,7 @@ from .facts import Cause, Fact, HandshakeFailed, Limited
 from .faults import Fault, StreamFault
 from .limits import Allowance, Limit, Limits
 from .outbound import Outbound
-from .requests import Field, check_trailers, read_request
+from .requests import Field, check_trailers
 from .stream import Stream
 
 HASTY = 1.0  # seconds: a stream that is reset sooner was not meant
@@ -334,7 +334,7 @@ class Connection:
             return
         if len(self.streams) >= self._limits.streams:  # section 5.1.2
             raise StreamFault(Code.REFUSED_STREAM, "too many streams at once", Limit.STREAMS)
-        request = read_request(fields)
+        request = self._blocks.request(fields)
         stream = Stream(number, self.out.now, self.out.first_window, self._limits.stream_window >> 1)
         stream.expected = request.length
         self.streams[number] = stream

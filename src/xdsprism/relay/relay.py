@@ -56,6 +56,7 @@ class Relay:
         v2: bool = True,
         rest: str | None = None,
         engine: Engine = ENGINE,
+        max_connection_age: float | None = None,
         tls: Tls | None = None,
         connect: Connect | None = None,
     ) -> None:
@@ -73,7 +74,15 @@ class Relay:
         )
         self.feed.relaying = self.relaying
         self.server = Server(
-            self.store, listen, settings=settings, v2=v2, rest=rest, engine=engine, tls=tls, demand=self.relaying
+            self.store,
+            listen,
+            settings=settings,
+            v2=v2,
+            rest=rest,
+            engine=engine,
+            max_connection_age=max_connection_age,
+            tls=tls,
+            demand=self.relaying,
         )
         self._delta = delta
         self._connect = connect

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from ..errors import PeerError, UsageError
+from ..http2.limits import Times
 from .calls import Call, Method, Peer
 from .certificates import identities_of
 from .tls import Material
@@ -28,20 +29,31 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
+AGE_GRACE = Times().age_grace
 DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
 
 
 class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     """Serves methods of bytes with grpc.aio."""
 
-    def __init__(self, methods: Iterable[Method], *, receive_bytes: int, tls: Material | None = None) -> None:
+    def __init__(
+        self, methods: Iterable[Method], *, receive_bytes: int, age: float | None = None, tls: Material | None = None
+    ) -> None:
+        """`age`: seconds, until a connection is drained; grpc takes up to a tenth off, or adds it.
+
+        It says so to the client, and no more: that a stream is to end is for us to say, and after that.
+        """
+        self._longest = age * 1.1 if age is not None else None
         self._methods = {method.path: method for method in methods}
         self._calls: set[Call] = set()
         self._idle = asyncio.Event()  # no call is under way
         self._idle.set()
         self._draining = False
         self._tls = tls
-        options = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
+        options: tuple[tuple[str, int], ...] = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
+        if age is not None:
+            grace = round(AGE_GRACE * 1_000)
+            options += (("grpc.max_connection_age_ms", round(age * 1_000)), ("grpc.max_connection_age_grace_ms", grace))
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((self,))
 
@@ -105,9 +117,13 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._idle.clear()
         if self._draining:  # it was under way when the server began to stop
             call.end()
+        loop = asyncio.get_running_loop()
+        end = loop.call_later(self._longest, call.end) if self._longest is not None else None
         try:
             await Conversation(call, context).run()
         finally:
+            if end is not None:
+                end.cancel()
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()

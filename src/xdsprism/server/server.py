@@ -14,6 +14,7 @@ from ..core.settings import ENGINE, Engine, Settings
 from ..core.store import Store
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
+from ..http2.limits import Times
 from .calls import Method
 from .engine_grpcio import GrpcioEngine
 from .engine_h2 import H2Engine
@@ -39,7 +40,8 @@ class Server:
 
     Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone. `rest` is the address of a port for
     those who ask in JSON over HTTP; without one there is none. `engine` carries its streams: `h2`, a transport of our
-    own, or `grpcio`. `tls` secures these ports.
+    own, or `grpcio`. Connections are drained after `max_connection_age` seconds, a tenth more or less. `tls` secures
+    these ports.
 
     The store belongs to the event loop that the server runs in: change it from there only.
     """
@@ -54,6 +56,7 @@ class Server:
         v2: bool = True,
         rest: str | None = None,
         engine: Engine = ENGINE,
+        max_connection_age: float | None = None,
         tls: Tls | None = None,
         demand: Demand | None = None,
     ) -> None:
@@ -66,6 +69,7 @@ class Server:
         self._rest: RestPort | None = None
         self._settings = settings or Settings()
         self._receive_bytes = receive_bytes
+        self._age = max_connection_age
         self._demand = demand  # who gets what is wanted, where the store is a cache
         self._hub: Hub | None = None
         self._providers: Providers | None = None
@@ -122,11 +126,12 @@ class Server:
 
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
         if self.engine == "h2":
-            h2 = H2Engine(methods, receive_bytes=self._receive_bytes, tls=tls.h2 if tls else None)
+            times = Times(age=self._age) if self._age is not None else Times()
+            h2 = H2Engine(methods, receive_bytes=self._receive_bytes, times=times, tls=tls.h2 if tls else None)
             h2.readers = self.connection_readers
             self._secured.append(lambda tls: h2.secure(tls.h2))
             return h2
-        grpcio = GrpcioEngine(methods, receive_bytes=self._receive_bytes, tls=tls)
+        grpcio = GrpcioEngine(methods, receive_bytes=self._receive_bytes, age=self._age, tls=tls)
         self._secured.append(grpcio.secure)
         return grpcio
 
