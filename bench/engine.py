@@ -73,7 +73,7 @@ class Fleet:
         for stream in self._streams:
             for send in stream.poll(0.0):
                 self._encoder.encode(send)
-                stream.receive(Request(CLUSTER, DeltaRequest(nonce=send.nonce)), 0.0)
+                stream.receive(Request(CLUSTER, DeltaRequest(nonce=send.nonce), is_plain=True), 0.0)
         self._encoder.forget()
         self._facts.take()
 

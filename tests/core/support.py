@@ -259,7 +259,9 @@ class Peer:
     def receive(self, type_url: TypeUrl, body: SotwRequest | DeltaRequest) -> None:
         """Hand a request over; only the first one has the node (SRV-6)."""
         node, self._node = self._node, None
-        self.stream.receive(Request(type_url, body, node), self.bench.now)
+        asks = isinstance(body, DeltaRequest) and (body.subscribe or body.unsubscribe or body.initial_versions)
+        plain = body.error is None and not asks
+        self.stream.receive(Request(type_url, body, node, is_plain=plain), self.bench.now)
 
     def ask(self, text: str) -> None:
         """One `>` line."""

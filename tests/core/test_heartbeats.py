@@ -13,6 +13,7 @@ from tests.core.support import Bench, Peer
 from xdsprism.core.batch import Slot
 from xdsprism.core.codec import Encoder
 from xdsprism.core.constraints import TRUE
+from xdsprism.core.delta import DeltaSession
 from xdsprism.core.events import TTL, DeltaRequest, Node, Request, Send, SotwRequest
 from xdsprism.core.expr import parse
 from xdsprism.core.heartbeat import GRACE, STALE, Heartbeats
@@ -522,7 +523,7 @@ def test_a_client_that_never_answers_leaves_nothing_behind():
 # -- the schedule
 
 
-def test_only_what_is_due_is_looked_at():
+def test_only_what_is_due_is_looked_at(monkeypatch: pytest.MonkeyPatch):
     # TTL-2: a thousand resources whose time has not come cost nothing
     bench = Bench()
     peer = connect(bench, delta=True)
@@ -533,9 +534,9 @@ def test_only_what_is_due_is_looked_at():
     peer.poll()
     peer.ask("ack")
     peer.poll()
-    session = peer.session("eds")
     looked = []
-    session._keeps = lambda life, ask=session._keeps: looked.append(life.slot) or ask(life)
+    keeps = DeltaSession._keeps
+    monkeypatch.setattr(DeltaSession, "_keeps", lambda one, life: looked.append(life.slot) or keeps(one, life))
     for beat in range(1, 11):
         assert at(peer, 5 * beat) == ["a~10"]
         peer.ask("ack")

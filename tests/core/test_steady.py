@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer, Thorough, shown
 from xdsprism.core.events import Send
+from xdsprism.core.stream import Stream
 from xdsprism.core.types import CLUSTER, ENDPOINT, ROUTE
 
 
@@ -31,13 +32,14 @@ def settled(bench: Bench, delta: bool, wish: str, **metadata: str) -> Peer:
 def looks(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When the stream looked at everything."""
     found: list[float] = []
-    look = peer.stream._look
+    look = Stream._look
 
-    def counted(now: float) -> list[Send]:
-        found.append(now)
-        return look(now)
+    def counted(stream: Stream, now: float) -> list[Send]:
+        if stream is peer.stream:
+            found.append(now)
+        return look(stream, now)
 
-    monkeypatch.setattr(peer.stream, "_look", counted)
+    monkeypatch.setattr(Stream, "_look", counted)
     return found
 
 

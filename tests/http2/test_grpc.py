@@ -289,7 +289,7 @@ def test_a_message_is_framed_once_for_all_streams() -> None:
     assert framer(one).first == framer(same).first == message(one)
     for number in range(10):
         assert framer(bytes((number,)) * 5).first == message(bytes((number,)) * 5)
-    assert len(framer._parcels) <= 2
+    assert len(framer.known) <= 2
 
 
 def test_a_large_message_is_neither_copied_nor_kept() -> None:
@@ -299,7 +299,7 @@ def test_a_large_message_is_neither_copied_nor_kept() -> None:
     assert made.rest is not None
     assert made.rest.obj is large
     assert made.first + bytes(made.rest) == message(large)
-    assert not framer._parcels
+    assert not framer.known
 
 
 # -- what crosses on the way

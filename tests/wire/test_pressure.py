@@ -356,6 +356,19 @@ async def test_clients_that_come_and_go_leave_nothing_behind(server: Server) -> 
 # -- one stream that fails
 
 
+def break_one(monkeypatch: pytest.MonkeyPatch, session: Any, verb: str) -> None:
+    """Of all sessions of its kind."""
+    kind = type(session)
+    whole = getattr(kind, verb)
+
+    def fail(one: Any, *args: Any, **named: Any) -> Any:
+        if one is session:
+            raise ZeroDivisionError("on purpose")
+        return whole(one, *args, **named)
+
+    monkeypatch.setattr(kind, verb, fail)
+
+
 @pytest.mark.parametrize("verb", ["receive", "poll"])
 @PATHS
 async def test_an_exception_in_one_stream_ends_only_that(
@@ -365,13 +378,10 @@ async def test_an_exception_in_one_stream_ends_only_that(
     put(server.store, cluster("a", "0"))
     base = footprint(server, [CLUSTER])
 
-    def fail(*_args: object, **_named: object) -> None:
-        raise ZeroDivisionError("on purpose")
-
     async with Stream(server.address, path) as broken, broken.beside() as fine:
         await broken.ask(CLUSTER, ["a"], node={"id": "broken"})
         await fine.ask(CLUSTER, ["a"], node={"id": "fine"})
-        monkeypatch.setattr(session_of(server, "broken"), verb, fail)
+        break_one(monkeypatch, session_of(server, "broken"), verb)
         await broken.subscribe(CLUSTER, ["a", "b"])
         code, _ = await broken.status()
         assert code is grpc.StatusCode.INTERNAL
@@ -393,7 +403,7 @@ async def test_an_exception_while_a_stream_is_closed_does_not_keep_it(
     async with Stream(server.address) as broken, Stream(server.address) as fine:
         await broken.ask(CLUSTER, ["a"], node={"id": "broken"})
         await fine.ask(CLUSTER, ["a"], node={"id": "fine"})
-        monkeypatch.setattr(session_of(server, "broken"), "close", lambda: 1 / 0)
+        break_one(monkeypatch, session_of(server, "broken"), "close")
         broken.cancel()
         await until(lambda: nodes(server) == ["fine"])
         put(server.store, cluster("a", "1"))

@@ -87,6 +87,16 @@ class Progress:
 class AnsweredSession(CollectingSession):
     """A session and the fate of its responses."""
 
+    __slots__ = (
+        "_beating",
+        "_beats",
+        "_nonces",
+        "_unjudged",
+        "progress",
+        "takes_ttl",
+        "v2",
+    )
+
     def __init__(
         self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
     ) -> None:

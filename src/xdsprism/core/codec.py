@@ -7,7 +7,7 @@ No protobuf object is built on the way out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any as AnyType
@@ -222,19 +222,24 @@ Known = dict[bool, dict[bytes, Request]]  # by whether it is delta: what message
 class Decoder:
     """Reads the requests of one stream. It knows the stream's node, so as to read it once only (SRV-25)."""
 
+    __slots__ = (
+        "_delta",
+        "_known",
+        "_limits",
+        "_name",
+        "alike",
+    )
+
     def __init__(self, *, delta: bool, limits: Limits = DEFAULT, known: Known | None = None) -> None:
         """`known`: to be shared by streams; most requests are ACKs, and these are alike."""
         self._delta = delta
         self._limits = limits
-        self._alike = known[delta] if known is not None else {}
+        self._known = known[delta] if known is not None else {}
+        self.alike: Mapping[bytes, Request] = {}  # what the stream may say from its second message on
         self._name: bytes | None = None  # of the node: its id, as it is on the wire
 
     def decode(self, message: bytes) -> Request:
         """Raises PeerError for what is no request at all."""
-        found = self._alike.get(message) if self._name is not None else None
-        return found if found is not None else self._decode(message)
-
-    def _decode(self, message: bytes) -> Request:
         number = DELTA_NODE if self._delta else SOTW_NODE
         node, rest = cut(message, number)
         name = _name_in(node)
@@ -248,6 +253,7 @@ class Decoder:
         self._check(proto)
         if first:
             self._name = name
+            self.alike = self._known
         request = Request(
             proto.type_url,
             _delta_request(proto) if self._delta else _sotw_request(proto),
@@ -257,9 +263,9 @@ class Decoder:
             is_plain=_is_plain(proto) if self._delta else not proto.HasField("error_detail"),
         )
         if not first and not node and len(message) <= KNOWN_BYTES:  # it says nothing about whose it is
-            if len(self._alike) >= KNOWN:
-                self._alike.clear()
-            self._alike[message] = request
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[message] = request
         return request
 
     def _check(self, proto: AnyType) -> None:

@@ -30,6 +30,8 @@ ABSENT = "absent."  # how the version of what is not there begins
 class CollectingSession(Session, ABC):
     """A session that looks into the store."""
 
+    __slots__ = ()
+
     def collect(self) -> Batch:
         """Everything the client must be told now, except what only goes away (that waits in `leaving`)."""
         batch = Batch()

@@ -36,6 +36,17 @@ PATIENCE = 0.5  # seconds
 class DeltaSession(SteadySession):
     """One type on one delta stream."""
 
+    __slots__ = (
+        "_alone",
+        "_claims",
+        "_doubtful",
+        "_first",
+        "_gone",
+        "_released",
+        "configs",
+        "is_alone",
+    )
+
     delta = True
 
     def __init__(
@@ -75,9 +86,7 @@ class DeltaSession(SteadySession):
                 self._unsubscribe(key, wanted)
 
     def accept(self, request: DeltaRequest, now: float) -> bool:
-        """Whether it is an ACK and nothing else, of a session at rest: then it is done with."""
-        if request.error is not None or request.subscribe or request.unsubscribe or request.initial_versions:
-            return False
+        """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
         return self._accept(request.nonce, now)
 
     def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
@@ -270,6 +279,19 @@ class DeltaSession(SteadySession):
         if any(want.located != located for want, _ in replaced):
             return None  # DYN-15
         return self._once(tuple(dict.fromkeys(after for _, after in replaced)), located=located)  # SRV-19
+
+    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+        """By the variant alone: who gets it by its plain name, and had another."""
+        held = want.held
+        if want.key[1] is not None or held is None or held.version == after.version:
+            return super()._shared_name(want, after)
+        shared = self.table.shared
+        send = shared.get(after)
+        if send is None:
+            send = self._once((after,), located=False)
+            if send is not None:
+                shared[after] = send
+        return send
 
     def _shared_wild(self, wild: Wild, news: News) -> Send | None:  # noqa: ARG002
         return self._once(news, located=False)

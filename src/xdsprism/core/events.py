@@ -74,7 +74,7 @@ class Request:
     other_node: bool = False  # SRV-7: a later message named a different node
     v2: bool = False  # it came in the words of v2, which has no times to live
     is_v2: bool = field(default=False, compare=False)  # its type is called as in v2
-    is_plain: bool = field(default=True, compare=False)  # it may be an ACK, and no more than that
+    is_plain: bool = field(default=False, compare=False)  # it may be an ACK, and no more than that
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,12 @@ class Life:
 class Heartbeats:
     """The schedule of one session."""
 
+    __slots__ = (
+        "_count",
+        "_heap",
+        "_lives",
+    )
+
     def __init__(self) -> None:
         self._lives: dict[Slot, Life] = {}
         self._heap: list[tuple[float, int, Life]] = []

@@ -39,6 +39,19 @@ EVERYTHING: Slot = (False, WILDCARD, TRUE)  # in place of each resource of a ful
 class SotwSession(SteadySession):
     """One type on one SotW stream."""
 
+    __slots__ = (
+        "_added",
+        "_alone",
+        "_client_version",
+        "_copies",
+        "_digest",
+        "_doubtful",
+        "_first",
+        "_list",
+        "_newest",
+        "_stale",
+    )
+
     delta = False
 
     def __init__(

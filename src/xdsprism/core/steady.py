@@ -27,6 +27,8 @@ _NOTHING: list[Send] = []
 class SteadySession(AnsweredSession):
     """A session that knows when it has little to think about."""
 
+    __slots__ = ()
+
     @property
     def at_rest(self) -> bool:
         """Whether nothing but a change, or a request, can give it something to say."""
@@ -70,24 +72,20 @@ class SteadySession(AnsweredSession):
         if self._nonces[0] == self.table.revision:
             return None  # something was said at this revision already, so this needs a nonce of its own
         if not self._wilds:
-            return self._push_name(now) if len(self._dirty) == 1 else self._push_names(now)
+            if len(self._dirty) != 1:
+                return self._push_names(now)
+            (want,) = self._dirty  # as it nearly always is
+            after = self._successor(want)
+            send = self._shared_name(want, after) if after is not None else None
+            if send is None or after is None:
+                return self._push_names(now)
+            self._dirty.clear()
+            self._hold(want, after)
+            return [self._pushed_out(send, now)]
         wilds = self._wilds.get(WILDCARD, {})
         if self._wants or len(self._wilds) > 1 or len(wilds) != 1:
             return None
         return self._push_wild(next(iter(wilds.values())), now)
-
-    def _push_name(self, now: float) -> list[Send] | None:
-        """The same for one, as it nearly always is."""
-        (want,) = self._dirty
-        after = self._successor(want)
-        if after is None:
-            return None
-        send = self._shared([(want, after)])
-        if send is None or alike(want.held, after):
-            return self._push_names(now)
-        self._dirty.clear()
-        self._hold(want, after)
-        return [self._pushed_out(send, now)]
 
     def _push_names(self, now: float) -> list[Send] | None:
         moved: list[Replaced] = []
@@ -143,6 +141,10 @@ class SteadySession(AnsweredSession):
     @abstractmethod
     def _shared(self, replaced: list[Replaced]) -> Send | None:
         """The response that says this, made once for all; None: there is no single one, or not in this form alone."""
+
+    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+        """The same for one, if it is known; None: it may be looked for in the usual way."""
+        return self._shared([(want, after)]) if not alike(want.held, after) else None
 
     @abstractmethod
     def _shared_wild(self, wild: Wild, news: News) -> Send | None:

@@ -40,6 +40,22 @@ class Hold:
 class Stream:
     """The protocol side of one xDS stream, aggregated or of a single type."""
 
+    __slots__ = (
+        "_changed",
+        "_facts",
+        "_holds",
+        "_interest",
+        "_settings",
+        "_settled",
+        "_store",
+        "delta",
+        "node",
+        "number",
+        "only_type",
+        "params",
+        "sessions",
+    )
+
     def __init__(
         self,
         number: int,

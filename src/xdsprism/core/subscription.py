@@ -26,6 +26,29 @@ from .xdstp import complaint, wildcards
 class Session:
     """The part that SotW and delta share."""
 
+    __slots__ = (
+        "_aliased",
+        "_dirty",
+        "_due",
+        "_facts",
+        "_interest",
+        "_open",
+        "_owed",
+        "_parted",
+        "_returns",
+        "_unknown",
+        "_wants",
+        "_wilds",
+        "count",
+        "leaving",
+        "locators",
+        "news",
+        "params",
+        "settings",
+        "stream",
+        "table",
+    )
+
     delta: bool
 
     def __init__(

@@ -252,6 +252,7 @@ class Table(Listing):
         self._paths: dict[str, dict[str, None]] = {}  # xdstp names by their glob collections
         self._globs: dict[str, Glob] = {}  # those that are followed
         self._changed: dict[Glob, None] = {}  # of these, in the transaction that is being taken in
+        self.named = self._sets.get  # type: ignore[method-assign, assignment] # it is asked with every message
         self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send (core.steady)
 
     # -- reading

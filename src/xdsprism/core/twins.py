@@ -57,6 +57,8 @@ def wrapper_of(type_url: TypeUrl) -> TypeUrl:
 class Names:
     """Which version's names the client of one stream uses for its types: those of its last request for each (VER-3)."""
 
+    __slots__ = ("others",)
+
     def __init__(self, only_type: TypeUrl | None = None, *, v2: bool = False) -> None:
         # SRV-3: a service of one type says the type for the client, and so the version.
         # Those that it has by other names than there are in here.

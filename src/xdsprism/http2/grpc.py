@@ -128,17 +128,17 @@ class Framer:
 
     def __init__(self, memory: int = 64) -> None:
         self._memory = memory
-        self._parcels: dict[int, tuple[bytes, Parcel]] = {}
+        self.known: dict[int, tuple[bytes, Parcel]] = {}
 
     def __call__(self, message: bytes) -> Parcel:
-        found = self._parcels.get(id(message))
+        found = self.known.get(id(message))
         if found is not None:
             return found[1]
         made = framed(message)
         if made.rest is None:  # large ones are views: there is nothing to save, and much to keep
-            if len(self._parcels) >= self._memory:
-                self._parcels.clear()
-            self._parcels[id(message)] = message, made
+            if len(self.known) >= self._memory:
+                self.known.clear()
+            self.known[id(message)] = message, made
         return made
 
 

@@ -81,12 +81,6 @@ class Exchange:
                 line.on_wake()
             line.woken.append(self)
 
-    def receive(self, message: bytes) -> None:
-        try:
-            self.call.receive(message)
-        except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
-            self.fail(error)
-
     def half_close(self) -> None:
         try:
             self.call.half_close()
@@ -109,10 +103,12 @@ class Exchange:
                     self._last = call.finished  # if it is only set later, there may be something to say after that
                     self._messages = iter(call.poll())
                 for message in self._messages:
+                    framed = line.framer.known.get(id(message))
+                    parcel = framed[1] if framed is not None else line.framer(message)
                     if stream.answered:
-                        line.out.send(stream, line.framer(message))
+                        line.out.send(stream, parcel)
                     else:
-                        line.rpcs.send(rpc, line.framer(message))
+                        line.rpcs.send(rpc, parcel)
                     if queue:
                         return
                 self._messages = None
@@ -191,9 +187,12 @@ class Line:
             if type(event) is not Message:
                 self._take(event)
                 continue
-            exchange = event[0].owner
+            exchange: Exchange | None = event[0].owner
             if exchange is not None and not exchange.over:
-                exchange.receive(event[1])
+                try:
+                    exchange.call.receive(event[1])
+                except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
+                    exchange.fail(error)
         out = self.out
         return bool(self.woken or out.pieces or out.ready or out.drained or out.over or self.rpcs.connection.stirred)
 
@@ -249,13 +248,12 @@ class Line:
             heapq.heappush(self._timers, (when, next(self._order), exchange))
 
     def _take(self, event: RpcEvent) -> None:
+        """All but messages, which come with bytes only."""
         exchange: Exchange | None = event.rpc.owner
         if isinstance(event, Called):
             self._open(event)
         elif exchange is None or exchange.over:
             return
-        elif type(event) is Message:
-            exchange.receive(event.message)
         elif isinstance(event, Drained):
             exchange.fill()
         elif isinstance(event, HalfClosed):
