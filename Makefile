@@ -42,6 +42,9 @@ run: venv
 
 test: lint types unit requirements
 
+# Those that take longest, of many Envoys and of servers that are killed: `make interop` runs them.
+LONG := tests/e2e/test_vhds_changes.py tests/relay/test_kills.py
+
 lint: venv-test
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
@@ -51,7 +54,7 @@ types: venv-test
 	$(PY) -m mypy
 
 unit: venv-test $(ENVOY_VENV)
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --ignore tests/interop
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --ignore tests/interop $(LONG:%=--ignore %)
 
 requirements: venv-test
 	@$(PY) scripts/requirements.py
@@ -62,7 +65,7 @@ INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane
 INTEROP += interop/h2spec/bin/h2spec
 
 interop: toolchains venv-test $(ENVOY_VENV) $(INTEROP)
-	$(PY) -m pytest tests/interop
+	$(PY) -m pytest tests/interop $(LONG)
 
 toolchains:
 	@missing=; \

@@ -32,7 +32,7 @@ log = logging.getLogger("xdsprism")
 
 Announce = Callable[[str], None]
 
-COLLECT_AT = 50_000  # new objects that may be garbage
+COLLECT_AT = 10_000  # new objects that may be garbage
 
 
 class CannotStartError(XdsError):
@@ -68,7 +68,7 @@ def _spare_collections() -> None:
     """What is there by now is there to stay, and so are streams: looking through all of them for garbage finds none."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AT, 20, 20)
+    gc.set_threshold(COLLECT_AT, 10, 10)
 
 
 class Daemon(ABC):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -406,3 +408,16 @@ def test_a_unary_call_is_answered_even_during_a_drain() -> None:
         found = rig.say(data(number, message(b"asks"), last=True))
         assert bodies(found, number) == message(b"peer asks")
         assert rig.status(found, number) == ("OK", "")
+
+
+def test_a_call_that_is_over_does_not_wait_for_the_collector_of_garbage() -> None:
+    rig = Rig()
+    call = weakref.ref(rig.call())
+    rig.calls.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        rig.say(frames.reset(1, Code.CANCEL))
+        assert call() is None
+    finally:
+        gc.enable()

@@ -59,7 +59,6 @@ class Connection:
         "_peer",
         "_pings",
         "_preface_seen",
-        "_readers",
         "_resets",
         "_rest",
         "_settings",
@@ -101,18 +100,6 @@ class Connection:
         self._settings = Allowance(limits.settings, now)
         self._pings = Allowance(limits.pings, now)
         self._noise = Allowance(limits.noise, now)
-        self._readers = (
-            self._data,
-            self._headers,
-            self._priority,
-            self._rst_stream,
-            self._read_settings,
-            self._push_promise,
-            self._ping,
-            self._goaway,
-            self._window_update,
-            self._continuation,
-        )
         self._greet()
 
     def _greet(self) -> None:
@@ -257,11 +244,11 @@ class Connection:
             if kind != SETTINGS or flags & ACK:
                 raise Fault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             self.greeted = True
-        if kind >= len(self._readers):  # section 5.5: unknown ones are ignored
+        if kind >= len(self.READERS):  # section 5.5: unknown ones are ignored
             self._spend(self._noise, Limit.NOISE)
             return
         try:
-            self._readers[kind](flags, number, payload)
+            self.READERS[kind](self, flags, number, payload)
         except StreamFault as fault:
             self._refuse(number, fault)
 
@@ -497,3 +484,17 @@ class Connection:
     def _spend(self, allowance: Allowance, limit: Limit) -> None:
         if not allowance.spend(self.out.now):
             raise Fault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)
+
+    # By the number of their kind (section 6).
+    READERS = (
+        _data,
+        _headers,
+        _priority,
+        _rst_stream,
+        _read_settings,
+        _push_promise,
+        _ping,
+        _goaway,
+        _window_update,
+        _continuation,
+    )

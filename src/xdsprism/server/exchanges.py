@@ -146,6 +146,12 @@ class Exchange:
             self.call.close(reason)
         except Exception:
             log.exception("a stream could not be closed")
+        self.call.wake = _nobody  # nothing that belongs to it is to wait for the collector of garbage
+        self.rpc.owner = None
+
+
+def _nobody() -> None:
+    """Whom a call wakes that is over."""
 
 
 class Line:
