@@ -123,8 +123,7 @@ class Connection:
             self._parse(data)
         except Fault as fault:
             self.fail(fault)
-        events, self._events = self._events, []
-        return events
+        return self.told()
 
     def pump(self) -> list[Event]:
         """Send what can be sent of what waits, and close the streams that are done."""
@@ -480,6 +479,7 @@ class Connection:
         if self.streams.pop(stream.number, None) is not None:
             self._closed.add(stream.number, ours=ours)
         self.out.forget(stream)
+        stream.owner = None  # it knows, and has no part in what may still come
 
     def _spend(self, allowance: Allowance, limit: Limit) -> None:
         if not allowance.spend(self.out.now):

@@ -148,6 +148,8 @@ class RpcConnection:
         """There is nobody to hear from, and what was unfinished is gone."""
         self._crowd.unfinished -= self._unfinished
         self._unfinished = 0
+        for stream in self.connection.streams.values():
+            stream.owner = None
 
     @property
     def due(self) -> float:
@@ -198,6 +200,7 @@ class RpcConnection:
                 self._requested(event)
             elif isinstance(event, Aborted):
                 rpc = event.stream.owner
+                event.stream.owner = None  # or the two keep each other until the collector comes
                 if rpc is not None and not rpc.over:
                     self._over(rpc)
                     self._events.append(Ended(rpc, event.why))
