@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer, Thorough, shown
 from xdsprism.core.events import Send
+from xdsprism.core.store import Applied
 from xdsprism.core.stream import Stream
 from xdsprism.core.types import CLUSTER, ENDPOINT, ROUTE
 
@@ -93,7 +94,7 @@ def test_what_is_not_as_simple_as_that_goes_the_long_way(change: str, monkeypatc
     peer.poll()
     found = looks(peer, monkeypatch)
     bench.put(change)
-    peer.poll()
+    assert peer.stream.poll(bench.now)  # once: the peer of the bench would look again
     assert found
 
 
@@ -109,6 +110,30 @@ def test_a_second_response_at_one_revision_has_a_nonce_of_its_own() -> None:
     bench.put("eds b=2")
     (third,) = peer.poll()
     assert len({first.nonce, second.nonce, third.nonce}) == 3
+
+
+def test_what_is_said_before_a_change_was_told_does_not_take_its_nonce(
+    delta: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SRV-8
+    bench = Bench()
+    bench.put("eds a=1 b=1")
+    peer = settled(bench, delta, "eds +a" if delta else "eds a")
+    other = settled(bench, delta, "eds +a" if delta else "eds a")
+    told: list[Applied] = []
+    tell = bench.notify
+    monkeypatch.setattr(bench, "notify", told.append)
+    bench.put("eds a=2")
+    peer.ask("eds +b" if delta else "eds a b")
+    first = peer.poll()
+    assert [send.names for send in first] == [("b",)]
+    peer.ask("eds ack")
+    peer.poll()
+    tell(told[0])
+    assert other.poll()[0].nonce == first[0].nonce  # to it, it is the first at this revision
+    second = peer.poll()
+    assert [send.names for send in second] == [("a",)]
+    assert first[0].nonce != second[0].nonce
 
 
 def test_a_changed_cluster_brings_its_endpoints_again_on_the_short_way_too(delta: bool) -> None:
@@ -232,6 +257,7 @@ def _plain(send: Send) -> tuple[object, ...]:
     return shown(send), send.type_url, send.nonce, send.version, send.names, send.ttl
 
 
+@settings(max_examples=400)
 @given(steps)
 def test_the_short_way_says_what_the_long_one_does(run: list[tuple[str, int | str, str, int]]) -> None:
     pair = Pair()
