@@ -191,6 +191,7 @@ def test_a_connection_that_is_over_does_not_wait_for_the_collector(tmp_path: Pat
 async def _left_behind(tls: ssl.SSLContext, trust: ssl.SSLContext) -> int:
     async with serving(tls=tls) as rig:
         host, _, port = rig.address.rpartition(":")
+        before = _plugs()
         reader, writer = await asyncio.open_connection(host, int(port), ssl=trust, server_hostname="localhost")
         writer.write(PREFACE + frames.settings([]))
         assert await asyncio.wait_for(reader.read(100), PATIENCE)
@@ -198,7 +199,11 @@ async def _left_behind(tls: ssl.SSLContext, trust: ssl.SSLContext) -> int:
         writer.transport.abort()
         await until(lambda: not rig.engine._plugs)
         await asyncio.sleep(0.01)  # the loop lets go of it
-        return sum(isinstance(each, Plug) for each in gc.get_objects())
+        return _plugs() - before
+
+
+def _plugs() -> int:
+    return sum(isinstance(each, Plug) for each in gc.get_objects())
 
 
 # -- descriptors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import gzip
 import socket
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.http2.rig import data, message, of
-from tests.wire.abuse_rig import ASK, Site, ask, hear, site
+from tests.wire.abuse_rig import ASK, Site, alive, ask, hear, site
 from tests.wire.h2_rig import Raw, raw
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import CLUSTER
@@ -158,19 +157,15 @@ async def test_streams_that_waited_for_a_window_of_the_connection_are_forgotten_
         put(found.server.store, cluster("large", size=100_000))
         await client.say(ask(1), data_of(1, "large"))
         await hear(client, DATA)
+        before = alive(Stream)
         for _ in range(2):
             await client.say(*[ask(number) + data_of(number, "large") for number in numbers])
             await still_speaks(client)
-            assert _streams() > len(numbers)
+            assert alive(Stream) == before + len(numbers)
             await client.say(*[frames.reset(number, Code.CANCEL) for number in numbers])
             await still_speaks(client)
-            assert _streams() == 2  # this one's first, and that of the other client
+            assert alive(Stream) == before
             numbers = range(603, 1_203, 2)
-
-
-def _streams() -> int:
-    gc.collect()
-    return sum(isinstance(each, Stream) for each in gc.get_objects())
 
 
 # -- those who do not read
