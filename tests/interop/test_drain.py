@@ -18,7 +18,6 @@ from tests.wire.rig import until
 from xdsprism import CLUSTER, Server, Store
 from xdsprism.http2.limits import Times
 from xdsprism.server import server as server_module
-from xdsprism.server.engine_h2 import H2Engine
 
 pytestmark = pytest.mark.timeout(600)  # a first build fetches packages
 
@@ -83,13 +82,12 @@ async def test_a_connection_that_is_old_enough(
     lab: Lab, argv: list[str | Path], node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is drained, and what does not end in time is cut off."""
-    times = Times(age=2.0, age_grace=0.5)
-    monkeypatch.setattr(server_module, "H2Engine", partial(H2Engine, times=times))
+    monkeypatch.setattr(server_module, "Times", partial(Times, age_grace=0.5))
     store = Store()
     with store.transaction() as tx:
         tx.put(Cluster(name="small", alt_stat_name="here"))
         tx.put(Cluster(name="big", alt_stat_name="x" * BIG))
-    async with Server(store, "127.0.0.1:0", engine="h2") as server:
+    async with Server(store, "127.0.0.1:0", engine="h2", max_connection_age=2.0) as server:
         unread = await asyncio.to_thread(moved, lab.channel(argv, server.address), node)
         await until(lambda: len(list(server.hub.connected())) <= CROWD)
         await asyncio.to_thread(cut_off, unread)

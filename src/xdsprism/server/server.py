@@ -126,7 +126,7 @@ class Server:
 
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
         if self.engine == "h2":
-            times = Times(age=self._age) if self._age is not None else Times()
+            times = Times(age=self._age) if self._age is not None else None
             h2 = H2Engine(methods, receive_bytes=self._receive_bytes, times=times, tls=tls.h2 if tls else None)
             h2.readers = self.connection_readers
             self._secured.append(lambda tls: h2.secure(tls.h2))
