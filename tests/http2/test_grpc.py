@@ -26,7 +26,7 @@ from xdsprism.http2.grpc import (
     trailers,
 )
 from xdsprism.http2.limits import Limits
-from xdsprism.http2.rpc import NOT_GRPC, Called, Ended, HalfClosed, Message, RpcEvent
+from xdsprism.http2.rpc import LATE, NOT_GRPC, Called, Ended, HalfClosed, Message, RpcEvent
 
 GZIP = (*CALL, ("grpc-encoding", "gzip"))
 
@@ -244,7 +244,9 @@ def test_a_deadline_in_the_middle_of_a_message_resets_the_stream() -> None:
     client.say(headers(1, (*CALL, ("grpc-timeout", "1S"))))
     client.rpcs.send(only(client.take(), Called).rpc, framed(b"hello"))
     client.hear()
-    assert reset_code(client.tick(1.0)) is Code.CANCEL
+    assert client.tick(1.0) == []  # the caller is to say so itself, and not to hear of a cancellation
+    assert client.rpcs.due == 1.0 + LATE
+    assert reset_code(client.tick(1.0 + LATE)) is Code.CANCEL
     only(client.take(), Ended)
     assert client.say(frames.window_update(1, 100)) == []
 

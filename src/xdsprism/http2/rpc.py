@@ -23,19 +23,21 @@ from .stream import Stream
 
 NOT_GRPC = "This port speaks gRPC: POST with content-type application/grpc.\n"
 PILE = 64  # deadlines of calls that are over
+LATE = 0.1  # seconds, for a caller to see by its own clock that its deadline is over, before we cut a message short
 SCANS = 4  # looks for stalled streams, in the time that a stall may take
 
 
 class Rpc:
     """One call."""
 
-    __slots__ = ("began", "deadline", "inbox", "over", "owner", "stream")
+    __slots__ = ("began", "deadline", "inbox", "late", "over", "owner", "stream")
 
     def __init__(self, stream: Stream, inbox: Inbox, deadline: float) -> None:
         self.stream = stream
         self.inbox = inbox
         self.began = 0.0  # when the message that is not complete did, if there is one
         self.deadline = deadline
+        self.late = False  # its deadline is over, and the caller had better say so itself
         self.over = False  # its end is said, or there is nobody to say it to
         self.owner: Any = None  # whatever the layer above keeps with it
 
@@ -295,6 +297,11 @@ class RpcConnection:
 
     def _expire(self, rpc: Rpc) -> None:
         if rpc.over:
+            return
+        if rpc.stream.queue and not rpc.late:
+            rpc.late = True
+            rpc.deadline += LATE
+            self._note_deadline(rpc)
             return
         if rpc.stream.queue:  # half a message can't be followed by a status
             self._over(rpc)
