@@ -36,13 +36,16 @@ class Audience:
     def count(self, params: Params) -> int:
         return self._counts[params]
 
-    def add(self, params: Params) -> bool:
-        """Returns whether somebody was there who is alike."""
+    def add(self, params: Params, known: tuple[Category, tuple[str, ...]] | None = None) -> bool:
+        """Returns whether somebody was there who is alike. `known`: its class, by these keys."""
         count = self._counts.get(params, 0)
         self._counts[params] = count + 1
         if count:
             return True
-        alike = self._classes.setdefault(category(params, self._keys), {})
+        same = known[0] if known is not None and known[1] == self._keys else category(params, self._keys)
+        alike = self._classes.get(same)
+        if alike is None:
+            alike = self._classes[same] = {}
         alike[params] = None
         return len(alike) > 1
 

@@ -123,7 +123,8 @@ class Relaying:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
                 subject = type_url, name
                 known, audience = self._known.get(subject), self._wanted.get(subject)
-            finding = known.find(params) if known is not None else None
+            same = (category(params, known.keys), known.keys) if known is not None else None
+            finding = (known.find_alike(same[0]) or known.find(params)) if known is not None and same else None
             if not comes:
                 self._leave(subject, params, finding)
                 audience = self._wanted.get(subject)
@@ -134,12 +135,12 @@ class Relaying:
             if lookup is None or finding is None:
                 lookup = reached[id(finding)] = self._look(subject, params, finding)
             looked[type_url, lookup] += 1
-            self._come(subject, params, finding, audience)
+            self._come(subject, params, finding, alike=audience.add(params, same))
         self.facts += [Looked(type_url, lookup, count) for (type_url, lookup), count in looked.items()]
 
-    def _come(self, subject: Subject, params: Params, finding: Finding | None, audience: Audience) -> None:
-        served = audience.add(params) and finding is not None and finding.stands
-        if (self._unwanted and self._unwanted.end((subject, params))) or not served:
+    def _come(self, subject: Subject, params: Params, finding: Finding | None, *, alike: bool) -> None:
+        lingered = bool(self._unwanted) and self._unwanted.end((subject, params))
+        if lingered or not alike or finding is None or not finding.stands:
             self._touched[subject] = None
         if finding is not None and finding.variant is not None and finding.variant.fleeting:
             self._renew(subject, finding)
