@@ -33,7 +33,7 @@ async def server(server: Server, caplog: pytest.LogCaptureFixture) -> AsyncItera
     await until(lambda: footprint(server, [CLUSTER]) == base)
     await until(lambda: len(running()) <= tasks)
     assert server._engine is not None
-    assert server._engine.open_calls == 0
+    await until(lambda: server._engine is not None and server._engine.open_calls == 0)
     assert complaints(caplog) == []
 
 
