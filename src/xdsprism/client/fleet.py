@@ -84,15 +84,15 @@ class Member:
             self.resources += len(response.resources)
             self.bytes += len(message)
             await self.send(plan.ack(response, self._request))
+            if self.messages == 1:
+                self._fleet.answer()  # not before: who leaves then has said that it has it
             heard(self, response)
             message = await self._receive()
 
     async def _begin(self) -> bytes:
         self._stream = await self._transport.open(ads_path(v3=True, delta=self._fleet.plan.delta))
         await self.send(self._request)
-        message = await self._receive()
-        self._fleet.answer()
-        return message
+        return await self._receive()
 
     async def send(self, message: bytes) -> None:
         """One at a time, as gRPC wants it."""

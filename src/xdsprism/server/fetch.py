@@ -19,7 +19,7 @@ class FetchCall(XdsCall):
 
     def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
         super().__init__(hub, connected, names)
-        self.deadline = fetch.deadline  # type: ignore[method-assign]
+        self.deadline = fetch.deadline  # type: ignore[method-assign] # as in XdsCall
         self._fetch = fetch
         self._answered = False
         self.patience: Patience | None = None  # where the answer may be that nothing is new
