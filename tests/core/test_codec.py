@@ -15,7 +15,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.status_pb2 import Status
 
 from xdsprism.core import codec
-from xdsprism.core.codec import Encoder, constraint_to_proto, variant_of
+from xdsprism.core.codec import Encoder, variant_of
+from xdsprism.core.constraint_codec import constraint_to_proto
 from xdsprism.core.constraints import TRUE, Constraint, Exists, Not
 from xdsprism.core.events import Absence, ResourceError, Send
 from xdsprism.core.expr import parse

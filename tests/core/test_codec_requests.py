@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xdsprism.core import codec
-from xdsprism.core.codec import Decoder, constraint_from_proto, constraint_to_proto, node_of
+from xdsprism.core.codec import Decoder, node_of
+from xdsprism.core.constraint_codec import constraint_from_proto, constraint_to_proto
 from xdsprism.core.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
 from xdsprism.core.events import DeltaRequest, Node, Rejection, Request, SotwRequest
 from xdsprism.core.expression import Expression

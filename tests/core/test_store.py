@@ -6,7 +6,8 @@ import pytest
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse
 
 from tests.core.support import changeset, variant
-from xdsprism.core.codec import Encoder, constraint_from_proto
+from xdsprism.core.codec import Encoder
+from xdsprism.core.constraint_codec import constraint_from_proto
 from xdsprism.core.constraints import TRUE, Eq
 from xdsprism.core.events import Send
 from xdsprism.core.expr import parse

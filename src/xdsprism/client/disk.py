@@ -26,7 +26,7 @@ from typing import Any
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ..core.codec import constraint_from_proto, constraint_to_proto
+from ..core.constraint_codec import constraint_from_proto, constraint_to_proto
 from ..core.types import TypeUrl, Variant
 from ..errors import UsageError
 

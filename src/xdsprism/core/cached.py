@@ -87,9 +87,11 @@ class CachedSet(VariantSet):
         own = self.own.get(Params(params)) if self.own else None
         return own or self._classes.get(category(params, self.keys)) or self.shared(params)
 
-    def find_alike(self, same: Category) -> Finding | None:
-        """The answer for a class, if it was looked for before, and nobody has one of their own."""
-        return self._classes.get(same) if not self.own else None
+    def classify(self, params: Params) -> tuple[tuple[Category, tuple[str, ...]], Finding | None]:
+        """Its class, by which keys, and the answer: both are asked for together, by each who comes or goes."""
+        same = category(params, self.keys)
+        found = self._classes.get(same) if not self.own else None
+        return (same, self.keys), found or self.find(params)
 
     def shared(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for all who are of one class with these; looked for once (DESIGN 6.3)."""

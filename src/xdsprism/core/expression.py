@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from envoy.service.discovery.v3.discovery_pb2 import DynamicParameterConstraints
 
 from . import constraints, expr
-from .codec import constraint_from_proto, constraint_to_proto
+from .constraint_codec import constraint_from_proto, constraint_to_proto
 
 
 @dataclass(frozen=True, slots=True)

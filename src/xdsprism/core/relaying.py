@@ -123,8 +123,7 @@ class Relaying:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
                 subject = type_url, name
                 known, audience = self._known.get(subject), self._wanted.get(subject)
-            same = (category(params, known.keys), known.keys) if known is not None else None
-            finding = (known.find_alike(same[0]) or known.find(params)) if known is not None and same else None
+            same, finding = known.classify(params) if known is not None else (None, None)
             if not comes:
                 self._leave(subject, params, finding)
                 audience = self._wanted.get(subject)

@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
-from .codec import constraint_from_proto, domains_of
+from .codec import domains_of
+from .constraint_codec import constraint_from_proto
 from .constraints import TRUE, Constraint
 from .events import Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
 from .loads import SEND_ALL_CLUSTERS

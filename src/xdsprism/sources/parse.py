@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
-from ..core.codec import check_ttl, constraint_from_proto, name_of, variant_of
+from ..core.codec import check_ttl, name_of, variant_of
+from ..core.constraint_codec import constraint_from_proto
 from ..core.constraints import FALSE, TRUE, Constraint
 from ..core.expr import parse as parse_expression
 from ..core.template import WHEN, TemplateError, compile_template
