@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
 from tests.support import web
 from xdsprism import ConfigError, app
@@ -107,3 +108,11 @@ async def test_a_source_that_fails_ends_the_server_and_is_not_hidden(stage: Stag
     stage.report.put_nowait(RuntimeError("the disk is on fire"))
     with pytest.raises(RuntimeError, match="the disk is on fire"):
         await asyncio.wait_for(serving, 20)
+
+
+async def test_a_port_takes_connections_from_the_moment_that_it_is_known():
+    port = HttpPort(Starlette(), "127.0.0.1:0", "admin")
+    _reader, writer = await asyncio.open_connection(*web.split(port.address))  # nobody serves it yet: it waits
+    port.stop()
+    await port.serve()
+    writer.close()

@@ -25,11 +25,11 @@ from .ages import Ages, Silence
 from .audience import Audience, Needs
 from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
 from .constraints import Constraint, matches
-from .events import WILDCARD
 from .facts import Fact, Looked, Lookup
-from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .findings import Departed, Said, Voice, doubted, is_awaited, is_pending, listen, refreshed, troubles
 from .lateness import Late, Lateness
 from .lingering import Lingering
+from .listings import Listings
 from .renewal import Renewals
 from .store import Store
 from .types import VIRTUAL_HOST, Params, TypeUrl, Variant, category
@@ -37,7 +37,6 @@ from .variants import VariantSet
 from .watching import Collection, Entry
 from .xdstp import is_wild, wildcards
 
-SETTLED = 2.0  # seconds after its first answer for which what a wildcard lacks may still be on its way
 LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
 
 Subject = tuple[TypeUrl, str]
@@ -86,14 +85,13 @@ class Relaying:
         self.facts: list[Fact] = []
         self._store = store
         self._supply = supply
-        self._listed = listed  # a wildcard was answered for the first time
+        self._listings = Listings(store, supply.pin, listed)
         self._reaches = reaches  # whether a server can be asked for a name now
         self._arrivals: list[tuple[TypeUrl, str, Params, bool]] = []  # who came, or went
         self._wanted: dict[Subject, Audience] = {}
         self._asked: dict[Subject, dict[Params, Entry]] = {}
         self._unwanted = Lingering(linger)
         self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
-        self._settling: dict[tuple[Subject, Params], float] = {}  # wildcards of which not all may be there: until when
         self._known: dict[Subject, CachedSet] = {}
         self._touched: dict[Subject, None] = {}
         self._renewals = Renewals()
@@ -117,7 +115,7 @@ class Relaying:
             return
         arrivals, self._arrivals = self._arrivals, []
         looked: Counter[tuple[TypeUrl, Lookup]] = Counter()
-        reached: dict[int, Lookup] = {}  # by finding: those who share one are reached by one way
+        reached: dict[int, tuple[Lookup, bool]] = {}  # by finding, for all who share it: how, and whether that is all
         subject: Subject = ("", "")
         for type_url, name, params, comes in arrivals:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
@@ -130,16 +128,23 @@ class Relaying:
                 continue
             if audience is None:
                 audience = self._wanted[subject] = Audience()
-            lookup = reached.get(id(finding))
-            if lookup is None or finding is None:
-                lookup = reached[id(finding)] = self._look(subject, params, finding)
-            looked[type_url, lookup] += 1
-            self._come(subject, params, finding, alike=audience.add(params, same))
+            way = reached.get(id(finding))
+            if way is None or finding is None:
+                way = reached[id(finding)] = self._look(subject, params, finding), self._is_plain(finding)
+            looked[type_url, way[0]] += 1
+            if not audience.add(params, same):
+                self._touched[subject] = None
+            if not way[1]:
+                self._come(subject, params, finding)
         self.facts += [Looked(type_url, lookup, count) for (type_url, lookup), count in looked.items()]
 
-    def _come(self, subject: Subject, params: Params, finding: Finding | None, *, alike: bool) -> None:
-        lingered = bool(self._unwanted) and self._unwanted.end((subject, params))
-        if lingered or not alike or finding is None or not finding.stands:
+    def _is_plain(self, finding: Finding | None) -> bool:
+        """Whether who comes for it only has to be counted."""
+        fleeting = finding is not None and finding.variant is not None and finding.variant.fleeting
+        return finding is not None and finding.stands and not fleeting and not self._unwanted
+
+    def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
+        if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
             self._touched[subject] = None
         if finding is not None and finding.variant is not None and finding.variant.fleeting:
             self._renew(subject, finding)
@@ -257,7 +262,7 @@ class Relaying:
 
     @property
     def _timers(self) -> tuple[dict[tuple[Subject, Params], float], ...]:
-        return *self._unwanted.timers, self._settling, self._lateness.due
+        return *self._unwanted.timers, self._listings.due, self._lateness.due
 
     def flush(self, now: float) -> None:
         self._count()
@@ -434,41 +439,10 @@ class Relaying:
         for params in audience:
             if params not in self._asked.get(subject, {}):
                 self._ask(subject, params)
-        table, name = self._store.table(subject[0]), subject[1]
         for params, entry in [*self._asked.get(subject, {}).items()]:
-            self._complain(subject, params, entry)
-            if entry.kept_at is not None or not is_answered(entry):
-                self._settling.pop((subject, params), None)  # it was asked again: that begins anew
-            if isinstance(table, CacheTable) and entry in self._ages:
-                table.unlist(params, name)
-            elif isinstance(table, CacheTable) and is_answered(entry) and not table.lists(params, name, sure=True):
-                self._list(table, (name, params), entry, now)
+            self._listings.look((subject, params), entry, now, aged=entry in self._ages)
             if params not in audience:
                 self._leave_wild(subject, params, entry, now)
-
-    def _complain(self, subject: Subject, params: Params, entry: Entry) -> None:
-        """ERR-6: what is wrong with a glob as a whole can be told; of a wildcard there is no word for it."""
-        table = self._store.table(subject[0])
-        wrong = troubles([Voice(params, entry, wild=True, wanted=True)], NOTHING, self._supply.pin)
-        glob = subject[1], params
-        if isinstance(table, CacheTable) and subject[1] != WILDCARD and table.note_wrong(glob, next(iter(wrong), None)):
-            self._listed(*subject)
-
-    def _list(self, table: CacheTable, wild: tuple[str, Params], entry: Entry, now: float) -> None:
-        """It can be answered: to those who have nothing yet at once, to the others when nothing is lacking any more.
-
-        A response does not say what it answers. The first one may have been on its way before the server heard of the
-        wildcard, or be one part of several. Whoever comes back with more than that must not take it for a deletion.
-        """
-        key = (table.spec.url, wild[0]), wild[1]
-        if wild not in table.listed:
-            table.listed.add(wild)
-            table.unsure.add(wild)
-            self._listed(*key[0])
-        if entry.kept_at is None and self._settling.setdefault(key, now + SETTLED) <= now:
-            del self._settling[key]
-            table.unsure.discard(wild)
-            self._listed(*key[0])
 
     def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> None:
         """Those who are only served because a wildcard has what they want need something else in time."""
@@ -480,10 +454,7 @@ class Relaying:
         for name in names:
             self._take_over((type_url, name), entry)
         self._release(subject, params)
-        table = self._store.table(type_url)
-        if isinstance(table, CacheTable):
-            table.unlist(params, subject[1])
-        self._settling.pop((subject, params), None)
+        self._listings.leave((subject, params))
         self._touched.update(dict.fromkeys((type_url, name) for name in names))
         if isinstance(entry, Collection) and not shared:
             self._touched.update(dict.fromkeys(self._departed.leave(entry)))

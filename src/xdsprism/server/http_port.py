@@ -17,6 +17,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from ..errors import XdsError
 
 GRACE = 2  # seconds for requests in progress when the server stops
+BACKLOG = 2048  # connections that may wait; uvicorn has as many
 IDLE = 75  # seconds that a connection is kept for: who polls each minute is to find it open
 
 
@@ -61,7 +62,7 @@ class _Guest(uvicorn.Server):
 
 
 class HttpPort:
-    """Binds first, so that the port is known (and known to be ours) before anything is said about it."""
+    """Listens at once, so that the port is known, and ours, and answered, before anything is said about it."""
 
     def __init__(self, app: Starlette, listen: str, purpose: str, tls: ssl.SSLContext | None = None) -> None:
         self._tls = live = _Live(ssl.PROTOCOL_TLS_SERVER) if tls is not None else None
@@ -104,6 +105,7 @@ def _bind(listen: str, purpose: str) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(BACKLOG)  # now: who reads the ready line may be here before uvicorn is
     except OSError as error:
         raise CannotListenError(f"can't listen on {listen} for {purpose}: {error}") from error
     return bound
