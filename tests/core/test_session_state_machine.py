@@ -32,7 +32,7 @@ from xdsprism.core import table as table_module
 from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.settings import Settings
 from xdsprism.core.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
-from xdsprism.core.xdstp import is_collection, is_wild, wildcards
+from xdsprism.core.xdstp import is_wild, wildcards
 
 Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky
 
@@ -281,7 +281,8 @@ class Sessions(RuleBasedStateMachine):
         state = connection.client.of(type_url)
         accounts = connection.accounts
         first, state.seen = not state.seen, True
-        asked = [key for key in wanted if not is_collection(key[0])]  # XTP-8: which to SotW are names that nothing has
+        # XTP-8: globs, which to SotW are names that nothing has
+        asked = [key for key in wanted if key[0] == WILDCARD or not is_wild(key[0])]
         if first and not wanted and type_url in LEGACY_WILDCARD:
             asked = [(WILDCARD, None)]
         elif not wanted and not first and self._legacy(connection, type_url):

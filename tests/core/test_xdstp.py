@@ -13,8 +13,8 @@ from xdsprism.core.xdstp import (
     canonical,
     collection_of,
     complaint,
-    is_collection,
     is_glob,
+    is_wild,
     own_name,
     parse,
     spelled,
@@ -178,8 +178,8 @@ def test_a_glob_ends_in_a_step_that_is_a_star(name: str, glob: bool) -> None:
 )
 def test_a_name_is_in_the_collection_one_step_up(name: str, glob: str | None) -> None:
     assert collection_of(name) == glob
-    assert not is_collection(name)
-    assert glob is None or is_collection(glob)
+    assert is_wild(name) == (name == "*")
+    assert glob is None or is_wild(glob)
 
 
 @given(names)
@@ -190,7 +190,7 @@ def test_what_is_in_a_collection_differs_from_it_in_the_last_step_alone(name: Xd
     assert (whole.authority, whole.type, whole.context) == (name.authority, name.type, name.context)
     assert whole.is_glob
     assert whole.id == name.id.rpartition("/")[0] + ("/*" if "/" in name.id else "*")
-    assert is_collection(str(name)) == name.is_glob
+    assert is_wild(str(name)) == name.is_glob
 
 
 # XTP-9, XTP-10

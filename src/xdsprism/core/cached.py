@@ -148,11 +148,14 @@ class CacheTable(Table):
         self._troubled = 0  # ... of which something is wrong
 
     def trouble(self, name: str, params: Params) -> Wrong | None:
-        wrong = self._wrong.get((name, params)) if self._wrong else None
-        return wrong or (super().trouble(name, params) if self._troubled else None)
+        if not self._wrong and not self._troubled:
+            return None
+        return self._wrong.get((name, params)) or super().trouble(name, params)
 
     def serves(self, name: str, params: Params, since: int) -> bool:
-        known = self.get(name) if self._limited else None
+        if not self._limited:
+            return True
+        known = self.get(name)
         found = known.find(params) if isinstance(known, CachedSet) and known.is_limited else None
         if found is None:
             return True

@@ -114,8 +114,8 @@ class Relaying:
         if not self._arrivals:
             return
         arrivals, self._arrivals = self._arrivals, []
-        looked: Counter[tuple[TypeUrl, Lookup]] = Counter()
-        reached: dict[int, tuple[Lookup, bool]] = {}  # by finding, for all who share it: how, and whether that is all
+        looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and whether that is all there is to it
+        ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # the same for all who share a finding
         subject: Subject = ("", "")
         for type_url, name, params, comes in arrivals:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
@@ -128,15 +128,16 @@ class Relaying:
                 continue
             if audience is None:
                 audience = self._wanted[subject] = Audience()
-            way = reached.get(id(finding))
+            way = ways.get(id(finding))
             if way is None or finding is None:
-                way = reached[id(finding)] = self._look(subject, params, finding), self._is_plain(finding)
-            looked[type_url, way[0]] += 1
+                lookup = self._look(subject, params, finding)
+                way = ways[id(finding)] = type_url, lookup, self._is_plain(finding)
+            looked.append(way)
             if not audience.add(params, same):
                 self._touched[subject] = None
-            if not way[1]:
+            if not way[2]:
                 self._come(subject, params, finding)
-        self.facts += [Looked(type_url, lookup, count) for (type_url, lookup), count in looked.items()]
+        self.facts += [Looked(*way[:2], count) for way, count in Counter(looked).items()]
 
     def _is_plain(self, finding: Finding | None) -> bool:
         """Whether who comes for it only has to be counted."""

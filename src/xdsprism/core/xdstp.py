@@ -123,14 +123,9 @@ def collection_of(name: str) -> str | None:
     return f"{path.rpartition('/')[0]}/*{mark}{context}"
 
 
-def is_collection(name: str) -> bool:
-    """Whether a canonical name is that of a glob collection."""
-    return name == collection_of(name)
-
-
 def is_wild(name: str) -> bool:
-    """Whether it stands for others: everything, or a glob collection."""
-    return name == WILDCARD or is_collection(name)
+    """Whether a canonical name stands for others: for everything, or for a glob collection."""
+    return name == WILDCARD or (name.startswith(SCHEME) and name == collection_of(name))
 
 
 def wildcards(name: str) -> tuple[str, ...]:
