@@ -119,14 +119,15 @@ async def site(limits: Limits | None = None, **options: Any) -> AsyncIterator[Si
 
 async def hear(client: Raw, kind: int) -> list[Frame]:
     """All that comes, until a frame of this kind has."""
-    rest = b""
-    while True:
+    found: list[Frame] = []
+    while not any(frame.kind == kind for frame in found):
         part = await asyncio.wait_for(client.reader.read(1 << 20), PATIENCE)
         assert part, "the server hung up"
-        rest += part
-        found = parse(rest[: _whole(rest)])
-        if any(frame.kind == kind for frame in found):
-            return found
+        heard = client.rest + part
+        whole = _whole(heard)
+        found += parse(heard[:whole])
+        client.rest = heard[whole:]
+    return found
 
 
 def _whole(written: bytes) -> int:

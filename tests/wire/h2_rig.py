@@ -97,6 +97,7 @@ class Raw:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.rest = b""  # the beginning of a frame, of what was read
 
     async def say(self, *said: bytes) -> None:
         self.writer.write(b"".join(said))
@@ -104,7 +105,7 @@ class Raw:
 
     async def to_the_end(self) -> list[Frame]:
         """All that comes until the server hangs up."""
-        return parse(await asyncio.wait_for(self.reader.read(), PATIENCE))
+        return parse(self.rest + await asyncio.wait_for(self.reader.read(), PATIENCE))
 
 
 @asynccontextmanager

@@ -85,9 +85,7 @@ class DeltaSession(SteadySession):
             if key not in wanted:  # DLT-18
                 self._unsubscribe(key, wanted)
 
-    def accept(self, request: DeltaRequest, now: float) -> bool:
-        """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
-        return self._accept(request.nonce, now)
+    accept = SteadySession.acknowledged  # of an ACK, that is all
 
     def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
         """XTP-1."""

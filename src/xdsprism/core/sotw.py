@@ -91,10 +91,10 @@ class SotwSession(SteadySession):
         self._want_exactly(request.wanted)
 
     def accept(self, request: SotwRequest, now: float) -> bool:
-        """Whether it is the ACK of the newest response and nothing else, of a session at rest: then it is done with."""
+        """Here an ACK says all that is wanted, too; and it is that of the newest response."""
         if request.error is not None or request.nonce != self._newest or request.wanted != self._list:
             return False
-        if not self._accept(request.nonce, now):
+        if not self.acknowledged(request, now):
             return False
         self._client_version = request.version
         if self._unjudged:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from .answers import UNJUDGED, AnsweredSession, Unjudged
-from .events import WILDCARD, Send
+from .events import WILDCARD, DeltaRequest, Send, SotwRequest
 from .table import alike
 from .types import Variant
 from .wants import Want, Wild
@@ -170,8 +170,9 @@ class SteadySession(AnsweredSession):
         routine.resources += len(send.plain) + len(send.located)
         return send
 
-    def _accept(self, nonce: str, now: float) -> bool:
-        """Whether this was the ACK of a response, and says no more than that."""
+    def acknowledged(self, request: SotwRequest | DeltaRequest, now: float) -> bool:
+        """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
+        nonce = request.nonce
         found, progress = self._unjudged.get(nonce), self.progress
         if found is None:
             return False

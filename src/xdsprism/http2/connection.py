@@ -31,7 +31,7 @@ from .codes import (
     SMALLEST_MAX_FRAME,
     Code,
 )
-from .events import Aborted, Event, Ponged, Received, Requested
+from .events import Aborted, Event, Ponged, Requested
 from .facts import Cause, Fact, HandshakeFailed, Limited
 from .faults import Fault, StreamFault
 from .limits import Allowance, Limit, Limits
@@ -217,7 +217,7 @@ class Connection:
                     self._slack -= size
                     if self._slack < 0:
                         self._renew()
-                    tell(tuple.__new__(Received, (stream, buffer[begin:at], False)))
+                    tell((stream, buffer[begin:at], False))
                     continue
             self._frame(kind, flags, number & LAST_STREAM, buffer[begin:at])
         self._rest = buffer[at:]
@@ -272,7 +272,7 @@ class Connection:
         elif stream.slack < 0:
             self._renew_stream(stream)
         if payload or last:
-            self._events.append(Received(stream, payload, last))
+            self._events.append((stream, payload, last))
 
     def _renew(self) -> None:
         """What came is consumed: make the window whole again."""
@@ -334,7 +334,7 @@ class Connection:
             raise StreamFault(Code.PROTOCOL_ERROR, "headers in the middle of a message")
         check_trailers(fields)
         self._hear_out(stream)
-        self._events.append(Received(stream, b"", True))  # noqa: FBT003
+        self._events.append((stream, b"", True))
 
     def _priority(self, _flags: int, number: int, payload: bytes) -> None:
         """Section 5.3.2: the scheme is deprecated. The frame is checked, and ignored, on a stream in any state."""

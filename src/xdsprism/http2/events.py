@@ -1,20 +1,13 @@
-"""What a connection has to tell. A closed union; the commonest is a tuple, for it is made for every message."""
+"""What a connection has to tell. A closed union; the commonest is a bare tuple, for it is made for every message."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from .requests import Request
 from .stream import Stream
 
-
-class Received(NamedTuple):
-    """Bytes of a request's body."""
-
-    stream: Stream
-    body: bytes
-    last: bool  # the peer will say no more
+Received = tuple[Stream, bytes, bool]  # bytes of a request's body; whether the peer will say no more
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,14 +190,15 @@ class RpcConnection:
 
     def _take(self, events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Received):
+            if isinstance(event, tuple):
                 stream, body, last = event
                 rpc: Rpc | None = stream.owner
-                message = rpc.inbox.whole(body) if rpc is not None and not last and not rpc.over else None
-                if message is not None:  # as nearly always
-                    self._events.append(tuple.__new__(Message, (rpc, message)))
-                else:
-                    self._received(event)
+                if rpc is not None and not last and not rpc.over:
+                    message = rpc.inbox.whole(body)
+                    if message is not None:  # as nearly always
+                        self._events.append(tuple.__new__(Message, (rpc, message)))
+                        continue
+                self._received(event)
             elif isinstance(event, Requested):
                 self._requested(event)
             elif isinstance(event, Aborted):

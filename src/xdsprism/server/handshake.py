@@ -17,6 +17,7 @@ from ..http2.facts import Cause, Fact, HandshakeFailed
 from ..http2.limits import Times
 from .addresses import shown
 from .room import Room, Seat
+from .secured import Secured
 
 log = logging.getLogger("xdsprism.server")
 
@@ -40,16 +41,14 @@ class Entrance:
     def __init__(
         self,
         listening: socket.socket,
-        tls: Callable[[], ssl.SSLContext | None],
-        make: Callable[[Seat], asyncio.BaseProtocol],
+        secured: Callable[[Seat], Secured],
         room: Room,
         tell: Callable[[Sequence[Fact]], None],
         times: Times,
     ) -> None:
-        """`tls` is asked anew for each connection; `make` makes what has it once all is agreed on."""
+        """`secured` makes what has a connection."""
         self._listening = listening
-        self._tls = tls
-        self._make = make
+        self._secured = secured
         self._room = room
         self._tell = tell
         self._times = times
@@ -96,20 +95,18 @@ class Entrance:
         self._tell(seat.facts(peer))
 
     async def _seated(self, made: socket.socket, peer: str, seat: Seat) -> None:
-        secured = False
+        secured = self._secured(seat)
+        agreed = False
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._make(seat),
-                made,
-                ssl=self._tls(),
-                ssl_handshake_timeout=self._times.preface,
-                ssl_shutdown_timeout=self._times.linger,
-            )
-            secured = True
+            await self._loop.connect_accepted_socket(lambda: secured, made)
+            async with asyncio.timeout(self._times.preface):
+                await secured.agreed
+            agreed = True
         except OSError as error:  # as those of TLS are too
             self._tell([HandshakeFailed(peer, cause_of(error), _text(error))])
         finally:
-            if not secured:
+            if not agreed:
+                secured.give_up()
                 seat.leave()
 
     def _over(self, handshake: asyncio.Task[None]) -> None:
@@ -130,4 +127,6 @@ def cause_of(error: OSError) -> Cause:
 
 
 def _text(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
     return (isinstance(error, ssl.SSLError) and error.reason) or str(error) or type(error).__name__

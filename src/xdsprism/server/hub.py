@@ -158,8 +158,7 @@ class XdsCall(Call):
         self.deadline = connected.stream.deadline  # type: ignore[method-assign] # it is asked with every message
 
     def receive(self, message: bytes) -> None:
-        request = self._decoder.alike.get(message)
-        self.take(request if request is not None else self._decoder.decode(message))
+        self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
 
     def take(self, request: Request) -> None:
         hub = self._hub

@@ -1,0 +1,132 @@
+"""A turn of the engine: what came is heard, then what there is to say is gathered, then it is written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.http2.rig import CALL, headers
+from tests.wire.h2_rig import Rig
+from xdsprism.http2 import frames
+from xdsprism.http2.codes import DATA, PREFACE
+from xdsprism.server.engine_h2 import BATCH, SMALL, Plug
+
+
+class Wire:
+    """In place of a socket's transport: notes who writes, and what."""
+
+    def __init__(self, log: list[str], name: str = "") -> None:
+        self._log = log
+        self._name = name
+        self.written = b""
+        self.breaks = False
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        if self.breaks:
+            raise RuntimeError("no")
+        self._log.append(f"write {self._name}")
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def get_extra_info(self, _name: str) -> None: ...
+
+
+async def connected(rig: Rig, log: list[str], name: str = "") -> tuple[Plug, Wire]:
+    plug, wire = Plug(rig.engine), Wire(log, name)
+    plug.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
+    plug.data_received(PREFACE + frames.settings([]) + headers(1, CALL))
+    await asyncio.sleep(0)
+    log.clear()
+    wire.written = b""
+    return plug, wire
+
+
+def message(body: bytes) -> bytes:
+    return frames.frame(DATA, 0, 1, b"\0" + len(body).to_bytes(4, "big") + body)
+
+
+async def test_all_are_heard_before_anything_is_said_and_gathered_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, log = Rig(), list[str]()
+    plugs = [(await connected(rig, log, str(number)))[0] for number in range(3)]
+    names = {plug: str(number) for number, plug in enumerate(plugs)}
+    hear, gather = Plug.hear, Plug.gather
+    monkeypatch.setattr(Plug, "hear", lambda plug, *more: log.append(f"hear {names[plug]}") or hear(plug, *more))
+    monkeypatch.setattr(Plug, "gather", lambda plug: log.append(f"gather {names[plug]}") or gather(plug))
+    for plug in plugs:
+        plug.data_received(message(b"hello"))
+    assert log == []
+    await asyncio.sleep(0)
+    parts = [[f"{part} {number}" for number in range(3)] for part in ("hear", "gather", "write")]
+    assert log == [*parts[0], *parts[1], *parts[2]]
+
+
+async def test_of_very_many_the_first_are_written_to_before_the_last_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, log = Rig(), list[str]()
+    plugs = [(await connected(rig, log))[0] for _ in range(BATCH + 1)]
+    gather = Plug.gather
+    monkeypatch.setattr(Plug, "gather", lambda plug: log.append("gather") or gather(plug))
+    for plug in plugs:
+        plug.data_received(message(b"hello"))
+    await asyncio.sleep(0)
+    assert log == ["gather"] * BATCH + ["write "] * BATCH + ["gather", "write "]
+
+
+async def test_what_is_large_or_more_than_one_piece_does_not_wait() -> None:
+    rig = Rig()
+    plug, _ = await connected(rig, [])
+    (call,) = rig.calls
+    plug.data_received(message(b"a" * SMALL))
+    assert call.outbox == [b"a" * SMALL]
+    plug.data_received(message(b"b"))
+    assert len(call.outbox) == 1
+    plug.data_received(message(b"c"))
+    assert call.outbox[1:] == [b"b", b"c"]
+
+
+async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn() -> None:
+    rig = Rig()
+    plug, _ = await connected(rig, [])
+    (call,) = rig.calls
+    plug.data_received(message(b"last words"))
+    plug.connection_lost(None)
+    assert call.outbox == [b"last words"]
+    assert call.closed == ""
+    await asyncio.sleep(0)
+
+
+async def test_what_came_is_heard_though_the_server_stops_before_its_turn() -> None:
+    rig = Rig()
+    plug, wire = await connected(rig, [])
+    plug.data_received(message(b"last words"))
+    plug.drain(rig.engine.loop.time(), 1.0)
+    assert b"last words" in wire.written
+
+
+# OPS-10
+@pytest.mark.parametrize("breaks", ["hear", "gather", "write"])
+async def test_one_that_breaks_keeps_no_other_from_being_served(
+    breaks: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    (bad, wire), (_, other) = pair = [await connected(rig, []) for _ in range(2)]
+    wire.breaks = breaks == "write"
+    if breaks != "write":
+        whole = getattr(Plug, breaks)
+
+        def broken(plug: Plug, *rest: bytes) -> object:
+            return 1 // 0 if plug is bad else whole(plug, *rest)
+
+        monkeypatch.setattr(Plug, breaks, broken)
+    for plug, _ in pair:
+        plug.data_received(message(b"hello"))
+    await asyncio.sleep(0)
+    assert b"hello" in other.written
+    assert wire.aborted
+    assert not other.aborted
+    assert "a connection failed" in caplog.text

@@ -1,0 +1,255 @@
+"""TLS of our own transport, without sockets: a client's OpenSSL at one end, what is spoken at the other."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.certificates import Authority
+from xdsprism.server.secured import BUFFER, Secured
+
+LINGER = 0.01
+
+
+class Wire:
+    """In place of the socket's transport."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.ended = self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.ended
+        self.writes.append(data)
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def get_write_buffer_size(self) -> int:
+        return 7
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return {"peername": "there"}.get(name, default)
+
+
+class Spoken:
+    """In place of a plug."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self.said: list[str] = []
+        self.lost: list[Exception | None] = []
+
+    def connection_made(self, transport: Secured) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+    def pause_writing(self) -> None:
+        self.said.append("pause")
+
+    def resume_writing(self) -> None:
+        self.said.append("resume")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.append(error)
+
+
+class Pair:
+    """Both ends of one connection."""
+
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        self.wire, self.spoken = Wire(), Spoken()
+        self._buffer = memoryview(bytearray(BUFFER))
+        self.secured = Secured(server, lambda: self.spoken, self._buffer, LINGER)
+        self.secured.connection_made(self.wire)  # type: ignore[arg-type] # all of a transport that it uses
+        self._to_client, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = client.wrap_bio(self._to_client, self._to_server, server_hostname="localhost")
+
+    def carry(self, cuts: tuple[int, ...] = (BUFFER,)) -> None:
+        """All that either end has to say, towards the server in pieces of these sizes."""
+        sizes = cycle(cuts)
+        said = self._to_server.read()
+        while said:
+            size = next(sizes)
+            self.feed(said[:size])
+            said = said[size:]
+        for written in self.wire.writes:
+            self._to_client.write(written)
+        self.wire.writes.clear()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer[: len(data)] = data
+        self.secured.buffer_updated(len(data))
+
+    def shake_hands(self) -> None:
+        for _ in range(3):
+            try:
+                self.client.do_handshake()
+            except ssl.SSLWantReadError:
+                self.carry()
+        self.carry()
+
+    def read(self) -> bytes:
+        heard = b""
+        while True:
+            try:
+                heard += self.client.read(BUFFER)
+            except ssl.SSLWantReadError:
+                return heard
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own = authority.make("server")
+    context.load_cert_chain(own.certificate, own.key)
+    return context
+
+
+@pytest.fixture(scope="module", params=[ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def client(authority: Authority, request: pytest.FixtureRequest) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.minimum_version = context.maximum_version = request.param
+    return context
+
+
+async def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> Pair:
+    pair = Pair(server, client)
+    pair.shake_hands()
+    await pair.secured.agreed
+    return pair
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 9, 100, 16_384, 16_385, 70_000]), max_size=4),
+    cuts=st.lists(st.sampled_from([1, 4, 5, 6, 21, 1_000, 16_400, BUFFER]), min_size=1, max_size=4),
+)
+def test_what_is_said_arrives_however_it_is_cut(
+    server: ssl.SSLContext, client: ssl.SSLContext, sizes: list[int], cuts: list[int]
+) -> None:
+    async def exchange() -> None:
+        pair = await agreed(server, client)
+        for number, size in enumerate(sizes):
+            words = bytes([number]) * size
+            at = 0
+            while at < size:
+                at += pair.client.write(words[at:])
+            pair.secured.write(words)
+        pair.carry(tuple(cuts))
+        whole = b"".join(bytes([number]) * size for number, size in enumerate(sizes))
+        assert (pair.spoken.heard, pair.read()) == (whole, whole)
+
+    asyncio.run(exchange())
+
+
+async def test_all_that_is_written_at_once_is_one_write_however_many_records(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    pair = await agreed(server, client)
+    pair.secured.write(bytes(100_000))
+    assert len(pair.wire.writes) == 1
+    pair.carry()
+    assert pair.read() == bytes(100_000)
+
+
+async def test_to_what_is_inside_it_is_a_transport(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    pair = await agreed(server, client)
+    transport = pair.spoken.transport
+    assert transport.get_extra_info("ssl_object").version().startswith("TLS")
+    assert transport.get_extra_info("peername") == "there"
+    assert transport.get_write_buffer_size() == 7
+    assert not transport.can_write_eof()
+    pair.secured.pause_writing()
+    pair.secured.resume_writing()
+    assert pair.spoken.said == ["pause", "resume"]
+    transport.abort()
+    assert pair.wire.aborted
+
+
+async def test_a_goodbye_is_answered_and_who_does_not_hang_up_then_is_hung_up_on(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    pair = await agreed(server, client)
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.carry()
+    assert pair.wire.ended
+    pair.client.unwrap()  # which it can only once ours is there
+    pair.secured.write(b"too late")
+    assert pair.wire.writes == []
+    await asyncio.sleep(LINGER * 3)
+    assert pair.wire.aborted
+
+
+async def test_what_comes_after_our_goodbye_is_not_heard(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    pair = await agreed(server, client)
+    pair.client.write(b"late")
+    pair.secured.close()
+    pair.secured.close()
+    pair.carry()
+    assert pair.spoken.heard == b""
+    assert pair.client.read(10) == b""
+    pair.secured.connection_lost(None)
+    assert pair.spoken.lost == [None]
+    await asyncio.sleep(LINGER * 3)
+    assert not pair.wire.aborted  # it was gone before
+
+
+async def test_nonsense_after_the_handshake_ends_it_with_an_alert(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    pair = await agreed(server, client)
+    pair.feed(b"\x17\x03\x03\x00\x20" + bytes(32))
+    assert pair.wire.ended
+    pair.carry()
+    with pytest.raises(ssl.SSLError, match="ALERT"):
+        pair.client.read(10)
+    pair.secured.connection_lost(None)
+    (error,) = pair.spoken.lost
+    assert isinstance(error, ssl.SSLError)
+
+
+async def test_where_there_is_no_agreement_the_client_is_told_why(server: ssl.SSLContext, tmp_path: Path) -> None:
+    strict = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    stranger = Authority(tmp_path).make("server")
+    strict.load_cert_chain(stranger.certificate, stranger.key)
+    strict.minimum_version = ssl.TLSVersion.TLSv1_3
+    old = ssl.create_default_context()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    pair = Pair(strict, old)
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.do_handshake()
+    pair.carry()
+    with pytest.raises(ssl.SSLError):
+        await pair.secured.agreed
+    with pytest.raises(ssl.SSLError, match="ALERT"):
+        pair.client.do_handshake()
+    assert pair.wire.ended
+
+
+async def test_who_gives_up_waiting_ends_it(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    pair = Pair(server, client)
+    pair.secured.give_up()
+    assert pair.wire.aborted
+    pair.shake_hands()
+    assert pair.spoken.heard == b""
+    assert pair.secured.agreed.cancelled()
