@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import AsyncIterator
 from statistics import median, quantiles
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -136,6 +137,6 @@ async def _news() -> None:
             watch.close()
 
 
-async def _arrival(watch: object) -> float:
-    await anext(watch)  # type: ignore[call-overload]
+async def _arrival(watch: AsyncIterator[object]) -> float:
+    await anext(watch)
     return time.perf_counter()

@@ -47,7 +47,7 @@ class Report:
     @classmethod
     def of(cls, answer: Mapping[str, object]) -> Report:
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()}
-        return cls(**plain)  # type: ignore[arg-type]
+        return cls(**plain)  # type: ignore[arg-type] # as it was written
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ class Crowd:
         """How many streams an update of one host makes look for something to say."""
         woken: list[int] = []
         for index, call in enumerate(self._calls):
-            call.wake = lambda index=index: woken.append(index)  # type: ignore[misc,method-assign]
+            call.wake = lambda index=index: woken.append(index)  # type: ignore[misc] # of a default
         self._editions += 1
         with self._store.transaction() as tx:
             tx.put(_host(7 * (self._number // ASKED), self._editions))

@@ -18,7 +18,7 @@ from xdsprism.http2.faults import Fault, StreamFault
 from xdsprism.http2.grpc import Broken, Inbox, framed, metadata, percent_encoded, timeout, trailers
 from xdsprism.http2.limits import Limit, Limits, Rate, Times
 from xdsprism.http2.requests import Field, check_trailers, read_request
-from xdsprism.http2.rpc import Rpc, RpcConnection
+from xdsprism.http2.rpc import Rpc, RpcConnection, RpcEvent
 
 from .sound import Story, Unsound, connection, must, written
 
@@ -131,8 +131,8 @@ class Talk:
         self._take(self.rpcs.tick(self.now))
         self._send()
 
-    def _take(self, events: list[object]) -> None:
-        self._open += self._story.take(events, LIMITS)  # type: ignore[arg-type]
+    def _take(self, events: list[RpcEvent]) -> None:
+        self._open += self._story.take(events, LIMITS)
         self._open = [rpc for rpc in self._open if not rpc.over]
 
     def _answer(self) -> None:

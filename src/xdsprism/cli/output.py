@@ -50,7 +50,7 @@ def _dumper() -> Any:
     """Text of several lines as a block, which is how people write it."""
     import yaml
 
-    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # which of them depends on libyaml
         pass
 
     def text(dumper: Any, value: str) -> Any:

@@ -197,7 +197,7 @@ class RecordedParams(Params):
             self._record.exists(key)  # raises
         return cast("str", Value(self._record, key))
 
-    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override] # as in Params
         return self[key] if self._record.exists(key) else default
 
     def __contains__(self, key: object) -> bool:

@@ -31,7 +31,7 @@ class Params(Mapping[str, str]):
     def __getitem__(self, key: str) -> str:
         return self._items[key]
 
-    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override] # no other defaults
         """The Mapping's own goes through an exception where a key is absent, which is the usual case here."""
         return self._items.get(key, default)
 

@@ -18,7 +18,7 @@ from ..http2.limits import Allowance, Crowd, Limit, Limits, Rate
 try:
     import resource
 except ImportError:  # Windows, where sockets have no such limit
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment] # a module, elsewhere
 
 log = logging.getLogger("xdsprism.server")
 
