@@ -1,4 +1,4 @@
-"""A turn of the engine: what came is heard, then what there is to say is gathered, then it is written."""
+"""A turn of the engine: what came is heard, and then what there is to say is said."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.http2.rig import CALL, headers
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
-from xdsprism.server.engine_h2 import BATCH, SMALL, Plug
+from xdsprism.server.engine_h2 import SMALL, Plug
 
 
 class Wire:
@@ -49,32 +49,17 @@ def message(body: bytes) -> bytes:
     return frames.frame(DATA, 0, 1, b"\0" + len(body).to_bytes(4, "big") + body)
 
 
-async def test_all_are_heard_before_anything_is_said_and_gathered_before_it_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, log = Rig(), list[str]()
     plugs = [(await connected(rig, log, str(number)))[0] for number in range(3)]
     names = {plug: str(number) for number, plug in enumerate(plugs)}
-    hear, gather = Plug.hear, Plug.gather
+    hear = Plug.hear
     monkeypatch.setattr(Plug, "hear", lambda plug, *more: log.append(f"hear {names[plug]}") or hear(plug, *more))
-    monkeypatch.setattr(Plug, "gather", lambda plug: log.append(f"gather {names[plug]}") or gather(plug))
     for plug in plugs:
         plug.data_received(message(b"hello"))
     assert log == []
     await asyncio.sleep(0)
-    parts = [[f"{part} {number}" for number in range(3)] for part in ("hear", "gather", "write")]
-    assert log == [*parts[0], *parts[1], *parts[2]]
-
-
-async def test_of_very_many_the_first_are_written_to_before_the_last_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, log = Rig(), list[str]()
-    plugs = [(await connected(rig, log))[0] for _ in range(BATCH + 1)]
-    gather = Plug.gather
-    monkeypatch.setattr(Plug, "gather", lambda plug: log.append("gather") or gather(plug))
-    for plug in plugs:
-        plug.data_received(message(b"hello"))
-    await asyncio.sleep(0)
-    assert log == ["gather"] * BATCH + ["write "] * BATCH + ["gather", "write "]
+    assert log == [f"{part} {number}" for part in ("hear", "write") for number in range(3)]
 
 
 async def test_what_is_large_or_more_than_one_piece_does_not_wait() -> None:
@@ -109,7 +94,7 @@ async def test_what_came_is_heard_though_the_server_stops_before_its_turn() -> N
 
 
 # OPS-10
-@pytest.mark.parametrize("breaks", ["hear", "gather", "write"])
+@pytest.mark.parametrize("breaks", ["hear", "flush", "write"])
 async def test_one_that_breaks_keeps_no_other_from_being_served(
     breaks: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

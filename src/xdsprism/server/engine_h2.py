@@ -1,8 +1,8 @@
 """The transport of our own: sockets and timers around `exchanges.Line`, and nothing about the protocol.
 
-A turn of the loop has three parts: what came is heard, of all connections; what there is to say is gathered, of many;
-and then it is written. After each call of the kernel code runs at half its speed for a while, on some processors: so
-those are made one after the other, and not between the rest.
+In a turn of the loop, what came is heard after all of it was read, and what there is to say is said after that. Right
+after a call of the kernel code runs at half its speed, on many processors: so those are made one after the other, and
+not between the rest. (What is written, uvloop keeps for the end of the turn for the same reason.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from .secured import BUFFER, Secured
 log = logging.getLogger("xdsprism.server")
 
 BACKLOG = 4_096  # a fleet may come back at once
-BATCH = 16  # connections, of whose words the first wait for the last
 SMALL = 4 * 1024  # bytes that may wait for the engine's turn; ACKs have some 100
 NO_H2 = "no HTTP/2 over TLS"
 JITTER = 0.1  # of the age of connections, either way: those that came together are not to leave together
@@ -166,20 +165,10 @@ class H2Engine:
                 plug.fail(error)
         self._due = False
         woken, self._woken = self._woken, []
-        for start in range(0, len(woken), BATCH):
-            self._write(woken[start : start + BATCH])
-
-    def _write(self, plugs: list[Plug]) -> None:
-        gathered: list[tuple[Plug, bytes]] = []
-        for plug in plugs:
+        for plug in woken:
             try:
-                gathered.append((plug, plug.gather()))
-            except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, the others in this turn are served
-                plug.fail(error)
-        for plug, words in gathered:
-            try:
-                plug.write(words)
-            except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, the others in this turn are served
+                plug.flush()
+            except Exception as error:  # noqa: BLE001 # OPS-10
                 plug.fail(error)
 
 
@@ -324,32 +313,20 @@ class Plug(asyncio.BufferedProtocol):
             self._line.drain(now, grace)
             self.flush()
 
-    def gather(self) -> bytes:
-        """What to say now; `write` says it."""
-        line = self._line
-        if line is None or self._leaving:
-            return b""
-        self._busy = True
-        words = line.flush()
-        self._busy = False
-        return words
-
-    def write(self, words: bytes) -> None:
-        """At once, and then what there is more to say than goes into one write."""
+    def flush(self) -> None:
+        """One write, unless there is more to say than goes into one."""
         line, transport = self._line, self._transport
         if line is None or self._leaving:
             return
+        self._busy = True
         out = line.rpcs.out
-        while words:
-            transport.write(words)
+        while written := line.flush():
+            transport.write(written)
             if self._paused or not out.ready or not out.more:
                 break
-            words = self.gather()
+        self._busy = False
         if line.rpcs.connection.stirred:
             self._settle(line)
-
-    def flush(self) -> None:
-        self.write(self.gather())
 
     def _settle(self, line: Line) -> None:
         """What has no part in the flow of messages, and may have changed with more than that."""
