@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.certificates import Authority
-from xdsprism.server.secured import BUFFER, Secured
+from xdsprism.server.secured import RECORD, Secured
 
 LINGER = 0.01
+WHOLE = 4 * RECORD
 
 
 class Wire:
@@ -73,27 +74,22 @@ class Pair:
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
         self.wire, self.spoken = Wire(), Spoken()
-        self._buffer = memoryview(bytearray(BUFFER))
-        self.secured = Secured(server, lambda: self.spoken, self._buffer, LINGER)
+        self.secured = Secured(server, lambda: self.spoken, LINGER)
         self.secured.connection_made(self.wire)  # type: ignore[arg-type] # all of a transport that it uses
         self._to_client, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self._to_client, self._to_server, server_hostname="localhost")
 
-    def carry(self, cuts: tuple[int, ...] = (BUFFER,)) -> None:
+    def carry(self, cuts: tuple[int, ...] = (WHOLE,)) -> None:
         """All that either end has to say, towards the server in pieces of these sizes."""
         sizes = cycle(cuts)
         said = self._to_server.read()
         while said:
             size = next(sizes)
-            self.feed(said[:size])
+            self.secured.data_received(said[:size])
             said = said[size:]
         for written in self.wire.writes:
             self._to_client.write(written)
         self.wire.writes.clear()
-
-    def feed(self, data: bytes) -> None:
-        self._buffer[: len(data)] = data
-        self.secured.buffer_updated(len(data))
 
     def shake_hands(self) -> None:
         for _ in range(3):
@@ -107,7 +103,7 @@ class Pair:
         heard = b""
         while True:
             try:
-                heard += self.client.read(BUFFER)
+                heard += self.client.read(WHOLE)
             except ssl.SSLWantReadError:
                 return heard
 
@@ -141,7 +137,7 @@ async def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> Pair:
 
 @given(
     sizes=st.lists(st.sampled_from([1, 9, 100, 16_384, 16_385, 70_000]), max_size=4),
-    cuts=st.lists(st.sampled_from([1, 4, 5, 6, 21, 1_000, 16_400, BUFFER]), min_size=1, max_size=4),
+    cuts=st.lists(st.sampled_from([1, 4, 5, 6, 21, 1_000, 16_400, WHOLE]), min_size=1, max_size=4),
 )
 def test_what_is_said_arrives_however_it_is_cut(
     server: ssl.SSLContext, client: ssl.SSLContext, sizes: list[int], cuts: list[int]
@@ -218,7 +214,7 @@ async def test_nonsense_after_the_handshake_ends_it_with_an_alert(
     server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     pair = await agreed(server, client)
-    pair.feed(b"\x17\x03\x03\x00\x20" + bytes(32))
+    pair.secured.data_received(b"\x17\x03\x03\x00\x20" + bytes(32))
     assert pair.wire.ended
     pair.carry()
     with pytest.raises(ssl.SSLError, match="ALERT"):

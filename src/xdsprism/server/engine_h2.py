@@ -30,7 +30,7 @@ from .certificates import identities_of
 from .exchanges import Line
 from .handshake import Entrance
 from .room import Room, Seat
-from .secured import BUFFER, Secured
+from .secured import Secured
 
 log = logging.getLogger("xdsprism.server")
 
@@ -59,7 +59,6 @@ class H2Engine:
         self.framer = Framer()
         self.loop = asyncio.get_running_loop()
         self.room = Room(self.limits, self.loop.time)
-        self._buffer = memoryview(bytearray(BUFFER))
         self._tls: ssl.SSLContext | None = None
         if tls is not None:
             self.secure(tls)
@@ -118,14 +117,7 @@ class H2Engine:
     def _secured(self, seat: Seat) -> Secured:
         """With what is in use now, which may be renewed at any time."""
         tls = cast("ssl.SSLContext", self._tls)  # where there is none, nothing is secured
-        return Secured(tls, lambda: Plug(self, seat), self.buffer(), self.times.linger)
-
-    def buffer(self) -> memoryview:
-        """One for all connections, for nothing stays in it; but loops of Windows read ahead, each into its own."""
-        windows = getattr(asyncio, "ProactorEventLoop", None)
-        if windows is not None and isinstance(self.loop, windows):
-            return memoryview(bytearray(BUFFER))
-        return self._buffer
+        return Secured(tls, lambda: Plug(self, seat), self.times.linger)
 
     def joined(self, plug: Plug) -> None:
         self._plugs.add(plug)
@@ -172,11 +164,10 @@ class H2Engine:
                 plug.fail(error)
 
 
-class Plug(asyncio.BufferedProtocol):
+class Plug(asyncio.Protocol):
     """One socket and its line."""
 
     __slots__ = (
-        "_buffer",
         "_busy",
         "_engine",
         "_ignored",
@@ -197,7 +188,6 @@ class Plug(asyncio.BufferedProtocol):
         """`seat`: what it was given when it came, where that was before."""
         self._engine = engine
         self._seat = seat
-        self._buffer = engine.buffer()
         self._loop = engine.loop
         self._transport: Any = None  # an asyncio.Transport, once there is one
         self._line: Line | None = None
@@ -241,12 +231,6 @@ class Plug(asyncio.BufferedProtocol):
         if seat.refused is not None:
             rpcs.connection.fail(seat.refused)
         self.flush()
-
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         if self._unheard or len(data) > SMALL:  # or one that sends much fills our memory first

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 RECORD = 16 * 1024  # bytes; RFC 8446, section 5.1: no record holds more
-BUFFER = 64 * 1024  # bytes read at once
 
 
 class Inner(Protocol):
@@ -31,11 +30,10 @@ class Inner(Protocol):
     def connection_lost(self, error: Exception | None) -> None: ...
 
 
-class Secured(asyncio.BufferedProtocol):
+class Secured(asyncio.Protocol):
     """One connection. A protocol to the socket's transport, and a transport to the protocol inside."""
 
     __slots__ = (
-        "_buffer",
         "_closing",
         "_error",
         "_incoming",
@@ -49,10 +47,9 @@ class Secured(asyncio.BufferedProtocol):
         "agreed",
     )
 
-    def __init__(self, context: ssl.SSLContext, make: Callable[[], Inner], buffer: memoryview, linger: float) -> None:
+    def __init__(self, context: ssl.SSLContext, make: Callable[[], Inner], linger: float) -> None:
         """`make` is called when both sides agree; `linger`: seconds that a peer has to hang up after our goodbye."""
         self._make = make
-        self._buffer = buffer
         self._linger = linger
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -68,13 +65,10 @@ class Secured(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self._incoming.write(self._buffer[:nbytes])
+        self._incoming.write(data)
         try:
             if self._inner is not None or self._shake_hands():
                 self._read()
