@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 import xdsprism as xp
+from tests.support.poller import of_the_past
 
 
 @asynccontextmanager
@@ -22,7 +23,7 @@ async def sound() -> AsyncIterator[None]:
     """
     loop = asyncio.get_running_loop()
     complaints: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _loop, context: None if _of_the_past(context) else complaints.append(context))
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context))
     before = tasks()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -31,14 +32,10 @@ async def sound() -> AsyncIterator[None]:
         await settled(before)
     left = tasks() - before
     assert not left, left
+    complaints = [each for each in complaints if not of_the_past(each["message"], each.get("exception"))]
     assert not complaints, complaints
     grave = [each for each in caught if issubclass(each.category, RuntimeWarning | ResourceWarning)]
     assert not grave, [str(each.message) for each in grave]
-
-
-def _of_the_past(context: dict[str, Any]) -> bool:
-    """An event of gRPC's for the loop of an earlier test, which its one poller brings to whoever runs. Ours runs."""
-    return "PollerCompletionQueue" in context["message"] and str(context.get("exception")) == "Event loop is closed"
 
 
 def soundly(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
