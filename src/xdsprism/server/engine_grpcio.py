@@ -30,6 +30,10 @@ OPTIONS = (
 )
 
 AGE_GRACE = Times().age_grace
+# To grpc a call is over when its last bytes are in a buffer of its own, and it does not tell when they have left that.
+# If somebody took so many seconds to read, it has these to read the rest, before the process may end.
+SLOW = 0.05
+LINGER = 0.5
 DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
 
 
@@ -76,10 +80,13 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     async def stop(self, grace: float) -> None:
         """Let every stream end cleanly; after `grace` seconds end those that did not."""
         self._draining = True
+        began = asyncio.get_running_loop().time()
         for call in list(self._calls):
             call.end()
         await self._server.stop(grace)
         await self._idle.wait()  # grpc does not wait for what it cancels to be over
+        if asyncio.get_running_loop().time() - began > SLOW:
+            await asyncio.sleep(LINGER)
 
     def secure(self, tls: Material) -> None:
         """From now on new connections get this. Not from plain to TLS while it serves."""
