@@ -115,9 +115,14 @@ bench-quick: venv-test bench-go
 
 # Without Go the load comes from our own generator, and there are no peers; the bench says so.
 bench-go:
-	@if command -v go >/dev/null 2>&1; then $(MAKE) --no-print-directory $(BENCH_GO); fi
+	@if command -v go >/dev/null 2>&1; then $(MAKE) --no-print-directory $(BENCH_GO) $(DIDEROT); fi
 
 BENCH_GO := bench/go/bin/load bench/go/bin/snapshot bench/go/bin/linear bench/go/bin/floor
+# Proxies may not have its module: it takes part where somebody has put a checkout of its tag v0.0.4.
+DIDEROT := $(if $(wildcard bench/go/diderot/checkout/go.mod),bench/go/bin/diderot)
+
+bench/go/bin/diderot: $(wildcard bench/go/common/*.go bench/go/diderot/*.go bench/go/diderot/go.*)
+	cd bench/go/diderot && go build -o ../bin/diderot .
 
 $(BENCH_GO): bench/go/bin/%: $(wildcard bench/go/*/*.go bench/go/go.*)
 	cd bench/go && go build -o bin/$* ./$*

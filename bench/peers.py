@@ -99,11 +99,11 @@ def machine(pace: Pace, generator: Sequence[str]) -> str:
 
 def _go_versions() -> list[str]:
     """As they are built into the programs."""
-    linear = BINARIES / "linear"
-    if not linear.exists():
+    peers = [str(BINARIES / name) for name in ("linear", "diderot") if (BINARIES / name).exists()]
+    if not peers:
         return []
-    said = subprocess.run(["go", "version", "-m", str(linear)], check=False, capture_output=True, text=True).stdout
-    found = re.findall(r"dep\t\S*/(go-control-plane|grpc)\t(v\S+)", said)
+    said = subprocess.run(["go", "version", "-m", *peers], check=False, capture_output=True, text=True).stdout
+    found = dict.fromkeys(re.findall(r"dep\t\S*/(go-control-plane|grpc|diderot)\t(v\S+)", said))
     toolchain = re.search(r": go(\S+)", said)
     return [*([f"Go {toolchain[1]}"] if toolchain else []), *[f"{_known(name)} {number}" for name, number in found]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from bench.rounds import Report
-from bench.scenarios import FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
+from bench.scenarios import DIDEROT, FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
 
 EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 BINARIES = Path(__file__).parent / "go" / "bin"
@@ -20,6 +20,7 @@ COMMANDS = {
     GRPCIO: (sys.executable, "-m", "bench.prism", "--engine", "grpcio"),
     SNAPSHOT: (str(BINARIES / "snapshot"),),
     LINEAR: (str(BINARIES / "linear"),),
+    DIDEROT: (str(BINARIES / "diderot"),),
     FLOOR: (str(BINARIES / "floor"),),
 }
 GENERATOR = (str(BINARIES / "load"),)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-H2, GRPCIO, SNAPSHOT, LINEAR, FLOOR = "xdsprism h2", "xdsprism grpcio", "gcp Snapshot", "gcp Linear", "raw grpc-go"
-OURS = (H2, GRPCIO)
-PEERS = (SNAPSHOT, LINEAR)  # servers that one could use instead
+H2, GRPCIO = OURS = "xdsprism h2", "xdsprism grpcio"
+SNAPSHOT, LINEAR = GCP = "gcp Snapshot", "gcp Linear"  # go-control-plane, with either cache
+DIDEROT = "diderot"
+PEERS = (*GCP, DIDEROT)  # servers that one could use instead; diderot may not be there
+FLOOR = "raw grpc-go"
 EVERYBODY = (*OURS, *PEERS, FLOOR)
 
 Kind = Literal["fan-out", "connect", "subscribe"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.measuring import Outcome
 from bench.rounds import cheapest, cost, cost_ratio, fastest, rate, rate_ratio
-from bench.scenarios import EVERYBODY, GRPCIO, H2, LINEAR, OURS, PEERS, VARIANTS, Scenario, alone, among, fewer
+from bench.scenarios import EVERYBODY, GCP, GRPCIO, H2, LINEAR, OURS, PEERS, VARIANTS, Scenario, alone, among, fewer
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SCALES = {"µs": 1e6, "ms": 1e3}
@@ -38,25 +38,25 @@ def costs(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
     for scenario in _common(scenarios, outcomes):
         of = outcomes[scenario.key].rounds
         scale = SCALES[scenario.unit[:2]]
-        cells = [number(cost(of[who]) * scale) if who in of else "" for who in EVERYBODY]
+        cells = [number(cost(of[who]) * scale) if who in of else "" for who in _there(outcomes)]
         rows.append([f"{scenario.key}: {scenario.title}", scenario.unit, *cells])
-    return table(["processor time of the server", "unit", *EVERYBODY], rows)
+    return table(["processor time of the server", "unit", *_there(outcomes)], rows)
 
 
 def rates(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
     rows = []
     for scenario in _common(scenarios, outcomes):
         of = outcomes[scenario.key].rounds
-        rows.append([scenario.key, *[number(rate(of[who])) if who in of else "" for who in EVERYBODY]])
-    return table(["messages (S1-burst, S4: streams) a second", *EVERYBODY], rows)
+        rows.append([scenario.key, *[number(rate(of[who])) if who in of else "" for who in _there(outcomes)]])
+    return table(["messages (S1-burst, S4: streams) a second", *_there(outcomes)], rows)
 
 
 def memory(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
     rows = []
     for scenario in _common(scenarios, outcomes):
         of = outcomes[scenario.key].megabytes
-        rows.append([scenario.key, *[number(of[who]) if who in of else "" for who in EVERYBODY]])
-    return table(["resident memory at the end, MB", *EVERYBODY], rows)
+        rows.append([scenario.key, *[number(of[who]) if who in of else "" for who in _there(outcomes)]])
+    return table(["resident memory at the end, MB", *_there(outcomes)], rows)
 
 
 def own(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
@@ -68,6 +68,11 @@ def own(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
         if scenario not in _common(scenarios, outcomes) or label not in EVERYBODY
     ]
     return table(["scenario", "server", "processor time", "unit"], rows)
+
+
+def _there(outcomes: Outcomes) -> list[str]:
+    """Who took part at all."""
+    return [who for who in EVERYBODY if any(who in outcome.rounds for outcome in outcomes.values())]
 
 
 def _common(scenarios: Sequence[Scenario], outcomes: Outcomes) -> list[Scenario]:
@@ -105,7 +110,7 @@ def _has(outcomes: Outcomes, key: str, *labels: str) -> bool:
 
 def _cheap(outcomes: Outcomes, engine: str) -> Iterable[Figure]:
     for key, bound in (("S1", 0.45), ("S1-1000x1", 0.7)):
-        if _has(outcomes, key, engine, *PEERS):
+        if _has(outcomes, key, engine, *GCP):
             of = outcomes[key].rounds
             peer = cheapest(of, PEERS)
             yield Figure(
@@ -119,7 +124,7 @@ def _cheap(outcomes: Outcomes, engine: str) -> Iterable[Figure]:
 
 def _fast(outcomes: Outcomes, engine: str) -> Iterable[Figure]:
     for key in ("S1", "S1-sotw", "S1-1000x1", "S1-burst", "S2", "S3"):
-        if _has(outcomes, key, engine, *PEERS):
+        if _has(outcomes, key, engine, *GCP):
             of = outcomes[key].rounds
             peer = fastest(of, PEERS)
             yield Figure(
@@ -167,9 +172,9 @@ def _classes(outcomes: Outcomes, engine: str) -> Iterable[Figure]:
 
 
 def _small(outcomes: Outcomes, engine: str) -> Iterable[Figure]:
-    if _has(outcomes, "S2", engine, *PEERS):
+    if _has(outcomes, "S2", engine, *GCP):
         of = outcomes["S2"].megabytes
-        peer = min(PEERS, key=lambda name: of[name])
+        peer = min(GCP, key=lambda name: of[name])
         yield Figure("S2, resident memory", 0.5, at_least=False, value=of[engine] / of[peer], against=peer)
 
 

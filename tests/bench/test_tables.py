@@ -8,7 +8,20 @@ import pytest
 
 from bench.measuring import Outcome
 from bench.rounds import Round
-from bench.scenarios import EVERYBODY, GRPCIO, H2, LINEAR, QUICK, SCENARIOS, SNAPSHOT, alone, among, chosen, fewer
+from bench.scenarios import (
+    DIDEROT,
+    EVERYBODY,
+    GRPCIO,
+    H2,
+    LINEAR,
+    QUICK,
+    SCENARIOS,
+    SNAPSHOT,
+    alone,
+    among,
+    chosen,
+    fewer,
+)
 from bench.tables import BEGIN, END, everything, figures, number, placed, table
 
 DOCUMENT = Path(__file__).parents[2] / "PERFORMANCE.md"
@@ -67,6 +80,16 @@ def test_memory_is_against_the_smaller_peer():
     found.megabytes = {H2: 50.0, SNAPSHOT: 200.0, LINEAR: 110.0}
     last = figures({"S2": found})[-1]
     assert (last.value, last.against, last.reached) == (pytest.approx(50 / 110), LINEAR, True)
+
+
+def test_who_is_not_there_has_no_column_and_who_is_counts():
+    found = {H2: 1.0, SNAPSHOT: 4.0, LINEAR: 3.0}
+    text = everything(SCENARIOS[:1], {"S1": outcome(**found)}, "a machine")
+    assert DIDEROT not in text
+    text = everything(SCENARIOS[:1], {"S1": outcome(**found, **{DIDEROT: 2.0})}, "a machine")
+    assert f" {DIDEROT} " in text.partition("processor time of the server")[2].splitlines()[0]
+    first = figures({"S1": outcome(**found, **{DIDEROT: 2.0})})[0]
+    assert (first.against, first.value) == (DIDEROT, pytest.approx(0.5))
 
 
 def test_everything_has_a_place_for_each_scenario():
