@@ -23,7 +23,7 @@ def last_stream(goaway: Frame) -> int:
 
 def pong(found: list[Frame]) -> bytes:
     (ping,) = [frame for frame in of(PING, found) if not frame.flags & ACK]
-    return frames.ping(ping.payload, ack=True)
+    return frames.PONG + ping.payload
 
 
 # -- the preface

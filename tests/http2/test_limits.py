@@ -97,7 +97,7 @@ def test_the_same_at_an_honest_pace_does_not(limit: Limit) -> None:
     [
         lambda number: frames.frame(PRIORITY, 0, 2 * number + 1, b"\0\0\0\2\0"),
         lambda _: frames.SETTINGS_ACK,
-        lambda _: frames.ping(bytes(8), ack=True),
+        lambda _: frames.PONG + bytes(8),
         lambda _: frames.goaway(0, Code.NO_ERROR),
         lambda _: frames.window_update(1, 1),
         lambda _: frames.reset(1, Code.CANCEL),

@@ -45,8 +45,11 @@ def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
 SETTINGS_ACK = frame(SETTINGS, ACK, 0)
 
 
-def ping(payload: bytes, *, ack: bool = False) -> bytes:
-    return frame(PING, ACK if ack else 0, 0, payload)
+def ping(payload: bytes) -> bytes:
+    return frame(PING, 0, 0, payload)
+
+
+PONG = HEADER.pack(0, 8, PING, ACK, 0)  # is followed by what the PING has
 
 
 def window_update(stream: int, size: int) -> bytes:

@@ -12,7 +12,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import frames
-from .codes import FIRST_WINDOW, LARGEST_WINDOW, SMALLEST_MAX_FRAME, Code
+from .codes import (
+    ENABLE_PUSH,
+    FIRST_WINDOW,
+    HEADER_TABLE_SIZE,
+    INITIAL_WINDOW_SIZE,
+    LARGEST_MAX_FRAME,
+    LARGEST_WINDOW,
+    MAX_FRAME_SIZE,
+    SMALLEST_MAX_FRAME,
+    Code,
+)
 from .faults import Fault, StreamFault
 from .limits import Allowance, Limit, Limits
 from .stream import Stream
@@ -121,7 +131,10 @@ class Outbound:
 
     def grow(self, size: int) -> None:
         """WINDOW_UPDATE of the connection. Sections 6.9 and 6.9.1."""
-        self._count_update()
+        if self._due_updates:
+            self._due_updates -= 1
+        else:
+            self._count_update()
         if size == 0:
             raise Fault(Code.PROTOCOL_ERROR, "a window update of nothing")
         self.window += size
@@ -137,7 +150,25 @@ class Outbound:
             raise StreamFault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
         self._line_up(stream)
 
-    def resize(self, first_window: int, streams: Iterable[Stream]) -> None:
+    def follow(self, settings: Iterable[tuple[int, int]], streams: Iterable[Stream]) -> None:
+        """Section 6.5.2. Unknown ones are ignored; how many streams and headers it takes is not our concern."""
+        window = self.first_window
+        for key, value in settings:
+            if key == HEADER_TABLE_SIZE:
+                self._set_table_size(value)
+            elif key == ENABLE_PUSH and value > 1:
+                raise Fault(Code.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
+            elif key == INITIAL_WINDOW_SIZE:
+                if value > LARGEST_WINDOW:
+                    raise Fault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
+                window = value
+            elif key == MAX_FRAME_SIZE:
+                if not SMALLEST_MAX_FRAME <= value <= LARGEST_MAX_FRAME:
+                    raise Fault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds")
+                self._frame_size = min(value, LARGEST_FRAME)
+        self._resize(window, streams)  # once, however often it is in there
+
+    def _resize(self, first_window: int, streams: Iterable[Stream]) -> None:
         """Section 6.9.2: a new first window counts for open streams too, and may make theirs negative."""
         change = first_window - self.first_window
         self.first_window = first_window
@@ -148,10 +179,7 @@ class Outbound:
                     raise Fault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
                 self._line_up(stream)
 
-    def set_frame_size(self, size: int) -> None:
-        self._frame_size = min(size, LARGEST_FRAME)
-
-    def set_table_size(self, size: int) -> None:
+    def _set_table_size(self, size: int) -> None:
         """RFC 7541, section 4.2: a smaller table is acknowledged in the next header block. Ours is never used."""
         if size < self._table_size:
             self._table_emptied = True
