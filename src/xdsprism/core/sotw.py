@@ -13,7 +13,6 @@ Listeners and clusters are sent as full state (SOT-4), all others one by one as 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
@@ -63,7 +62,7 @@ class SotwSession(SteadySession):
         self._client_version = ""  # that the client says it accepted last
         self._list: tuple[Key, ...] = ()
         self._added: dict[Want, None] = {}  # subscribed and not yet answered
-        self._copies: Counter[Variant] = Counter()  # by how many subscriptions the client has each
+        self._copies: dict[Variant, int] = {}  # by how many subscriptions the client has each
         self._digest = 0  # of all that it has
         self._stale = False  # the last request answered an old response, so additions wait
         self._doubtful: dict[Resource, None] = {}  # rejected together with others
@@ -151,14 +150,18 @@ class SotwSession(SteadySession):
 
     def _hold(self, want: Want, variant: Variant | None) -> None:
         """SRV-12: the version is about what the client has, not about how many ways it asked for it."""
-        if want.held is not None:
-            self._copies[want.held] -= 1
-            if not self._copies[want.held]:
-                del self._copies[want.held]
-                self._digest -= want.held.digest
+        copies, held = self._copies, want.held
+        if held is not None:
+            left = copies[held] - 1
+            if left:
+                copies[held] = left
+            else:
+                del copies[held]
+                self._digest -= held.digest
         if variant is not None:
-            self._digest += variant.digest if variant not in self._copies else 0
-            self._copies[variant] += 1
+            had = copies.get(variant, 0)
+            copies[variant] = had + 1
+            self._digest += 0 if had else variant.digest
         super()._hold(want, variant)
 
     def _doubt(self, rejected: Send) -> None:
@@ -193,6 +196,21 @@ class SotwSession(SteadySession):
         if more or held is None or self._full_state or self._copies[held] != 1 or after in self._copies:
             return None
         return self._once(_version(self._digest - held.digest + after.digest), (after,), located=want.located)
+
+    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+        """By what the client has then, and what of it is new."""
+        held, copies, shared = want.held, self._copies, self.table.shared
+        if want.key[1] is not None or held is None or held.version == after.version or self._full_state:
+            return super()._shared_name(want, after)
+        if copies[held] != 1 or after in copies:
+            return None
+        key = self._digest - held.digest + after.digest, after
+        send = shared.get(key)
+        if send is None:
+            send = self._once(_version(key[0]), (after,), located=False)
+            if send is not None:
+                shared[key] = send
+        return send
 
     def _shared_wild(self, wild: Wild, news: News) -> Send | None:
         """SOT-4, or SOT-5."""

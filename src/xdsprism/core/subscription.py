@@ -31,6 +31,7 @@ class Session:
         "_dirty",
         "_due",
         "_facts",
+        "_full_state",
         "_interest",
         "_open",
         "_owed",
@@ -62,6 +63,7 @@ class Session:
         self.news: tuple[Variant, ...] = ()  # what the last poll found to be new or changed (ORD-11)
         self.stream = stream
         self._facts = facts
+        self._full_state = table.spec.full_state and not self.delta  # SOT-4: each response holds everything
         self._interest = interest
         self._wants: dict[str, dict[Key, Want]] = {}  # by name
         self.count = 0  # of subscriptions
@@ -115,11 +117,6 @@ class Session:
         for wild in self._covering(name):
             if self._find((name, wild.tag)) is None and wild.listing.member(name, wild.params) is not None:
                 self._owed[name, wild.tag] = None
-
-    @property
-    def _full_state(self) -> bool:
-        """SOT-4: whether each response holds everything."""
-        return self.table.spec.full_state and not self.delta
 
     # -- subscriptions
 
