@@ -55,6 +55,8 @@ async def test_a_connection_on_which_nothing_is_read_delays_no_other() -> None:
         await slow.subscribe(xp.CLUSTER, names)
         watched = follow(quick, xp.CLUSTER, "small")
         await until(lambda: len(relay.server.hub.connected()) == 2)
+        known = relay.server.store.table(xp.CLUSTER)
+        await until(lambda: all(known.get(name) is not None for name in names))  # which is more than it can be sent
         for number in range(5):
             put(store, cluster("small", str(number)), cluster("heap-0", str(number)))
             while (update := await within(PATIENCE, watched.next())).resource != cluster("small", str(number)):
