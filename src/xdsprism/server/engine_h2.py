@@ -1,8 +1,8 @@
 """The transport of our own: sockets and timers around `exchanges.Line`, and nothing about the protocol.
 
-In a turn of the loop, what came is heard after all of it was read, and what there is to say is said after that. Calls of
-the kernel one after the other, and not between the rest, made both cheaper where it was measured (PERFORMANCE.md); most
-likely since each leaves the caches cold. What is written, uvloop keeps for the end of the turn by itself.
+In a turn of the loop, what came is heard after all of it was read, and what there is to say is said after that. To call
+the kernel in a row, and not between the rest, made both cheaper where it was measured (PERFORMANCE.md): most likely
+since each call leaves the caches cold. What is written, uvloop keeps for the end of the turn by itself.
 """
 
 from __future__ import annotations
