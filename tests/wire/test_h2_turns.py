@@ -11,6 +11,7 @@ from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
 from xdsprism.server.engine_h2 import SMALL, Plug
+from xdsprism.server.exchanges import Line
 
 
 class Wire:
@@ -101,13 +102,11 @@ async def test_one_that_breaks_keeps_no_other_from_being_served(
     rig = Rig()
     (bad, wire), (_, other) = pair = [await connected(rig, []) for _ in range(2)]
     wire.breaks = breaks == "write"
-    if breaks != "write":
-        whole = getattr(Plug, breaks)
-
-        def broken(plug: Plug, *rest: bytes) -> object:
-            return 1 // 0 if plug is bad else whole(plug, *rest)
-
-        monkeypatch.setattr(Plug, breaks, broken)
+    if breaks == "hear":
+        break_receiving(bad, monkeypatch)
+    elif breaks == "flush":
+        flush = Plug.flush
+        monkeypatch.setattr(Plug, "flush", lambda plug: 1 // 0 if plug is bad else flush(plug))
     for plug, _ in pair:
         plug.data_received(message(b"hello"))
     await asyncio.sleep(0)
@@ -115,3 +114,23 @@ async def test_one_that_breaks_keeps_no_other_from_being_served(
     assert wire.aborted
     assert not other.aborted
     assert "a connection failed" in caplog.text
+
+
+# OPS-10
+@pytest.mark.parametrize("end", ["lost", "drained"])
+async def test_one_that_breaks_when_it_ends_is_over_all_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    plug, wire = await connected(rig, [])
+    break_receiving(plug, monkeypatch)
+    plug.data_received(message(b"hello"))
+    if end == "drained":
+        plug.drain(rig.engine.loop.time(), 1.0)
+        assert wire.aborted
+    plug.connection_lost(None)
+    assert rig.engine.open_calls == 0
+    assert rig.calls[0].closed is not None
+
+
+def break_receiving(plug: Plug, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, line = Line.receive, plug._line
+    monkeypatch.setattr(Line, "receive", lambda one, *said: 1 // 0 if one is line else receive(one, *said))

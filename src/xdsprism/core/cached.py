@@ -50,6 +50,11 @@ class Finding:
         return not self.stale and self.only is None
 
     @property
+    def fleeting(self) -> bool:
+        """PRX-17: it is not for those who come later."""
+        return self.variant is not None and self.variant.fleeting
+
+    @property
     def form(self) -> Form:
         return canonical(self.constraint), self.only
 
@@ -78,7 +83,7 @@ class CachedSet(VariantSet):
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
         super().__init__(variants, tuple(sorted(mentioned)), None)
         self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
-        self.is_limited = any(each.aged or (each.variant and each.variant.fleeting) for each in self.findings)
+        self.is_limited = any(each.aged or each.fleeting for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
         self._classes: dict[Category, Finding | None] = {}
 
@@ -159,8 +164,7 @@ class CacheTable(Table):
         found = known.find(params) if isinstance(known, CachedSet) and known.is_limited else None
         if found is None:
             return True
-        fleeting = found.variant is not None and found.variant.fleeting
-        return not found.aged and (not fleeting or found.revision > since)
+        return not found.aged and (not found.fleeting or found.revision > since)
 
     def is_late(self, name: str, *, claims: bool) -> bool:
         known = self.get(name)

@@ -141,13 +141,12 @@ class Relaying:
 
     def _is_plain(self, finding: Finding | None) -> bool:
         """Whether who comes for it only has to be counted."""
-        fleeting = finding is not None and finding.variant is not None and finding.variant.fleeting
-        return finding is not None and finding.stands and not fleeting and not self._unwanted
+        return finding is not None and finding.stands and not finding.fleeting and not self._unwanted
 
     def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
             self._touched[subject] = None
-        if finding is not None and finding.variant is not None and finding.variant.fleeting:
+        if finding is not None and finding.fleeting:
             self._renew(subject, finding)
 
     def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:

@@ -131,10 +131,7 @@ class Outbound:
 
     def grow(self, size: int) -> None:
         """WINDOW_UPDATE of the connection. Sections 6.9 and 6.9.1."""
-        if self._due_updates:
-            self._due_updates -= 1
-        else:
-            self._count_update()
+        self._count_update()
         if size == 0:
             raise Fault(Code.PROTOCOL_ERROR, "a window update of nothing")
         self.window += size

@@ -133,34 +133,33 @@ class H2Engine:
     def heard(self, plug: Plug) -> None:
         """Something came from it."""
         if not self._due:
-            self._due = True
-            self.loop.call_soon(self._turn)
+            self._soon()
         self._heard.append(plug)
 
     def woken(self, plug: Plug) -> None:
         """Something is to be written to it: this turn of the loop, after everything else in it."""
         if not self._due:
-            self._due = True
-            self.loop.call_soon(self._turn)
+            self._soon()
         self._woken.append(plug)
 
     def tell(self, facts: Sequence[Fact]) -> None:
         for reader in self.readers:
             reader(facts)
 
+    def _soon(self) -> None:
+        self._due = True
+        self.loop.call_soon(self._turn)
+
     def _turn(self) -> None:
         heard, self._heard = self._heard, []
         for plug in heard:
-            try:
-                plug.hear()
-            except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, the others in this turn are served
-                plug.fail(error)
+            plug.hear()
         self._due = False
         woken, self._woken = self._woken, []
         for plug in woken:
             try:
                 plug.flush()
-            except Exception as error:  # noqa: BLE001 # OPS-10
+            except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, the others in this turn are served
                 plug.fail(error)
 
 
@@ -247,7 +246,12 @@ class Plug(asyncio.Protocol):
             self._ignored += len(data)
         elif line is not None and data:
             busy, self._busy = self._busy, True
-            if not line.receive(data, self._loop.time()):
+            try:
+                has_words = line.receive(data, self._loop.time())
+            except Exception as error:  # noqa: BLE001 # OPS-10: and whoever had this heard goes on with the others
+                self.fail(error)
+                return
+            if not has_words:
                 self._busy = busy
             elif not busy:
                 self._engine.woken(self)
