@@ -2,7 +2,8 @@
 # `make PYTHON=python3.13 test` chooses an interpreter; .venv keeps the one it was made with until `make clean`.
 
 PYTHON ?= python3
-WORKERS ?= auto
+# Most tests wait for other programs: twice as many workers as there are cores keep the cores busy.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -16,15 +17,16 @@ export XDSPRISM_ENVOY
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run test lint types unit requirements interop toolchains bench bench-quick bench-go fuzz clean venv venv-test venv-fuzz envoy
+.PHONY: help run test lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz clean venv venv-test venv-fuzz envoy
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run       install into $(VENV) and serve examples/config'
-	@echo 'make test      linters, types and every test that needs only Python'
-	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, and h2spec'
+	@echo 'make test      linters, types and every test that needs only Python, on the default transport'
+	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, h2spec, and on grpcio'
 	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
 	@echo 'make fuzz      feed the transport with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
+	@echo 'make breaks    break the code behind each requirement on purpose, and note in docs/cover.md which test notices'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
 
@@ -43,7 +45,8 @@ run: venv
 test: lint types unit requirements
 
 # Those that take longest, of many Envoys and of servers that are killed: `make interop` runs them.
-LONG := tests/e2e/test_vhds_changes.py tests/relay/test_kills.py
+LONG := tests/e2e/test_vhds_changes.py tests/e2e/test_vhds_long_hosts.py tests/e2e/test_vhds_static.py
+LONG += tests/e2e/test_make_before_break.py tests/e2e/test_no_accident_empties_a_fleet.py tests/relay/test_kills.py
 
 lint: venv-test
 	$(PY) -m ruff check
@@ -59,13 +62,18 @@ unit: venv-test $(ENVOY_VENV)
 requirements: venv-test
 	@$(PY) scripts/requirements.py
 
+breaks: venv-test $(ENVOY_VENV)
+	$(PY) scripts/breaks.py --write
+
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
 INTEROP += interop/go/bin/streams interop/grpcio-v2/target/.installed
 INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
 INTEROP += interop/h2spec/bin/h2spec
 
+# With the other transport, too, which `make test` leaves out.
 interop: toolchains venv-test $(ENVOY_VENV) $(INTEROP)
-	$(PY) -m pytest tests/interop $(LONG)
+	XDSPRISM_TEST_ENGINES=grpcio,h2 $(PY) -m pytest tests/interop $(LONG)
+	XDSPRISM_TEST_ENGINES=grpcio $(PY) -m pytest -n $(WORKERS) --dist worksteal tests/wire tests/e2e $(LONG:%=--ignore %) -k grpcio
 
 toolchains:
 	@missing=; \

@@ -1,13 +1,13 @@
-"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak]: everything but the last, or one part.
+"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start]: everything but the last two, or one part.
 
-`peers` and `soak` take options, see --help.
+`peers` and `soak` take options, see --help; `start` the sources of another version, to compare with.
 """
 
 from __future__ import annotations
 
 import sys
 
-from bench import client, daemon, engine, peers, relay, soak, vhosts
+from bench import client, daemon, engine, peers, relay, soak, start, vhosts
 
 PARTS = {
     "engine": engine.run,
@@ -23,6 +23,9 @@ def main() -> None:
     chosen = sys.argv[1:] or list(PARTS)
     if chosen[0] == "soak":  # only if asked for: it takes ten minutes
         soak.run(chosen[1:])
+        return
+    if chosen[0] == "start":  # tells more beside another version
+        start.run(chosen[1:])
         return
     if chosen[0] == "peers" and chosen[1:]:
         peers.run(chosen[1:])

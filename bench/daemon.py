@@ -45,13 +45,13 @@ def run() -> None:
         base = memory_of(empty)
         for name, files in (("10,000 resources in 100 files", 100), ("10,000 resources in one file", 1)):
             config = root / f"config{files}"
-            _write(config, 10_000, files)
+            write(config, 10_000, files)
             start = time.perf_counter()
             memory = memory_of(config)
             say(f"{name}: from start to ready", f"{memory.ready - start:.2f} s (empty: {base.took:.2f} s)")
             say(f"{name}: memory above an empty server", f"{memory.megabytes - base.megabytes:.0f} MB")
         edits = root / "edits"
-        _write(edits, 1_000, 1_000)
+        write(edits, 1_000, 1_000)
         times = asyncio.run(_edit(edits))
         say(
             "an edit of one file among 1,000 reaches a client after (median, worst of 20)",
@@ -66,7 +66,7 @@ class Footprint:
         self.megabytes = megabytes
 
 
-def _write(config: Path, resources: int, files: int) -> None:
+def write(config: Path, resources: int, files: int) -> None:
     config.mkdir()
     each = resources // files
     for number in range(files):
@@ -76,8 +76,9 @@ def _write(config: Path, resources: int, files: int) -> None:
 
 
 @contextmanager
-def _serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "xdsprism", "serve", str(config), "--listen", "127.0.0.1:0", "--admin", "off"]
+    command += ["--allow-empty"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             for line in process.stderr or ():
@@ -93,7 +94,7 @@ def _serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def memory_of(config: Path) -> Footprint:
     start = time.perf_counter()
-    with _serving(config) as (process, _):
+    with serving(config) as (process, _):
         ready = time.perf_counter()
         resident = subprocess.run(
             ["ps", "-o", "rss=", "-p", str(process.pid)], check=True, capture_output=True, text=True
@@ -102,7 +103,7 @@ def memory_of(config: Path) -> Footprint:
 
 
 async def _edit(config: Path) -> list[float]:
-    with _serving(config) as (_, address):
+    with serving(config) as (_, address):
         async with grpc.aio.insecure_channel(address) as channel:
             stream = channel.stream_stream(
                 ADS,

@@ -1,10 +1,12 @@
-"""Tell which requirements of docs/requirements.md a test names, and which none does.
+"""Tell which requirements of docs/requirements.md a test covers, and which none does.
 
     requirements.py               totals by group
-    requirements.py --missing     also the ids that no test names
+    requirements.py --missing     also the ids that no test names, and those that a test names without being proof
     requirements.py --show ID     the tests that name this one
 
-A test names an id in a comment or docstring. One that the document doesn't have is a mistake, and an error here.
+A test names an id in a comment or docstring. One that the document doesn't have is a mistake, and an error here. To be
+covered takes more: a test that names the id was seen to fail while the code behind it was broken on purpose. That is
+what scripts/breaks.py tries, and docs/cover.md has the outcome. A row there stops to count when its test is gone.
 """
 
 from __future__ import annotations
@@ -27,6 +29,16 @@ BUILT = {"__pycache__", "node_modules", "target", "bin"}
 
 ID = re.compile(r"\b[A-Z]{3}-\d+\b")
 NOT_OURS = {"ISO", "SHA", "UTF"}  # UTF-8, and the like
+COVER = "docs/cover.md"
+COVER_ROW = re.compile(r"^\| ([A-Z]{3}-\d+) \| (.*) \| `?([^`|]+?)`? \|$", re.MULTILINE)
+COVER_HEAD = """# Which test notices that a requirement is broken
+
+`python scripts/breaks.py --write` breaks the code behind each requirement on purpose, runs the tests that name it, and
+writes this page. A requirement that is not here has no test that was seen to fail without it.
+
+| requirement | broken on purpose | noticed by |
+|---|---|---|
+"""
 DEFINITION = re.compile(r"^- \*\*([A-Z]{3}-\d+)\*\* (.*)$", re.MULTILINE)
 HEADING = re.compile(r"^### C\d+\. (.*)$", re.MULTILINE)
 COMMENT = re.compile(r"(?:^\s*/?\*|//|#)(.*)$", re.MULTILINE)  # of Go, Java, JavaScript, YAML and transcripts
@@ -55,9 +67,33 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         print(f"{mention}: there is no requirement {mention.id}", file=sys.stderr)
     if options.show:
         return show(options.show, known, mentions)
-    covered = {mention.id for mention in mentions} & known.keys()
-    report(known, covered, titles(document), missing=options.missing)
+    named = {mention.id for mention in mentions} & known.keys()
+    report(known, named, proven(root, mentions) & named, titles(document), missing=options.missing)
     return 1 if wrong else 0
+
+
+def proven(root: Path, mentions: Sequence[Mention]) -> set[str]:
+    """Those whose row in docs/cover.md still stands: the test is there, and still names the requirement."""
+    tests = {(mention.id, mention.file, mention.test) for mention in mentions}
+    files_named = {(mention.id, mention.file) for mention in mentions if not mention.test.startswith("test")}
+    found = set()
+    for one, (_, test) in read_cover(root).items():
+        file, _, function = test.partition("::")
+        if (one, file, function) in tests or (one, file) in files_named:
+            found.add(one)
+    return found
+
+
+def read_cover(root: Path) -> dict[str, tuple[str, str]]:
+    """Requirement to how the code was broken, and the test that noticed."""
+    path = root / COVER
+    rows = COVER_ROW.findall(path.read_text(encoding="utf-8")) if path.exists() else []
+    return {one: (broken, test) for one, broken, test in rows}
+
+
+def write_cover(root: Path, rows: dict[str, tuple[str, str]]) -> None:
+    lines = [f"| {one} | {broken.replace('|', '/')} | `{test}` |" for one, (broken, test) in rows.items()]
+    (root / COVER).write_text(COVER_HEAD + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -80,15 +116,21 @@ def show(wanted: str, known: dict[str, str], mentions: Sequence[Mention]) -> int
     return 0
 
 
-def report(known: dict[str, str], covered: set[str], title_of: dict[str, str], *, missing: bool) -> None:
-    """Print the groups in the order of the document, then the sum."""
+def report(
+    known: dict[str, str], named: set[str], covered: set[str], title_of: dict[str, str], *, missing: bool
+) -> None:
+    """Print the groups in the order of the document, then the sums."""
     all_of, covered_of = Counter(map(group, known)), Counter(map(group, covered))
     for name, count in all_of.items():
         print(f"{name}  {covered_of[name]:3} of {count:3}   {title_of[name]}")
-        uncovered = [one for one in known if group(one) == name and one not in covered]
-        if missing and uncovered:
-            print(f"      {', '.join(uncovered)}")
-    print(f"requirements named by a test: {len(covered)} of {len(known)}")
+        unnamed = [one for one in known if group(one) == name and one not in named]
+        unproven = [one for one in known if group(one) == name and one in named - covered]
+        if missing and unnamed:
+            print(f"      no test names {', '.join(unnamed)}")
+        if missing and unproven:
+            print(f"      no test was seen to fail without {', '.join(unproven)}")
+    print(f"requirements named by a test: {len(named)} of {len(known)}")
+    print(f"requirements covered, by a test that was seen to fail without them: {len(covered)} of {len(known)}")
 
 
 def group(requirement: str) -> str:

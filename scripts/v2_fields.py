@@ -1,25 +1,25 @@
 """Which fields of v3 there were not in v2, for each message that there was: the table in docs/v2.md.
 
-    v2_fields.py    write the table anew, from the protos that are installed
+    v2_fields.py    write the table anew, from the protos that come with the package
 
 What clients of v2 get is the same on the wire, field by field; they skip these.
 """
 
 from __future__ import annotations
 
-import importlib
+import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-import envoy
 from google.protobuf.descriptor import Descriptor
 
+from xdsprism.messages.descriptors import shipped
 from xdsprism.messages.protos import find_message
 from xdsprism.messages.twins import v2_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "v2.md"
+MODULES = Path(__file__).parent / "descriptors" / "go.mod"
 MARK = "<!-- scripts/v2_fields.py writes what follows -->\n"
 
 # The same number is another thing in v2: v3 has a list in place of one, or a message that was moved into another.
@@ -41,9 +41,15 @@ def lacking() -> dict[str, tuple[str, ...]]:
 
 
 def table() -> str:
-    lines = [f"By xds-protos {version('xds-protos')}:", "", "| message | fields that v2 has not |", "|---|---|"]
+    lines = [f"By the protos of Envoy {release()}:", "", "| message | fields that v2 has not |", "|---|---|"]
     lines += [f"| `{name}` | {', '.join(fields)} |" for name, fields in lacking().items()]
     return "\n".join(lines) + "\n"
+
+
+def release() -> str:
+    """Of the Envoy whose protos come with the package."""
+    (found,) = re.findall(r"go-control-plane/envoy v(\S+)", MODULES.read_text())
+    return str(found)
 
 
 def told(page: str) -> dict[str, tuple[str, ...]]:
@@ -53,11 +59,12 @@ def told(page: str) -> dict[str, tuple[str, ...]]:
 
 
 def _messages() -> Iterator[Descriptor]:
-    for place in envoy.__path__:
-        for file in sorted(Path(place).rglob("*_pb2.py")):
-            module = importlib.import_module(".".join(("envoy", *file.relative_to(place).with_suffix("").parts)))
-            for top in module.DESCRIPTOR.message_types_by_name.values():
-                yield from _with_nested(top)
+    library = shipped()
+    for package in sorted(library.packages()):
+        for name in library.messages_of(package) if package.startswith("envoy.") else ():
+            found = find_message(f"{package}.{name}")
+            if found is not None:
+                yield from _with_nested(found.DESCRIPTOR)
 
 
 def _with_nested(descriptor: Descriptor) -> Iterator[Descriptor]:

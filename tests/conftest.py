@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.support.poller import of_the_past
 
@@ -13,6 +13,8 @@ from tests.support.poller import of_the_past
 # `HYPOTHESIS_PROFILE=explore make unit` goes looking for what these miss.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", settings.get_profile("steady"), derandomize=False, max_examples=2_000)
+# For scripts/breaks.py, which asks whether there is a counterexample, and not for the shortest.
+settings.register_profile("brief", settings.get_profile("steady"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 

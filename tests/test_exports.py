@@ -12,6 +12,7 @@ EXPORTS = [
     "CLUSTER",
     "ENDPOINT",
     "EXTENSION_CONFIG",
+    "LB_ENDPOINT_COLLECTION",
     "LISTENER",
     "ROUTE",
     "RUNTIME",

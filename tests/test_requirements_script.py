@@ -37,6 +37,10 @@ def last_line(capsys):
     return capsys.readouterr().out.splitlines()[-1]
 
 
+def named_line(capsys):
+    return capsys.readouterr().out.splitlines()[-2]
+
+
 def test_the_project_s_own_tests_name_only_requirements_that_exist():
     assert requirements.main([]) == 0
 
@@ -49,13 +53,13 @@ def test_ids_count_in_comments_above_and_inside_a_test_and_in_docstrings(project
     '''
     write(project, "tests/test_a.py", source)
     assert requirements.main([], project) == 0
-    assert last_line(capsys) == "requirements named by a test: 3 of 3"
+    assert named_line(capsys) == "requirements named by a test: 3 of 3"
 
 
 def test_ids_in_other_strings_do_not_count(project, capsys):
     write(project, "tests/test_a.py", "text = 'SRV-1'\nother = 'ABC-9'\n")
     assert requirements.main([], project) == 0
-    assert last_line(capsys) == "requirements named by a test: 0 of 3"
+    assert named_line(capsys) == "requirements named by a test: 0 of 3"
 
 
 def test_an_id_that_does_not_exist_is_an_error_that_says_where(project, capsys):
@@ -75,12 +79,24 @@ def test_groups_have_totals_and_missing_lists_what_is_uncovered(project, capsys)
     write(project, "tests/test_a.py", "# SRV-1\n")
     requirements.main(["--missing"], project)
     assert capsys.readouterr().out.splitlines() == [
-        "SRV    1 of   2   Streams (server)",
-        "      SRV-2",
+        "SRV    0 of   2   Streams (server)",
+        "      no test names SRV-2",
+        "      no test was seen to fail without SRV-1",
         "SOT    0 of   1   Removal",
-        "      SOT-1",
+        "      no test names SOT-1",
         "requirements named by a test: 1 of 3",
+        "requirements covered, by a test that was seen to fail without them: 0 of 3",
     ]
+
+
+def test_a_requirement_is_covered_while_the_test_that_noticed_its_break_still_names_it(project, capsys):
+    requirements.write_cover(project, {"SRV-1": ("a.py: `x` is never so", "tests/test_a.py::test_one")})
+    write(project, "tests/test_a.py", "# SRV-1\ndef test_one():\n    pass\n")
+    requirements.main([], project)
+    assert last_line(capsys).endswith("without them: 1 of 3")
+    write(project, "tests/test_a.py", "# SRV-1\ndef test_another():\n    pass\n")
+    requirements.main([], project)
+    assert last_line(capsys).endswith("without them: 0 of 3")
 
 
 def test_show_lists_the_innermost_function_for_each_mention(project, capsys):
@@ -117,7 +133,7 @@ def test_show_says_so_when_there_is_no_test_or_no_such_requirement(project, caps
 def test_comments_in_the_programs_of_other_languages_count(project, capsys, comment):
     write(project, "interop/go/main.go", comment + "\n")
     requirements.main([], project)
-    assert last_line(capsys) == "requirements named by a test: 1 of 3"
+    assert named_line(capsys) == "requirements named by a test: 1 of 3"
 
 
 def test_what_other_toolchains_have_built_or_fetched_is_not_searched(project):

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.updates import Update
     from .core.expression import Expression
+    from .core.limits import Limits
     from .core.providing import Provided
-    from .core.settings import Limits, Settings
+    from .core.settings import Settings
     from .core.types import (
         CLUSTER,
         ENDPOINT,
         EXTENSION_CONFIG,
+        LB_ENDPOINT_COLLECTION,
         LISTENER,
         ROUTE,
         RUNTIME,
@@ -56,8 +58,9 @@ _HOMES = {
     "ENDPOINT": "core.types",
     "EXTENSION_CONFIG": "core.types",
     "Expression": "core.expression",
+    "LB_ENDPOINT_COLLECTION": "core.types",
     "LISTENER": "core.types",
-    "Limits": "core.settings",
+    "Limits": "core.limits",
     "Params": "core.types",
     "PeerError": "errors",
     "Provided": "core.providing",
@@ -83,6 +86,7 @@ __all__ = [
     "CLUSTER",
     "ENDPOINT",
     "EXTENSION_CONFIG",
+    "LB_ENDPOINT_COLLECTION",
     "LISTENER",
     "ROUTE",
     "RUNTIME",

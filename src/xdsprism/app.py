@@ -9,22 +9,26 @@ import signal
 from abc import ABC, abstractmethod
 from asyncio import TaskGroup
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .admin.cache_model import Behind, streams
 from .admin.http import View, build
 from .admin.read_model import Loads
 from .config import RelayConfig, ServeConfig
-from .core.facts import Refused
+from .core.facts import ChangeHeldBack, ChangeLetThrough, Fact
+from .core.holding import Guard, HeldBack
 from .core.store import Store
-from .errors import ConfigError, UsageError, XdsError
-from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics
+from .errors import ConfigError, Problem, UsageError, XdsError
+from .observe.connection_log import ConnectionLog
+from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics, RefusedCallMetrics
+from .observe.holding_metrics import HoldingMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
 from .relay.relay import Relay
 from .server.http_port import CannotListenError, HttpPort
-from .server.room import allow_more_descriptors
+from .server.room import allow_more_descriptors, leave_no_core_files
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
 
@@ -42,6 +46,7 @@ class CannotStartError(XdsError):
 def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT. `announce` is called with the ready line."""
     allow_more_descriptors()
+    leave_no_core_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, announce))
 
@@ -80,11 +85,13 @@ class Daemon(ABC):
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
+        server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry)]
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
         if tls:
             server.connection_readers.append(CertificateMetrics(registry))
         hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
+        self._admin_address: str | None = None
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
 
@@ -92,6 +99,7 @@ class Daemon(ABC):
         self._listen_to_signals()
         admin = self._open_admin()
         if admin is not None:
+            self._admin_address = admin.address
             group.create_task(admin.serve())
         try:
             if await self._prepare(group):
@@ -161,14 +169,24 @@ class FileDaemon(Daemon):
         )
         super().__init__(server, config.admin, tls=config.tls is not None)
         self._store = store
-        self._source = FileSource(config.paths, observe=self._loaded)
+        self._source = FileSource(
+            config.paths,
+            validate=config.validate,
+            observe=self._loaded,
+            guard=Guard(config.max_removals),
+            allow_empty=config.allow_empty,
+        )
         self._loads = Loads(tuple(str(path) for path in config.paths))
+        self._holding = HoldingMetrics(self._metrics.registry, self._metrics.label)
+        server.hub.readers.append(self._holding)
+        self._told = ""  # which change was last said to be held back
         self._first: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
         self._feeding: asyncio.Task[None] | None = None
         self._unready = "the configuration is being loaded"
+        self._warned: frozenset[Problem] = frozenset()
 
     def _view(self) -> View:
-        return View(self._server.hub, self._metrics, self._loads, lambda: self._unready)
+        return View(self._server.hub, self._metrics, self._loads, lambda: self._unready, confirm=self._confirm)
 
     def _reload(self) -> None:
         self._source.reload()
@@ -194,15 +212,41 @@ class FileDaemon(Daemon):
 
     def _loaded(self, report: LoadReport) -> None:
         """OPS-8: a bad edit is told with its reasons, and the last good state stays."""
-        self._loads.take(report)
-        self._metrics.loaded(ok=not report.errors)
+        refused = self._loads.take(report)
+        self._metrics.loaded("ok" if report.is_taken else "refused" if report.errors else "held_back")
+        self._holding.show(report.held)
         if not self._first.done():
             self._first.set_result(report)
-        elif report.errors:
-            self._server.hub.facts.append(Refused(tuple(str(problem) for problem in report.errors)))
-            self._server.hub.turn()
-        if not report.errors:
+        elif refused is not None:
+            self._tell(refused)
+        if report.held is not None and report.held.id != self._told:
+            self._tell(ChangeHeldBack(report.held, self._remedy(report.held)))
+        self._told = report.held.id if report.held is not None else ""
+        if report.is_taken:
             log.info("configuration loaded: %d resources in %d files", report.resources, report.files)
+            self._warn(report.warnings)
+
+    def _warn(self, warnings: tuple[Problem, ...]) -> None:
+        """Once each: not again for what is only further down in its file now."""
+        found = {replace(problem, line=0): problem for problem in warnings}
+        for each, problem in found.items():
+            if each not in self._warned:
+                log.warning("%s", problem)
+        self._warned = frozenset(found)
+
+    def _remedy(self, held: HeldBack) -> str:
+        if self._admin_address is None:
+            return "start again with --max-removals 100%, or with an admin port to confirm it at"
+        return f"xdsprism confirm --admin {self._admin_address} --id {held.id}"
+
+    async def _confirm(self, change: str | None) -> HeldBack:
+        through = await self._source.confirm(change)
+        self._tell(ChangeLetThrough(through))
+        return through
+
+    def _tell(self, fact: Fact) -> None:
+        self._server.hub.facts.append(fact)
+        self._server.hub.turn()
 
 
 class RelayDaemon(Daemon):
@@ -219,10 +263,13 @@ class RelayDaemon(Daemon):
             max_connection_age=config.max_connection_age,
             tls=config.tls,
             delta=config.delta,
+            upstream_form=config.upstream_form,
             group_by=config.group_by,
             linger=config.linger,
             cache=config.cache,
             max_stale=config.max_stale,
+            report_nacks=config.report_nacks,
+            validate=config.validate,
         )
         super().__init__(relay.server, config.admin, tls=config.tls is not None)
         relay.server.hub.readers.append(CacheMetrics(self._metrics))

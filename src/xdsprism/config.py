@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .core.settings import ENGINE, Engine, Settings
+from .core.holding import MAX_REMOVALS
+from .core.settings import ENGINE, Engine, Settings, UpstreamForm
+from .messages.verdicts import Validate
 from .server.tls import Tls
 
 
@@ -23,6 +25,9 @@ class ServeConfig:
     engine: Engine = ENGINE
     max_connection_age: float | None = None  # seconds; None: any
     tls: Tls | None = None
+    max_removals: float = MAX_REMOVALS  # per cent of a type, in one step; 100: any
+    allow_empty: bool = False  # at the start
+    validate: Validate = "envoy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,11 @@ class RelayConfig:
     engine: Engine = ENGINE
     max_connection_age: float | None = None  # seconds; None: any
     tls: Tls | None = None
-    delta: bool = True  # how the servers are asked
+    delta: bool = True  # how the servers are asked, where they have it
+    upstream_form: UpstreamForm = "auto"
     cache: Path | None = None
     group_by: Collection[str] | None = None
     linger: float = 30.0
     max_stale: float = 86400.0
+    report_nacks: bool = False
+    validate: Validate = "off"

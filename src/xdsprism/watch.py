@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from watchfiles import awatch
+from watchfiles import Change, awatch
 
 STEP = 10  # ms of silence that end a burst of events; watchfiles' own 50 would be most of the delay of an edit
 DEBOUNCE = 100  # ms after which even an endless burst is acted upon
 POLL = 1.0  # s
 
+FileChange = tuple[Change, str]
 Directory = tuple[Path, int, int]  # with device and inode: not only called the same, but the same one
 
 _log = logging.getLogger(__name__)
@@ -69,9 +70,9 @@ def _identified(directory: Path) -> Directory:
 
 
 class Watch:
-    """Watches by one plan. `wake` gets the paths that changed, or none where it is not known which."""
+    """Watches by one plan. `wake` gets the paths that changed and how, or none where it is not known which."""
 
-    def __init__(self, plan: Plan, wake: Callable[[set[str]], None]) -> None:
+    def __init__(self, plan: Plan, wake: Callable[[set[FileChange]], None]) -> None:
         self.plan = plan
         self._wake = wake
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,9 +95,8 @@ class Watch:
     async def _follow(self, paths: list[Path], *, recursive: bool) -> None:
         try:
             async for changes in awatch(*paths, recursive=recursive, step=STEP, debounce=DEBOUNCE, watch_filter=None):
-                touched = {path for _, path in changes}
-                if recursive or any(map(self.plan.concerns, touched)):
-                    self._wake(touched)
+                if recursive or any(self.plan.concerns(path) for _, path in changes):
+                    self._wake(changes)
         except (OSError, RuntimeError) as error:
             _log.warning("can't watch %s (%s): looking every %g s", ", ".join(map(str, paths)), error, POLL)
             while True:

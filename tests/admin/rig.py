@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from tests.support import web
 from xdsprism import Server, Store
 from xdsprism.admin.http import View, build
 from xdsprism.admin.read_model import Loads
+from xdsprism.core.holding import HeldBack
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.http_port import HttpPort
 
@@ -29,12 +30,13 @@ class Office:
     store: Store = field(default_factory=Store)
     loads: Loads = field(default_factory=lambda: Loads(("config",)))
     unready: str | None = None
+    confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None
 
     async def __aenter__(self) -> Self:
         self.server = Server(self.store, "127.0.0.1:0")
         self.metrics = Metrics(self.store)
         self.server.hub.readers.append(self.metrics)
-        view = View(self.server.hub, self.metrics, self.loads, lambda: self.unready)
+        view = View(self.server.hub, self.metrics, self.loads, lambda: self.unready, confirm=self._confirm)
         self._admin = HttpPort(build(view), "127.0.0.1:0", "admin")
         self.admin = self._admin.address
         self._task = asyncio.create_task(self._admin.serve())
@@ -46,6 +48,10 @@ class Office:
         self._admin.stop()
         await self._task
         self.metrics.close()
+
+    async def _confirm(self, change: str | None) -> HeldBack:
+        assert self.confirm is not None
+        return await self.confirm(change)
 
     async def get(self, path: str) -> tuple[int, Any]:
         """The status, and what the JSON says."""

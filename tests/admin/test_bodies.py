@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import TransportSocket
+from envoy.config.core.v3.grpc_service_pb2 import GrpcService
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from google.protobuf.any_pb2 import Any
 from google.protobuf.struct_pb2 import Struct
+from xds.type.v3.typed_struct_pb2 import TypedStruct
 
 from xdsprism import CLUSTER, SECRET
 from xdsprism.admin.bodies import document_of, redacted
@@ -74,3 +77,50 @@ def test_a_type_with_a_json_form_of_its_own_stands_under_value():
     struct = Struct()
     struct.update({"a": "b"})
     assert document_of(STRUCT, struct.SerializeToString()) == {"@type": STRUCT, "value": {"a": "b"}}
+
+
+def _typed(kind: str, **fields: object) -> Cluster:
+    config = TypedStruct(type_url=f"type.googleapis.com/{kind}")
+    config.value.update(fields)
+    socket = TransportSocket(name="tls")
+    socket.typed_config.Pack(config)
+    return Cluster(name="typed", transport_socket=socket)
+
+
+def test_what_is_sensitive_in_a_typed_struct_is_hidden():  # OPS-14
+    certificates = [{"certificate_chain": {"inline_string": "public"}, "privateKey": {"inline_string": PASSWORD}}]
+    cluster = _typed(UpstreamTlsContext.DESCRIPTOR.full_name, common_tls_context={"tls_certificates": certificates})
+    text = json.dumps(redacted(CLUSTER, cluster.SerializeToString()))
+    assert PASSWORD not in text
+    assert "public" in text
+
+
+def test_in_a_typed_struct_what_is_packed_is_looked_at_too():  # OPS-14
+    packed = {"@type": "type.googleapis.com/envoy.config.trace.v3.ClientConfig", "backend_token": PASSWORD}
+    unknown = {"@type": "type.googleapis.com/my.own.Thing", "backend_token": PASSWORD}
+    for config in (packed, unknown):
+        cluster = _typed(TransportSocket.DESCRIPTOR.full_name, name="x", typed_config=config)
+        assert PASSWORD not in json.dumps(redacted(CLUSTER, cluster.SerializeToString()))
+
+
+def test_of_types_that_are_not_installed_nothing_is_shown_on_a_page():  # OPS-14
+    socket = TransportSocket(name="own")
+    socket.typed_config.type_url, socket.typed_config.value = "type.googleapis.com/my.own.Thing", PASSWORD.encode()
+    body = Cluster(name="c", transport_socket=socket).SerializeToString()
+    shown = redacted(CLUSTER, body)
+    assert isinstance(shown, dict)
+    assert PASSWORD.encode() not in base64.b64decode(shown["value"])
+    assert PASSWORD not in json.dumps(redacted(CLUSTER, _typed("my.own.Thing", key=PASSWORD).SerializeToString()))
+
+
+def test_tokens_that_their_protos_do_not_mark_are_hidden():  # OPS-14
+    service = GrpcService()
+    service.google_grpc.target_uri = "example.com"
+    service.google_grpc.call_credentials.add(access_token=PASSWORD)
+    shown = redacted("type.googleapis.com/envoy.config.core.v3.GrpcService", service.SerializeToString())
+    assert PASSWORD not in json.dumps(shown)
+    assert "example.com" in json.dumps(shown)
+
+
+def test_a_secret_of_v2_is_a_secret():  # OPS-14
+    assert redacted("type.googleapis.com/envoy.api.v2.auth.Secret", b"") == "[redacted]"

@@ -55,6 +55,17 @@ async def test_a_stream_that_said_nothing_yet_has_no_node(office: Office):
     assert (client["node"], client["types"], client["delta"]) == (None, [], False)
 
 
+# DYN-46
+async def test_what_a_stream_was_refused_is_shown_by_limit(office: Office):
+    async with Peer(office.server.address, delta=True) as peer:
+        await peer.ask(CLUSTER, ["plain"])
+        assert (await office.client())["refused"] == {}
+        await peer.ask(CLUSTER, ["x" * 5000, "y" * 5000])
+        client = await office.client()
+    assert client["refused"] == {"name_bytes": 2}
+    assert client["types"][0]["subscriptions"]["total"] == 1
+
+
 # NAK-12, NAK-13
 @pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
 async def test_the_state_follows_ack_and_nack(office: Office, delta: bool):

@@ -22,7 +22,7 @@ HERE, THERE = Locality("eu", "eu-1"), Locality("us")
 
 def report(cluster: str = "shop", service: str = "", interval: float = 10.0) -> ClusterReport:
     places = (
-        LocalityReport(HERE, 20, 10, 5, 3, (MetricReport("cpu", 4, 2.0),)),
+        LocalityReport(HERE, 20, 10, 5, 3, (MetricReport("cpu", 4, 2.0), MetricReport("mem_utilization", 2, 0.5))),
         LocalityReport(THERE, 10, 10, 0, 0),
     )
     return ClusterReport(cluster, service, 0.0, interval, places, (("lb", 5),))
@@ -58,7 +58,10 @@ async def test_loads_lists_every_client_with_its_rates_and_what_made_no_sense(of
         "succeeded_per_second": 1.0,
         "failed_per_second": 0.5,
         "in_progress": 3,
-        "metrics": {"cpu": {"requests_per_second": 0.4, "mean": 0.5}},
+        "metrics": {
+            "cpu": {"requests_per_second": 0.4, "mean": 0.5},
+            "mem_utilization": {"requests_per_second": 0.2, "mean": 0.25},  # LRS-3
+        },
     }
     (error,) = second["errors"]
     assert (error["cluster"], error["message"]) == (
@@ -97,12 +100,29 @@ def test_rates_are_gauges_by_client_cluster_and_locality(registry: CollectorRegi
     assert series(generate_latest(registry), "xdsprism_load_requests_per_second") == {}
 
 
+# LRS-3
+def test_utilization_is_a_gauge_by_kind_and_a_mean_over_answers(registry: CollectorRegistry):
+    def told(service: str, answers: int, total: float) -> ClusterReport:
+        metrics = (MetricReport("cpu_utilization", answers, total), MetricReport("named_metrics.foo", 1, 9.0))
+        return ClusterReport("shop", service, 0.0, 10.0, (LocalityReport(HERE, 1, 1, 0, 0, metrics),))
+
+    reports = LoadReports(Settings(), lambda _: ())
+    LoadMetrics(registry, reports, lambda: 0.0)
+    unheard = LocalityReport(THERE, 1, 1, 0, 0, (MetricReport("mem_utilization", 0, 0.0),))
+    message = (told("one", 1, 1.0), told("two", 3, 0.6), ClusterReport("cart", "", 0.0, 10.0, (unheard,)))
+    reports.open([]).receive(LoadMessage(Node("a"), message), 0.0)
+    found = series(generate_latest(registry), "xdsprism_load_utilization")
+    assert found == {'client="a",cluster="shop",kind="cpu",locality="eu/eu-1"': pytest.approx(0.4)}
+
+
 # What a client can make up must not become a label without end.
 def test_there_are_so_many_series_and_no_more(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(load_metrics, "MOST", 2)
     reports = LoadReports(Settings(), lambda _: ())
     LoadMetrics(registry, reports, lambda: 0.0)
     reports.open([]).receive(LoadMessage(Node("a"), tuple(report(f"c{number}") for number in range(4))), 0.0)
+    utilization = series(generate_latest(registry), "xdsprism_load_utilization")
+    assert (len(utilization), utilization['client="other",cluster="other",kind="other",locality="other"']) == (3, 0.25)
     drops = series(generate_latest(registry), "xdsprism_load_drops_per_second")
     assert drops == {
         'category="lb",client="a",cluster="c0"': 0.5,

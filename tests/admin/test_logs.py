@@ -27,10 +27,12 @@ from xdsprism.core.facts import (
     Refused,
     Requested,
     Sent,
+    SubscriptionsRefused,
 )
 from xdsprism.observe.logs import FactLog, JsonFormatter, TextFormatter
 
 NAME = "envoy.config.cluster.v3.Cluster"
+ANSWERED = "that is answered as not existing, all else is served (docs/limits.md)"
 FACTS: list[Fact] = [
     Opened(7, "/ads.Service/DeltaAggregatedResources", "ipv4:1.2.3.4:5"),
     Joined(7, Node("envoy-1", "web", "envoy")),
@@ -41,6 +43,9 @@ FACTS: list[Fact] = [
     Oversize(7, CLUSTER, "huge", 5_000_000),
     Forgotten(7, CLUSTER, 3),
     Forgotten(7, CLUSTER, 1),
+    SubscriptionsRefused(7, CLUSTER, "name_bytes", 3, "the name is too long"),
+    SubscriptionsRefused(7, CLUSTER, "name_bytes", 1, "the name is too long"),
+    SubscriptionsRefused(7, "acme/" + "x" * 5000, "type_url_bytes", 1, "no type"),
     OtherNode(7),
     Closed(7, "INVALID_ARGUMENT: no"),
     Opened(8, "/x/StreamRoutes", "ipv4:1.2.3.4:6"),
@@ -66,7 +71,7 @@ def sink() -> Iterator[tuple[io.StringIO, logging.StreamHandler[io.StringIO]]]:
     logger.setLevel(level)
 
 
-# NAK-12
+# NAK-12, DYN-46
 def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
     stream, output = sink
     output.setFormatter(TextFormatter())
@@ -78,6 +83,8 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
         rf"WARNING envoy-1 refused {NAME}, nonce 2.cds: bad\nline",
         f"WARNING envoy-1 can't be sent {NAME} 'huge': its 5000000 bytes are too many for a response",
         f"WARNING envoy-1 asks for more unknown {NAME} than are remembered: a scan of hosts?",
+        f"WARNING envoy-1 asks for {NAME} past the limit `name_bytes`: the name is too long; {ANSWERED}",
+        f"WARNING envoy-1 asks for {'x' * 200} past the limit `type_url_bytes`: no type; {ANSWERED}",
         "WARNING envoy-1 named another node later in its stream, which is ignored",
         "WARNING envoy-1 disconnected: INVALID_ARGUMENT: no",
         "INFO stream 8 connected from ipv4:1.2.3.4:6 (StreamRoutes)",
@@ -125,6 +132,7 @@ def test_who_only_asks_is_not_told_of_but_its_trouble_is(sink: tuple[io.StringIO
         [
             Opened(1, "/v3/discovery:clusters", "1.2.3.4:5", brief=True),
             Joined(1, Node("poller")),
+            SubscriptionsRefused(1, CLUSTER, "name_bytes", 1, "the name is too long"),
             Closed(1, ""),
             Opened(2, "/v3/discovery:clusters", "1.2.3.4:5", brief=True),
             Joined(2, Node("poller")),

@@ -24,6 +24,7 @@ from xdsprism.core.facts import (
     Refused,
     Requested,
     Sent,
+    SubscriptionsRefused,
     Suppressed,
 )
 from xdsprism.core.types import make_variant
@@ -42,7 +43,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"xdsprism_{name}", labels)
 
 
-# OPS-11, VHD-25
+# OPS-11, VHD-25, DYN-46
 def test_facts_become_counts(metrics: Metrics):
     metrics(
         [
@@ -55,7 +56,10 @@ def test_facts_become_counts(metrics: Metrics):
             Suppressed(1, CLUSTER, 7),
             Oversize(1, CLUSTER, "huge", 10**7),
             Forgotten(1, CLUSTER, 4),
+            SubscriptionsRefused(1, CLUSTER, "name_bytes", 3, "too long"),
+            SubscriptionsRefused(1, UNKNOWN, "types", 2, "too many"),
             Refused(("a", "b")),
+            Refused((), 2),
             OtherNode(1),
             Published(2, 1),
         ]
@@ -73,6 +77,8 @@ def test_facts_become_counts(metrics: Metrics):
     }
     assert {name: _value(metrics, f"{name}_total", type="cds") for name in counts} == counts
     assert _value(metrics, "refused_writes_total") == 1
+    assert _value(metrics, "refused_subscriptions_total", type="cds", limit="name_bytes") == 3
+    assert _value(metrics, "refused_subscriptions_total", type="other", limit="types") == 2
     assert _value(metrics, "push_ack_seconds_count", type="cds") == 1
     assert _value(metrics, "push_ack_seconds_bucket", type="cds", le="0.01") == 0
     assert _value(metrics, "push_ack_seconds_bucket", type="cds", le="0.025") == 1
@@ -102,11 +108,15 @@ def test_resources_and_variants_are_those_of_the_moment(metrics: Metrics, store:
 
 
 def test_loads_are_counted_by_result(metrics: Metrics):
-    for ok in (True, True, False):
-        metrics.loaded(ok=ok)
-    loads = {result: _value(metrics, "config_loads_total", result=result) for result in ("ok", "refused")}
-    assert loads == {"ok": 2, "refused": 1}
+    for result in ("ok", "ok", "refused"):
+        metrics.loaded(result)
     assert _value(metrics, "config_ok") == 0
+    metrics.loaded("ok")
+    assert _value(metrics, "config_ok") == 1
+    metrics.loaded("held_back")
+    assert _value(metrics, "config_ok") == 0
+    loads = {result: _value(metrics, "config_loads_total", result=result) for result in ("ok", "refused", "held_back")}
+    assert loads == {"ok": 3, "refused": 1, "held_back": 1}
 
 
 def test_what_clients_make_up_is_no_label(metrics: Metrics, store: Store):

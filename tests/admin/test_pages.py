@@ -16,6 +16,7 @@ from tests.support import web
 from xdsprism import CLUSTER, SECRET, Store
 from xdsprism.admin import http as pages
 from xdsprism.admin.read_model import Loads
+from xdsprism.core.facts import Refused
 from xdsprism.errors import Problem
 from xdsprism.sources.files import LoadReport
 
@@ -164,11 +165,12 @@ async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeyp
 
 
 async def test_config_before_and_after_loads(office: Office):
-    assert await office.page("/api/config") == {"from": ["config"], "last_load": None, "last_good_load": None}
+    nothing = {"from": ["config"], "last_load": None, "last_good_load": None, "held_back": None}
+    assert await office.page("/api/config") == nothing
     loads: Loads = office.loads
     loads.take(LoadReport(0.0, 2, 3))
-    good = {"time": "1970-01-01T00:00:00.000Z", "ok": True, "files": 2, "resources": 3, "errors": []}
-    assert await office.page("/api/config") == {"from": ["config"], "last_load": good, "last_good_load": good}
+    good = {"time": "1970-01-01T00:00:00.000Z", "ok": True, "files": 2, "resources": 3, "errors": [], "warnings": []}
+    assert await office.page("/api/config") == nothing | {"last_load": good, "last_good_load": good}
     loads.take(LoadReport(1.5, 2, 3, (Problem("no", "a.yaml", 7, "x.y"), Problem("why"))))
     page = await office.page("/api/config")
     assert page["last_good_load"] == good
@@ -177,6 +179,13 @@ async def test_config_before_and_after_loads(office: Office):
         {"file": "a.yaml", "line": 7, "path": "x.y", "message": "no"},
         {"file": None, "line": None, "path": None, "message": "why"},
     ]
+
+
+async def test_config_has_the_warnings_of_the_last_load(office: Office):
+    office.loads.take(LoadReport(0.0, 2, 3, (), (Problem("old", "a.yaml", 7, "x.y"),)))
+    page = await office.page("/api/config")
+    assert page["last_load"]["ok"]
+    assert page["last_load"]["warnings"] == [{"file": "a.yaml", "line": 7, "path": "x.y", "message": "old"}]
 
 
 # -- /api/explain
@@ -206,3 +215,14 @@ async def test_explain_of_what_is_not_there_is_404_and_leaves_no_trace(office: O
     assert await office.error("/api/explain?type=cds&name=nope") == (404, "there is no cds called 'nope'")
     assert (await office.error("/api/explain?type=my.own.Type&name=x"))[0] == 404
     assert [table.spec.url for table in office.store.tables()] == [CLUSTER]
+
+
+def test_a_fault_is_told_once_and_again_after_a_good_load():
+    loads = Loads(("config",))
+    one, two = Problem("no", "a.yaml", 7), Problem("why", "b.yaml", 1)
+    assert loads.take(LoadReport(0.0, 2, 3)) is None
+    assert loads.take(LoadReport(1.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))
+    assert loads.take(LoadReport(2.0, 2, 3, (one,))) == Refused((), 1)
+    assert loads.take(LoadReport(3.0, 2, 3, (one, two))) == Refused(("b.yaml:1: why",), 1)
+    assert loads.take(LoadReport(4.0, 2, 3)) is None
+    assert loads.take(LoadReport(5.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))

@@ -264,6 +264,29 @@ async def test_upstreams_says_who_is_connected_since_when_and_what_went_wrong(re
     assert TIME.fullmatch(row["last_error"]["time"])
 
 
+async def test_a_server_that_was_never_reached_is_not_called_lost(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "xdsprism")
+    nobody = f"127.0.0.1:{web.free_port()}"
+    async with RelayOffice(_config(tmp_path, nobody)) as relay:
+        await relay.until(lambda page: page["upstreams"][0]["last_error"] is not None, "/api/upstreams", expected=True)
+        (row,) = await relay.upstreams()
+        assert (row["connected"], row["since"], row["last_connected"], row["streams"]) == (False, None, None, 0)
+        tries = [record.getMessage() for record in caplog.records if nobody in record.getMessage()]
+        assert tries[0].startswith(f"can't reach {nobody}: UNAVAILABLE: ")
+        assert not any("lost" in line for line in tries)
+        caplog.clear()
+        upstream = Upstream(store, int(nobody.rpartition(":")[2]))
+        await upstream.start()
+        await relay.until(lambda page: page["upstreams"][0]["connected"], "/api/upstreams", expected=True)
+        await upstream.stop()
+        await relay.until(lambda page: page["upstreams"][0]["connected"], "/api/upstreams", expected=False)
+        (row,) = await relay.upstreams()
+        assert TIME.fullmatch(row["last_connected"])
+        assert any(record.getMessage().startswith(f"lost {nobody}: ") for record in caplog.records)
+
+
 # PRX-20, PRX-21
 async def test_each_group_has_a_stream_of_its_own_and_nobody_else_has_one(upstream: Upstream, tmp_path: Path):
     async with RelayOffice(_config(tmp_path, upstream.address, group_by=frozenset({"env"}))) as relay:

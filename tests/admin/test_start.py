@@ -48,7 +48,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = Stage()
 
     class Files:
-        def __init__(self, _: object, observe: Any) -> None:
+        def __init__(self, _: object, observe: Any, **__: object) -> None:
             self._observe = observe
 
         async def run(self, _: object) -> None:

@@ -127,7 +127,7 @@ class Daemon:
         return run("get", *args, "--server", self.listen)
 
 
-def ask(address: str, type_url: str, name: str, **metadata: str) -> pb.DiscoveryResponse:
+def ask(address: str, type_url: str, name: str, **metadata: object) -> pb.DiscoveryResponse:
     """The first SotW answer to a plain name, for a node with this metadata."""
     with Plain(address, type_url, name, **metadata) as stream:
         return stream.read()
@@ -136,7 +136,7 @@ def ask(address: str, type_url: str, name: str, **metadata: str) -> pb.Discovery
 class Plain:
     """A SotW ADS stream by hand, as a client without dynamic parameters has it."""
 
-    def __init__(self, address: str, type_url: str, name: str, **metadata: str) -> None:
+    def __init__(self, address: str, type_url: str, name: str, **metadata: object) -> None:
         self._channel = grpc.insecure_channel(address)
         method = self._channel.stream_stream(
             ADS + "StreamAggregatedResources",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from tests.cli.rig import run, write
 from tests.support.resources import routes, static_cluster, to
+from xdsprism.messages import protos
 
 
 def test_lists_every_variant_and_what_none_covers(config: Path):
@@ -38,6 +41,55 @@ def test_wide_says_where_each_variant_is_written(config: Path):
     assert (name, variant, origin) == ("cds/shop", "true", f"{config}/clusters.yaml:1")
     assert len(version) == 16
     assert int(size) > 20
+
+
+# DYN-34
+def test_only_wide_shows_the_keys_that_were_added(tmp_path: Path):
+    write(tmp_path, "one", {"$when": "env=prod and version=v1", **routes("main", to("a"))})
+    write(tmp_path, "two", {"$when": "env=test", **routes("main", to("b"))})
+    wide = run("check", tmp_path, "-o", "wide")
+    assert "env=test and (version exists or not version exists)" in wide.stdout
+    for shown in (run("check", tmp_path), run("check", tmp_path, "-o", "json"), run("check", tmp_path, "-o", "yaml")):
+        assert shown.exit_code == 0
+        assert "env=test" in shown.stdout
+        assert "version exists or" not in shown.stdout
+    why = run("explain", "rds", "main", tmp_path, "--param", "env=test")
+    assert "env=test" in why.stdout
+    assert "version exists or" not in why.stdout
+
+
+def warnings(text: str) -> list[str]:
+    return [line.removeprefix("warning: ") for line in text.splitlines() if line.startswith("warning: ")]
+
+
+# DYN-12
+def test_a_key_that_no_node_gives_is_a_warning_with_its_place(config: Path):
+    done = run("check", config, "--node-params", "env,node.locality.zone")
+    assert done.exit_code == 0
+    hint = "only locator clients can send it; name it in --node-params if clients have it by their node"
+    assert warnings(done.stderr) == [f"{config}/endpoints.yaml:1: eds/shop mentions 'zone': {hint}"]
+    assert warnings(run("check", config, "--node-params", "env,zone").stderr) == []
+    assert warnings(run("check", config, "--node-params", "*").stderr) == []
+    assert warnings(run("check", config).stderr) == []
+    assert len(warnings(run("check", config, "--node-params", "none").stderr)) == 2
+
+
+# DYN-12
+def test_a_field_that_no_node_has_is_a_warning_always(tmp_path: Path):
+    for name, when in (("main", "node.zone=a"), ("other", "node.zone=b and node.locality.zone=x")):
+        write(tmp_path, name, {"$when": when, **routes(name, to("a"))})
+    (warning,) = warnings(run("check", tmp_path).stderr)
+    assert warning.startswith(f"{tmp_path}/main.yaml:1: rds/main (and 1 more) mentions 'node.zone': a node has no such")
+    assert "node.locality.zone" in warning
+    both = warnings(run("check", tmp_path, "--node-params", "*").stderr)
+    assert ["'node.locality.zone': only locator" in each for each in both] == [True, False]
+
+
+# DYN-12
+def test_wrong_node_params_are_wrong_usage(config: Path):
+    done = run("check", config, "--node-params", "node.zone")
+    assert done.exit_code == 2
+    assert "the node has no field 'node.zone'" in done.stderr
 
 
 def test_name_json_and_yaml_are_for_programs(config: Path):
@@ -85,3 +137,48 @@ def test_wrong_usage_is_status_2(config: Path):
     assert run("check").exit_code == 2
     assert run("check", config / "nowhere").exit_code == 2
     assert run("check", config, "-o", "xml").exit_code == 2
+
+
+# -- what Envoy would refuse
+
+NAMELESS_HOST = {
+    "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+    "name": "main",
+    "virtual_hosts": [{"domains": ["*"]}],
+}
+
+
+def test_what_envoy_would_refuse_is_a_warning_on_request(tmp_path: Path):
+    write(tmp_path, "routes", NAMELESS_HOST)
+    refused = run("check", tmp_path)
+    assert refused.exit_code == 1
+    assert "virtual_hosts[0].name: must not be empty" in refused.stderr
+    done = run("check", tmp_path, "--validate", "warn")
+    assert done.exit_code == 0
+    warning, valid = done.stderr.splitlines()
+    assert warning.startswith(f"warning: {tmp_path}/routes.yaml:")
+    assert warning.endswith(": virtual_hosts[0].name: must not be empty")
+    assert valid.startswith("valid: ")
+    off = run("check", tmp_path, "--validate", "off")
+    assert (off.exit_code, "warning" in off.stderr) == (0, False)
+
+
+def test_types_of_ones_own_are_given_as_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(protos, "_types", protos._Types())
+    config, own = tmp_path / "config", tmp_path / "own.binpb"
+    config.mkdir()
+    extension = {"@type": "envoy.config.core.v3.TypedExtensionConfig", "name": "x"}
+    write(config, "a", {**extension, "typed_config": {"@type": "acme.v1.Thing"}})
+    file = FileDescriptorProto(name="thing.proto", package="acme.v1", syntax="proto3")
+    file.message_type.add(name="Thing")
+    own.write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    assert run("check", config).exit_code == 1
+    assert run("check", config, "--descriptors", own).exit_code == 0
+
+
+def test_a_file_that_holds_no_descriptors_is_refused(config: Path, tmp_path: Path):
+    own = tmp_path / "own.binpb"
+    own.write_text("syntax = 'proto3';\n")
+    done = run("check", config, "--descriptors", own)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"{own}: is no FileDescriptorSet: make it with `protoc")

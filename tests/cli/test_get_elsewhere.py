@@ -50,7 +50,7 @@ def test_constraints_that_are_none_are_told_and_are_status_1(serve: Serve):
     address = serve(_delta("a", resource_name=name)).address
     done = run("get", "cds", "a", "--server", address)
     assert (done.exit_code, done.stdout) == (1, "")
-    reason = "its constraints are none: a constraint has no key"
+    reason = "its constraints can't be read: a constraint has no key"
     assert done.stderr.startswith(f"cds/a: 'a' from {address} is invalid: {reason}")
 
 

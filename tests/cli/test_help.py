@@ -18,7 +18,7 @@ COMMANDS = sorted(main.commands)
 
 
 def test_the_commands_are_these():
-    assert COMMANDS == ["bench", "check", "explain", "get", "relay", "serve", "watch"]
+    assert COMMANDS == ["bench", "check", "confirm", "explain", "get", "relay", "serve", "watch"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

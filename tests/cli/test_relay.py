@@ -52,6 +52,14 @@ def test_it_passes_on_what_the_server_has_each_client_its_variant(relay: Daemon)
     becomes(lambda: relay.page("/readyz"), {"status": "ready"})
 
 
+# BST-2
+def test_a_bootstrap_without_channel_creds_means_tls_and_the_log_says_what_to_do(tmp_path: Path, shared: Daemon):
+    path = tmp_path / "tls.json"
+    path.write_text(json.dumps({"xds_servers": [{"server_uri": shared.listen, "server_features": ["xds_v3"]}]}))
+    with Daemon(tmp_path, "--bootstrap", path, verb="relay") as relay:
+        eventually(lambda: 'if it speaks plain text, add "channel_creds": [{"type": "insecure"}]' in relay.stderr)
+
+
 # PRX-10, PRX-2
 def test_it_goes_on_alone_when_the_server_is_gone(relay: Daemon, daemon: Daemon):
     with Plain(relay.listen, ROUTE, "main", env="prod") as stream:
@@ -272,6 +280,7 @@ def test_the_defaults_are_those_of_the_library():
     defaults = {param.name: param.default for param in relay_command.params}
     assert (defaults["linger"], defaults["max_stale"]) == (LINGER, MAX_STALE)
     assert (RelayConfig().linger, RelayConfig().max_stale) == (LINGER, MAX_STALE)
+    assert (defaults["report_nacks"], RelayConfig().report_nacks) == (False, False)  # PRX-18
 
 
 # -- explain

@@ -25,7 +25,7 @@ def _cluster(route: RouteConfiguration) -> str:
     return route.virtual_hosts[0].routes[0].route.cluster
 
 
-def _route_of(daemon: Daemon, **metadata: str) -> str:
+def _route_of(daemon: Daemon, **metadata: object) -> str:
     answer = ask(daemon.listen, ROUTE, "main", **metadata)
     return _cluster(RouteConfiguration.FromString(answer.resources[0].value))
 
@@ -128,6 +128,22 @@ def test_a_broken_configuration_at_start_is_refused_with_every_problem(config: P
     assert done.stdout == ""
 
 
+def test_a_warning_is_logged_once_and_shown_as_long_as_it_stands(tmp_path: Path, config: Path):
+    nameless = {"@type": "envoy.config.route.v3.RouteConfiguration", "name": "x", "virtual_hosts": [{"domains": ["*"]}]}
+    file = write(config, "nameless", nameless)
+    fault = "virtual_hosts[0].name: must not be empty"
+    with Daemon(tmp_path, config, "--validate", "warn") as daemon:
+        assert f"WARNING {file}:4: {fault}" in daemon.stderr
+        other = {"@type": "envoy.config.cluster.v3.Cluster", "name": "new", "connect_timeout": "1s"}
+        write(config, "nameless", other, nameless)  # the same, further down
+        seen = eventually(
+            lambda: daemon.page("/api/config")["last_load"],
+            lambda load: [each["line"] for each in load["warnings"]] == [8],
+        )
+        assert seen["ok"]
+        assert daemon.stderr.count(fault) == 1
+
+
 # OPS-8
 def test_a_broken_edit_is_told_and_the_last_good_configuration_stays(daemon: Daemon, config: Path):
     good = daemon.page("/api/config")["last_load"]
@@ -145,7 +161,7 @@ def test_a_broken_edit_is_told_and_the_last_good_configuration_stays(daemon: Dae
     assert seen["from"] == [str(config)]
     eventually(lambda: f"ERROR configuration refused, the last good one stays: {broken}:12: nonsense" in daemon.stderr)
     assert _route_of(daemon, env="prod") == "shop"
-    assert daemon.metric("xdsprism_refused_writes_total") >= 1
+    assert daemon.metric("xdsprism_refused_writes_total") == 1
     assert daemon.metric("xdsprism_config_ok") == 0
     assert daemon.page("/readyz") == {"status": "ready"}
 
@@ -153,6 +169,32 @@ def test_a_broken_edit_is_told_and_the_last_good_configuration_stays(daemon: Dae
     becomes(lambda: daemon.page("/api/config")["last_load"]["ok"], expected=True)
     assert _route_of(daemon, env="prod") == "shop-next"
     assert daemon.metric("xdsprism_config_ok") == 1
+
+
+# OPS-8
+def test_a_second_refusal_for_the_same_faults_counts_once(daemon: Daemon, config: Path):
+    refused = 'xdsprism_config_loads_total{result="refused"}'
+    broken = write(config, "routes", {**routes("main", to("shop")), "nonsense": 1})
+    eventually(lambda: daemon.metric(refused) >= 1)
+    for _ in range(2):
+        before = daemon.metric(refused)
+        daemon.send(signal.SIGHUP)
+        eventually(lambda least=before: daemon.metric(refused) > least)
+    assert daemon.stderr.count("ERROR configuration refused") == 1
+    assert daemon.stderr.count("nonsense") == 1
+    assert "WARNING configuration refused again, for what was told before (/api/config lists it); problems: 1\n" in (
+        daemon.stderr
+    )
+    assert daemon.metric("xdsprism_refused_writes_total") == 1
+    assert [error["file"] for error in daemon.page("/api/config")["last_load"]["errors"]] == [str(broken)]
+
+    other = write(config, "other", {**routes("other", to("shop")), "rubbish": 1})
+    eventually(lambda: daemon.metric("xdsprism_refused_writes_total") == 2)
+    (line,) = [line for line in daemon.stderr.splitlines() if "rubbish" in line]
+    assert f"stays: {other}:" in line
+    assert line.endswith("; and 1 that were told before")
+    assert "nonsense" not in line
+    assert len(daemon.page("/api/config")["last_load"]["errors"]) == 2
 
 
 def test_sighup_reads_everything_again(daemon: Daemon):
@@ -181,6 +223,7 @@ def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config:
         (["--admin", "no"], "'no' is no HOST:PORT"),
         (["--node-params", "env,,x"], "--node-params 'env,,x' is no list of keys: write env,version or '*' or none"),
         (["--node-params", "env,*"], "--node-params 'env,*' is no list of keys"),
+        (["--node-params", "env,node.zone"], "no field 'node.zone' to take params from: use node.id, node.cluster, "),
         (["--resource-errors", "some"], "'some' is not one of 'locators', 'all', 'none'"),
         (["--rest", "18080"], "'18080' is no HOST:PORT"),
         (["--rest-hold", "-1"], "'-1' is no number of seconds"),
@@ -227,6 +270,28 @@ def test_node_params_choose_which_metadata_counts(tmp_path: Path, flag: str | No
         assert _route_of(daemon, env="prod") == prod
         assert _route_of(daemon, team="x") == stranger
         assert _route_of(daemon) == "plain"
+
+
+# DYN-12: fields of the node, nested keys, numbers; by the environment too
+@pytest.mark.parametrize("way", ["flag", "environment"])
+def test_node_params_take_fields_of_the_node_and_nested_keys(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
+    names = "node.id,labels.app,replicas"
+    folder = tmp_path / "config"
+    condition = "node.id=plain and labels.app=shop and replicas=3"
+    write(folder, "routes", routes("main", to({"$match": [{"when": condition, "value": "next"}, {"value": "plain"}]})))
+    if way == "environment":
+        monkeypatch.setenv("XDSPRISM_NODE_PARAMS", names)
+    with Daemon(tmp_path, folder, *(["--node-params", names] if way == "flag" else [])) as daemon:
+        assert _route_of(daemon, labels={"app": "shop"}, replicas=3) == "next"
+        assert _route_of(daemon, labels={"app": "shop"}, replicas="4") == "plain"
+        with Plain(daemon.listen, ROUTE, "main", labels={"app": "shop"}) as stream:
+            stream.read()
+            (client,) = daemon.page("/api/clients")["clients"]
+            assert client["params"] == {"node.id": "plain", "labels.app": "shop"}
+        asked = [f"{key}={value}" for key, value in (("node.id", "plain"), ("labels.app", "shop"), ("replicas", "3"))]
+        flags = [part for each in asked for part in ("--param", each)]
+        why = run("explain", "rds", "main", "--admin", daemon.admin, *flags)
+        assert f"=>   {condition}" in why.stdout
 
 
 # ERR-1

@@ -44,6 +44,19 @@ def test_a_bootstrap_says_whom_to_ask(shared: Daemon, tmp_path: Path, monkeypatc
     assert (done.exit_code, done.stdout, done.stderr) == (0, "cds/shop\ncds/shop-next\n", "")
 
 
+# BST-2
+@BOTH
+def test_a_bootstrap_without_channel_creds_means_tls_and_plain_text_has_to_be_said(
+    shared: Daemon, tmp_path: Path, command: str
+):
+    entry = _server(shared.listen, "xds_v3")
+    del entry["channel_creds"]
+    done = run(command, "cds", "--bootstrap", _bootstrap(tmp_path, entry), "--timeout", "5", "-o", "name")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{shared.listen}: failed to connect" in done.stderr
+    assert 'if it speaks plain text, add "channel_creds": [{"type": "insecure"}]' in done.stderr
+
+
 def test_an_option_counts_more_than_the_environment(shared: Daemon, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GRPC_XDS_BOOTSTRAP", "/nowhere")
     assert shared.get("cds", "-o", "name").exit_code == 0

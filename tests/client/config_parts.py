@@ -34,6 +34,15 @@ def listener(route: str = "main") -> Listener:
     return made
 
 
+def chains(*routes: str | RouteConfiguration) -> Listener:
+    """A server's listener, with a filter chain for each route configuration: by name, or inline."""
+    made = Listener(name="shop")
+    for each in routes:
+        config = manager(**rds(each)) if isinstance(each, str) else manager(route_config=each)
+        made.filter_chains.add().filters.add(name="http").typed_config.Pack(config)
+    return made
+
+
 def route(*clusters: str, name: str = "main") -> RouteConfiguration:
     made = RouteConfiguration(name=name)
     host = made.virtual_hosts.add(name="all", domains=["*"])

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import xdsprism as xp
 from tests.client.rig import MAKE
 from xdsprism.client.checks import checking
+from xdsprism.core.authority import Authority
 from xdsprism.core.codec import variant_of
 from xdsprism.core.constraints import canonical
 from xdsprism.core.events import WILDCARD, Key
@@ -22,7 +23,7 @@ from xdsprism.core.facts import Ambiguous, Rejected
 from xdsprism.core.replies import RequestEncoder, ResponseDecoder
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Authority, Subscriber
+from xdsprism.core.subscriber import Subscriber
 from xdsprism.core.types import NO_PARAMS, Params, Variant
 from xdsprism.core.watching import Watch
 from xdsprism.errors import WatchError

@@ -318,7 +318,7 @@ class Call:
 async def test_a_status_that_was_lost_on_the_way_is_not_passed_on_as_the_servers() -> None:
     # CLI-17; grpc#36066: the text is in place of what the server said
     with pytest.raises(Ended) as caught:
-        await GrpcStream(Call(), "one:1").send(b"")
+        await GrpcStream(Call, "one:1").send(b"")
     assert (caught.value.status, caught.value.message) == ("UNAVAILABLE", "one:1 ended the stream")
 
 
@@ -326,5 +326,5 @@ async def test_who_stops_waiting_for_a_connection_takes_the_call_back() -> None:
     # CLI-24
     call = Call()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(GrpcStream(call, "one:1").connected(), 0.01)
+        await asyncio.wait_for(GrpcStream(lambda: call, "one:1").connected(), 0.01)
     assert call.is_cancelled

@@ -195,7 +195,10 @@ def test_every_server_chooses_its_transport_by_itself() -> None:  # VER-8
 
 
 # VER-12
-@pytest.mark.parametrize(("value", "v3"), [("false", False), ("FALSE", False), ("true", True), ("", True)])
+@pytest.mark.parametrize(
+    ("value", "v3"),
+    [("false", False), ("FALSE", False), ("0", False), ("no", False), ("Off", False), ("true", True), ("", True)],
+)
 def test_the_environment_can_switch_v3_off(value: str, v3: bool) -> None:
     found = load(
         {**ROOT, "authorities": {"a": {"xds_servers": [OTHER]}}},
@@ -206,7 +209,12 @@ def test_the_environment_can_switch_v3_off(value: str, v3: bool) -> None:
 
 
 def test_other_features_are_told_apart() -> None:
-    words = ("fail_on_data_errors", "ignore_resource_deletion", "resource_timer_is_transient_error")
+    words = (
+        "fail_on_data_errors",
+        "ignore_resource_deletion",
+        "resource_timer_is_transient_error",
+        "trusted_xds_server",  # BST-6
+    )
     for word in words:
         found = server(server_features=[word])
         assert [getattr(found, other) for other in words] == [word == other for other in words]
@@ -244,12 +252,22 @@ def test_the_first_channel_creds_that_are_supported_are_used() -> None:
 
 
 # BST-2
-@pytest.mark.parametrize("creds", [None, [], [{"type": "future"}, {"type": "xds"}]])
-def test_without_supported_channel_creds_there_is_no_server(creds: Any) -> None:
-    found = problems({"xds_servers": [SERVER, {**SERVER, "channel_creds": creds}]})
-    assert list(found) == ["xds_servers[1].channel_creds"]
-    assert found["xds_servers[1].channel_creds"].endswith("use one of tls, insecure, google_default")
-    assert ("future, xds" in found["xds_servers[1].channel_creds"]) is bool(creds)
+def test_channel_creds_none_of_which_is_supported_are_refused() -> None:
+    creds = [{"type": "future"}, {"type": "xds"}]
+    assert problems({"xds_servers": [SERVER, {**SERVER, "channel_creds": creds}]}) == {
+        "xds_servers[1].channel_creds": (
+            "none of these is supported: future, xds; use one of tls, insecure, google_default"
+        )
+    }
+
+
+# BST-2
+@pytest.mark.parametrize("creds", [{}, {"channel_creds": None}, {"channel_creds": []}])
+def test_channel_creds_may_be_left_out_and_that_never_means_plain_text(creds: Any) -> None:
+    entry = {"server_uri": "one:1", "call_creds": [jwt("/a")], **creds}
+    (found,) = load({"xds_servers": [entry]}).servers
+    assert (found.channel, found.is_plain_text) == (None, False)
+    assert found.calls == (CallCreds("jwt_token_file", "/a"),)
 
 
 # BST-3
@@ -342,7 +360,7 @@ def test_a_token_over_plain_text_is_refused() -> None:
     found = problems({"xds_servers": [{**SERVER, "call_creds": [jwt("/a")]}]})
     assert "plain text" in found["xds_servers[0].call_creds"]
     with pytest.raises(UsageError, match="plain text"):
-        ServerConfig("one:1", calls=(CallCreds("jwt_token_file", "/a"),))
+        ServerConfig("one:1", ChannelCreds("insecure"), (CallCreds("jwt_token_file", "/a"),))
 
 
 # -- node
@@ -378,7 +396,7 @@ def test_no_node_is_an_empty_one() -> None:
         ({"cluster": ["x"]}, "node.cluster"),
         ({"metadata": "x"}, "node.metadata"),
         ({"locality": {"region": {}}}, "node.locality.region"),
-        ({"extensions": {}}, "node.extensions"),
+        ({"extensions": "x"}, "node.extensions"),
         ({"extensions": [{"name": 1}]}, "node.extensions[0].name"),
     ],
 )

@@ -122,7 +122,7 @@ def bearer(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_an_insecure_channel_has_no_credentials() -> None:
-    access = Access(ServerConfig("h:1"))
+    access = Access(ServerConfig("h:1", ChannelCreds("insecure")))
     assert not access.renew(0)
     assert access.channel_credentials is None
     assert access.metadata(0) == ()

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 from envoy.admin.v3.config_dump_shared_pb2 import ClientResourceStatus
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from envoy.service.status.v3.csds_pb2 import ClientStatusRequest, ClientStatusResponse
 from envoy.type.matcher.v3.node_pb2 import NodeMatcher
@@ -98,6 +99,22 @@ async def test_what_was_taken_is_acked_with_its_contents_its_version_and_its_tim
         assert (state(a), a.version_info, contents(a)) == ("ACKED", "5", cluster("a", "first"))
         assert at(a.last_updated) == pytest.approx(7, abs=0.01)
         assert not a.HasField("error_state")
+
+
+@both
+@timeless
+async def test_contents_are_shown_without_their_secrets(delta: bool) -> None:
+    # OPS-14
+    secret = Secret(name="pass")
+    secret.tls_certificate.certificate_chain.inline_string = "public"
+    secret.tls_certificate.private_key.inline_string = "hunter2"
+    async with talk(delta=delta) as (client, peer):
+        follow(client, xp.SECRET, "pass")
+        stream, _ = await accept(peer)
+        await exchange(stream, xp.SECRET, secret, version="1")
+        [shown] = configs(client)
+        found = Secret.FromString(shown.xds_config.value).tls_certificate
+        assert (found.private_key.inline_string, found.certificate_chain.inline_string) == ("[redacted]", "public")
 
 
 @both
@@ -309,7 +326,6 @@ async def test_what_nobody_watches_any_more_is_not_listed() -> None:
 
 @timeless
 async def test_contents_can_be_left_out() -> None:
-    # CSD-2
     async with talk() as (client, peer):
         follow(client, xp.CLUSTER, "a")
         stream, _ = await accept(peer)
@@ -369,7 +385,7 @@ def only(response: Any) -> Any:
 
 
 async def test_status_is_served_on_request() -> None:
-    # CSD-2, CSD-3, CSD-4
+    # CSD-3, CSD-4
     async with talk() as (client, peer):
         await holding_a(client, peer)
         address = await client.serve_status(scope="shop")

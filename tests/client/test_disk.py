@@ -23,7 +23,7 @@ from xdsprism.core.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, E
 from xdsprism.core.types import CLUSTER, ENDPOINT, Variant, make_variant
 from xdsprism.errors import UsageError
 
-FIELDS = ("type_url", "name", "constraint", "body", "version", "digest", "aliases", "extras", "warms")
+FIELDS = ("type_url", "name", "constraint", "body", "version", "digest", "aliases", "extras", "references")
 
 
 def kept(name: str = "a", body: bytes = b"body", constraint: Constraint = TRUE, *, at: float = 1.0) -> Kept:
@@ -86,7 +86,7 @@ async def test_everything_of_a_variant_comes_back_as_it_was(path: Path, constrai
         digest=2**64 - 1,
         aliases=("x", "ÿ"),
         extras=pb.Resource(aliases=["x", "ÿ"], ttl={"seconds": 5}).SerializeToString(),
-        warms="w",
+        references=((ENDPOINT, "w"),),
     )
     await write(path, entry := Kept(variant, located=True, written_at=1234.5))
     again = Disk(path)

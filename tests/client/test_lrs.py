@@ -16,7 +16,7 @@ from envoy.service.load_stats.v2 import lrs_pb2_grpc as v2_grpc
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
 from envoy.service.load_stats.v3 import lrs_pb2_grpc as v3_grpc
 
-from xdsprism.client.bootstrap import ServerConfig
+from xdsprism.client.bootstrap import ChannelCreds, ServerConfig
 from xdsprism.client.lrs import LoadReporter
 from xdsprism.client.transport import Ended, GrpcTransport
 from xdsprism.core.backoff import Backoff
@@ -280,7 +280,7 @@ async def test_reports_arrive_at_a_grpc_server_of_either_version(messages: Any, 
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     clock = asyncio.get_running_loop().time
-    transport = GrpcTransport(ServerConfig(f"127.0.0.1:{port}"), clock)
+    transport = GrpcTransport(ServerConfig(f"127.0.0.1:{port}", ChannelCreds("insecure")), clock)
     reporter = LoadReporter(transport.open, NODE.SerializeToString(), v3=messages is v3, clock=clock)
     try:
         async with asyncio.timeout(PATIENCE):

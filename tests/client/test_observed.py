@@ -57,6 +57,11 @@ def test_an_overlap_is_logged_once_with_both_constraints(caplog: pytest.LogCaptu
         (Lost("one:1", "UNAVAILABLE: refused", failed=True), logging.WARNING, "lost one:1: UNAVAILABLE: refused"),
         (Lost("one:1", "OK: bye", failed=False), logging.INFO, "lost one:1: OK: bye"),
         (
+            Lost("one:1", "UNAVAILABLE: no", failed=True, reached=False),
+            logging.WARNING,
+            "can't reach one:1: UNAVAILABLE: no",
+        ),
+        (
             Rejected("one:1", xp.CLUSTER, "7", "a: no"),
             logging.WARNING,
             "refused envoy.config.cluster.v3.Cluster 7 of one:1: a: no",

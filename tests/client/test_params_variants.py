@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from envoy.service.discovery.v3.discovery_pb2 import ResourceName
 
 import xdsprism as xp
 from tests.client.rig import accept, both, cluster, endpoint, follow, listener, quiet, status, talk, timeless
@@ -135,7 +136,7 @@ async def test_a_plain_removal_does_not_touch_who_asked_by_a_locator() -> None:
 # -- nothing for these parameters
 
 
-@pytest.mark.parametrize("pins", ["env=prod and not version exists", "env=prod", "true"])
+@pytest.mark.parametrize("pins", ["env=prod and not version exists", "env=prod"])
 @both
 @timeless
 async def test_no_variant_for_these_parameters_is_known_at_once(delta: bool, pins: str) -> None:
@@ -147,10 +148,47 @@ async def test_no_variant_for_these_parameters_is_known_at_once(delta: bool, pin
         assert is_ack(await reply(stream, xp.CLUSTER, **absent), "n1")
         await quiet()
         missing = ["error NOT_FOUND"]
-        assert (marks(prod.seen()), marks(test.seen())) == (missing, missing if pins == "true" else [])
+        assert (marks(prod.seen()), marks(test.seen())) == (missing, [])
         await reply(stream, xp.CLUSTER, variant("a", "new", "env=prod"), nonce="n2", version="2")
         await quiet()
         assert marks(prod.seen()) == ["new"]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["xdsprism", "stranger"])
+@both
+@timeless
+async def test_without_constraints_it_is_for_all_only_where_the_server_means_that(delta: bool, own: bool) -> None:
+    # PRX-31, DYN-11: of two who wait, nobody can tell whom another server has answered
+    async with talk(delta=delta) as (client, peer):
+        prod, test = (follow(client, xp.ENDPOINT, "a", params=params) for params in (PROD, TEST))
+        stream, _ = await accept(peer)
+        absent: Any = {"withdrawn": [ResourceName(name="a")]} if delta else {"errors": [error("a", 5, "none")]}
+        await reply(stream, xp.ENDPOINT, **absent, server="xdsprism" if own else "")
+        await quiet(0.1)
+        missing = ["error NOT_FOUND"]
+        assert (marks(prod.seen()), marks(test.seen())) == ((missing, missing) if own else ([], []))
+        await quiet(5.0)
+        assert (marks(prod.seen()), marks(test.seen())) == (([], []) if own else (missing, missing))
+
+
+@pytest.mark.parametrize("way", ["names", "removed", "errors"])
+@timeless
+async def test_without_constraints_it_takes_nothing_from_who_holds_a_variant(way: str) -> None:
+    # PRX-31, DYN-59
+    async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
+        prod = follow(client, xp.CLUSTER, "a", params=PROD)
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, variant("a", "1", "env=prod"))
+        test = follow(client, xp.CLUSTER, "a", params=TEST)
+        await stream.request()
+        absent: dict[str, Any] = {
+            "names": {"withdrawn": [ResourceName(name="a")]},
+            "removed": {"removed": ["a"]},
+            "errors": {"errors": [error("a", 5, "none")]},
+        }[way]
+        await reply(stream, xp.CLUSTER, nonce="n2", **absent)
+        await quiet(5.0)
+        assert (marks(prod.seen()), marks(test.seen())) == (["1"], ["error NOT_FOUND"])
 
 
 @pytest.mark.parametrize("wild", [False, True], ids=["name", "wildcard"])

@@ -14,11 +14,15 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 import xdsprism as xp
 from tests.client.config_parts import aggregate, by_eds, listener, manager, packed, rds, route, static
 from xdsprism.client.dependencies import part_of
-from xdsprism.core.dependencies import ClusterPart, ListenerPart, RoutePart
+from xdsprism.core.dependencies import ClusterPart, Known, ListenerPart, RoutePart
+
+
+def _part(type_url: str, made: Any) -> Known:
+    return part_of(type_url, made.name, xp.Update(type_url, made.name, made))
 
 
 def routes_of(made: Any) -> Any:
-    part = part_of(xp.LISTENER, made)
+    part = _part(xp.LISTENER, made)
     assert isinstance(part, ListenerPart), part
     return part.routes
 
@@ -67,7 +71,7 @@ def test_a_connection_manager_of_v2_is_one_too():
 )
 def test_a_listener_that_can_not_be_followed_is_an_error(made: Listener, why: str):
     # CLI-23
-    error = part_of(xp.LISTENER, made)
+    error = _part(xp.LISTENER, made)
     assert isinstance(error, xp.WatchError)
     assert error.status == "INVALID_ARGUMENT"
     assert why in error.message
@@ -87,7 +91,7 @@ def test_a_route_refers_to_clusters_in_many_ways():
     )
     made.virtual_hosts[0].request_mirror_policies.add(cluster="host-mirror")
     made.request_mirror_policies.add(cluster="mirror")
-    part = part_of(xp.ROUTE, made)
+    part = _part(xp.ROUTE, made)
     assert isinstance(part, RoutePart)
     assert part.clusters == ("plain", "heavy", "light", "route-mirror", "mirror", "host-mirror")
 
@@ -96,16 +100,16 @@ def test_an_aggregate_that_can_not_be_read_is_an_error_of_that_cluster():
     # CLI-23
     broken = aggregate("all")
     broken.cluster_type.typed_config.value = b"\1"
-    assert isinstance(part_of(xp.CLUSTER, broken), xp.WatchError)
+    assert isinstance(_part(xp.CLUSTER, broken), xp.WatchError)
     other = Cluster(name="x", cluster_type={"name": "mine", "typed_config": packed(Route())})
-    part = part_of(xp.CLUSTER, other)
+    part = _part(xp.CLUSTER, other)
     assert isinstance(part, ClusterPart)
     assert (part.children, part.service, part.endpoints) == (None, None, None)
 
 
 def test_endpoints_come_by_eds_or_with_the_cluster():
     # CLI-23
-    named, own, inline = (part_of(xp.CLUSTER, made) for made in (by_eds("a", "service"), by_eds("a"), static("a")))
+    named, own, inline = (_part(xp.CLUSTER, made) for made in (by_eds("a", "service"), by_eds("a"), static("a")))
     assert isinstance(named, ClusterPart)
     assert isinstance(own, ClusterPart)
     assert isinstance(inline, ClusterPart)

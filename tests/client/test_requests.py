@@ -58,6 +58,7 @@ async def test_the_library_says_what_it_is_and_what_it_can_do(delta):  # CLI-1
         assert features[:2] == ["own", "xds.config.resource-in-sotw"]
         assert features.count("xds.config.resource-in-sotw") == 1
         assert "envoy.lb.does_not_support_overprovisioning" in features
+        assert "xds.endpoint.supports_lb_endpoint_collection" in features  # CLI-25
 
 
 # -- names

@@ -503,14 +503,14 @@ async def test_on_a_new_stream_what_is_not_said_of_a_string_itself_is_asked_once
 
 @timeless
 async def test_on_a_new_stream_a_removal_of_the_string_itself_is_one() -> None:
-    # VHD-18, DYN-59: as locators are answered
+    # VHD-18, DYN-59: as locators are answered; PRX-31: with constraints, or it might be about somebody else
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, VHDS, A, params={"env": "prod"})
         stream, _ = await accept(peer)
         await reply(stream, VHDS, known("rc/x", A, when="env=prod"))
         stream.end()
         stream, _ = await accept(peer)
-        assert is_ack(await reply(stream, VHDS, withdrawn=[resource_name(A, "true")]), "n1")
+        assert is_ack(await reply(stream, VHDS, withdrawn=[resource_name(A, "env=prod")]), "n1")
         assert [told(update) for update in watcher.seen()] == [(A, "rc/x"), (A, "error NOT_FOUND")]
         assert await silent(stream)
 

@@ -15,13 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import xdsprism as xp
 from tests.client.vhosts import vhost
 from xdsprism.client.checks import checking
+from xdsprism.core.authority import Authority
 from xdsprism.core.codec import variant_of
 from xdsprism.core.events import Key
 from xdsprism.core.facts import Ambiguous, Rejected
 from xdsprism.core.replies import RequestEncoder, ResponseDecoder
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Authority, Subscriber
+from xdsprism.core.subscriber import Subscriber
 from xdsprism.core.types import NO_PARAMS, Params
 from xdsprism.core.watching import Watch
 from xdsprism.errors import WatchError

@@ -31,9 +31,16 @@ def pack(message: Message) -> AnyMessage:
     return packed
 
 
-def wrap(message: Message, *, when: str | None = None, version: str = "1", ttl: float | None = None) -> Resource:
-    """A Resource around a message: under its plain name, or under a name with constraints."""
-    made = beat(name_of(message) or "", ttl, when=when, version=version)
+def wrap(
+    message: Message,
+    *,
+    name: str | None = None,
+    when: str | None = None,
+    version: str = "1",
+    ttl: float | None = None,
+) -> Resource:
+    """A Resource around a message: under its plain name (or `name`), or under a name with constraints."""
+    made = beat(name or name_of(message) or "", ttl, when=when, version=version)
     made.resource.CopyFrom(pack(message))
     return made
 
@@ -65,6 +72,7 @@ async def reply(
     errors: Iterable[ResourceError] = (),
     removed: Iterable[str] = (),
     withdrawn: Iterable[ResourceName] = (),
+    server: str = "",
 ) -> Any:
     """Send a response; the request by which the client answers it.
 
@@ -79,6 +87,7 @@ async def reply(
         packed = [each if isinstance(each, AnyMessage) else pack(each) for each in resources]
         response = DiscoveryResponse(version_info=version, resources=packed)
     response.type_url, response.nonce = type_url, nonce
+    response.control_plane.identifier = server
     response.resource_errors.extend(errors)
     stream.send(response)
     return await stream.request()

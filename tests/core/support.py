@@ -18,6 +18,7 @@ Blank lines part it into blocks. A block first does what its lines say, in one t
 polled and must say exactly what the `<` lines hold: no such line means silence.
 
 - `store cds a=1 -b; rds main[env=prod]=p main[env!=prod]=t` is one transaction. What follows the `=` is the body.
+  `l=2>rds.main>cds.a` refers to a route configuration and a cluster; clusters that refer to nothing have endpoints.
   A name with brackets has variants, and those that are written are all that it has; `a(x, y)=1` has two aliases.
 - `vhds main/shop<shop.example,*.shop.example>^=1` is a virtual host with two domains; `^` puts it into the base set.
   `rds main<on_demand,no_port>=1` is a route configuration with `vhds` that ignores ports.
@@ -45,14 +46,17 @@ from xdsprism.core.events import Absence, DeltaRequest, Key, Node, Rejection, Re
 from xdsprism.core.expr import parse, show
 from xdsprism.core.facts import Fact, Facts
 from xdsprism.core.interest import Interest
+from xdsprism.core.removals import AnySession
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Applied, Store
-from xdsprism.core.stream import AnySession, Stream
+from xdsprism.core.stream import Stream
 from xdsprism.core.types import (
     CLUSTER,
+    ENDPOINT,
     ROUTE,
     VIRTUAL_HOST,
     Params,
+    Reference,
     Routing,
     TypeSpec,
     TypeUrl,
@@ -96,11 +100,18 @@ def _variant(type_url: TypeUrl, entry: Mapping[str, str]) -> Variant:
         parse(entry["when"]) if entry.get("when") else TRUE,
         aliases=aliases,
         extras=",".join(aliases).encode(),
-        warms=name if type_url == CLUSTER else None,
+        references=_references(type_url, name, entry["tag"]),
         base=(TRUE if "base" in entry else FALSE) if type_url == VIRTUAL_HOST else None,
         domains=tuple(entry["domains"].split(",")) if type_url == VIRTUAL_HOST and "domains" in entry else (),
         routing=Routing("on_demand" in tags, "no_port" in tags) if type_url == ROUTE else None,
     )
+
+
+def _references(type_url: TypeUrl, name: str, tag: str) -> tuple[Reference, ...]:
+    """`l=1>rds.main>cds.a`: to what the body refers."""
+    written = (word.partition(".") for word in tag.split(">")[1:])
+    found = tuple((resolve_type(word), referred) for word, _, referred in written)
+    return ((ENDPOINT, name),) if type_url == CLUSTER and not found else found
 
 
 def changeset(text: str) -> dict[tuple[TypeUrl, str], tuple[Variant, ...]]:

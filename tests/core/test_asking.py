@@ -92,6 +92,31 @@ def test_the_server_always_learns_what_is_wanted_and_sends_what_is_wanted_anew(d
 
 
 @given(spec=st.sampled_from(SPECS), steps=STEPS)
+def test_a_server_that_ignores_stale_nonces_sends_what_is_wanted_anew(spec, steps):  # CLI-4, SRV-14
+    asking, server = make(spec, delta=False), Model(spec)
+    asking.want(KEYS[1])
+    server.hear(asking.poll()[0].body)
+    wanted, awaited = {KEYS[1]}, set()
+    nonce = ""  # the newest that the server has sent
+    for number, (step, key) in enumerate([*steps, ("poll", None)]):
+        if step == "want" and key not in wanted:
+            asking.want(key)
+            wanted.add(key)
+            awaited.add(key)
+        elif step == "unwant" and key in wanted:
+            asking.unwant(key)
+            wanted.discard(key)
+            awaited.discard(key)
+        elif step in ("ack", "nack"):
+            nonce = f"n{number}"
+            asking.answer(Answer(nonce, f"v{number}", None if step == "ack" else BAD))
+        elif step == "poll":
+            for each in asking.poll():
+                awaited -= server.hear(each.body) if each.body.nonce == nonce else set()
+            assert (awaited, server.wanted) == (set(), wanted)
+
+
+@given(spec=st.sampled_from(SPECS), steps=STEPS)
 def test_every_sotw_request_has_the_newest_nonce_and_the_last_good_version(spec, steps):  # CLI-3, CLI-4
     asking = make(spec, delta=False)
     asking.want(KEYS[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from xdsprism.core.audience import Audience
@@ -50,9 +52,17 @@ def test_of_two_that_overlap_the_newest_wins_and_never_one_that_is_stale():
 
 
 def test_what_is_stale_is_served_where_there_is_nothing_newer():
-    # PRX-5
+    # PRX-28
     known = CachedSet([found("env=prod", "old", stale=True), found("env=test", "t")])
     assert mark(known, PROD) == "old"
+
+
+def test_what_was_withdrawn_is_given_to_nobody():
+    # PRX-38, PRX-5: who has it keeps it, since nothing is known that would replace it
+    withdrawn = replace(found("env=prod", "old", stale=True), withdrawn=True)
+    known = CachedSet([withdrawn, found("env=test", "t")])
+    assert (mark(known, PROD), known.knows(PROD)) == (None, False)
+    assert known.find(PROD) is known.findings[1]
 
 
 def test_what_was_said_to_certain_params_is_for_no_others():

@@ -57,7 +57,7 @@ def sotw(*, nonce: str = "1.rds", **parts) -> Send:
 
 
 def test_a_delta_response_is_what_protobuf_would_have_made():
-    # DLT-1, DYN-2, DYN-3, DYN-25, SRV-18, SRV-20
+    # DLT-1, DLT-24, DYN-2, DYN-3, DYN-25, SRV-18, SRV-20
     plain, long, located, free = route("a"), route(LONG), route("b", PROD), route("c")
     send = delta(
         plain=(plain, long),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from itertools import combinations, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,11 +31,11 @@ from xdsprism.core.constraints import (
     keys,
     matches,
 )
-from xdsprism.core.decisions import Decisions, expression, lookup
+from xdsprism.core.decisions import Decisions, expression, lookup, mean_the_same
 from xdsprism.core.expr import KEYWORDS, parse, show
 from xdsprism.core.template import compile_template
 from xdsprism.core.types import Variant, make_variant
-from xdsprism.core.variants import Clash, VariantSet
+from xdsprism.core.variants import Clash, VariantSet, padded
 from xdsprism.errors import UsageError
 
 KEYS = ("a", "b", "c")
@@ -246,11 +247,20 @@ def test_an_explanation_accounts_for_every_variant(family: list[Constraint], par
     assert not any(matches(reason, params) for _, reason in explanation.refused)
 
 
-@given(st.lists(SMALL, min_size=2, max_size=4))
-def test_variants_with_different_keys_are_refused(family: list[Constraint]) -> None:
-    assume(len({keys(item) for item in family}) > 1)
-    with pytest.raises(Clash):
-        VariantSet.build([make_variant("t", "n", b"%d" % index, item) for index, item in enumerate(family)])
+# DYN-34
+@given(st.lists(SMALL, min_size=1, max_size=4), st.sampled_from(EVERY_PARAMS), st.randoms(use_true_random=False))
+def test_padding_adds_keys_and_changes_no_meaning(
+    family: list[Constraint], params: dict[str, str], shuffle: Random
+) -> None:
+    given_as = [make_variant("t", "n", b"%d" % index, item) for index, item in enumerate(family)]
+    whole = padded(given_as)
+    assert len({keys(each.constraint) for each in whole}) == 1
+    assert [matches(each.constraint, params) for each in whole] == [matches(item, params) for item in family]
+    assert [each.stated for each in whole] == family
+    assert padded(whole) == whole
+    mixed = shuffle.sample(given_as, len(given_as))
+    assert {each.body: each.version for each in padded(mixed)} == {each.body: each.version for each in whole}
+    assert [each.version for each in padded([whole[0]])] == [given_as[0].version]
 
 
 # ---- templates
@@ -321,3 +331,10 @@ def test_a_template_compiles_to_the_fewest_variants_and_to_the_right_ones(docume
         found = [text for text, constraint in compiled.items() if matches(constraint, params)]
         assert found == ([] if content is None else [content])
     VariantSet.build([make_variant("t", "n", text.encode(), constraint) for text, constraint in compiled.items()])
+
+
+@given(one=SMALL, other=SMALL)
+def test_constraints_mean_the_same_if_they_match_the_same_params(one, other):  # DYN-30
+    assert mean_the_same(one, other) == all(matches(one, params) == matches(other, params) for params in EVERY_PARAMS)
+    assert mean_the_same(one, Not(AnyOf((Not(one), Not(one)))))
+    assert mean_the_same(one, All((one, AnyOf((Exists("d"), Not(Exists("d")))))))

@@ -329,6 +329,8 @@ def test_initial_versions_of_what_is_not_subscribed_are_ignored():
         store cds a=1 b=1
         > cds +a have b=7 gone=1
         < cds a=1
+
+        wait 6   # a removal may take as long
         """
     )
 

@@ -9,6 +9,7 @@ from xdsprism.core.dependencies import (
     DEPTH,
     ClusterConfig,
     ClusterPart,
+    CollectionPart,
     Config,
     Dependencies,
     EndpointPart,
@@ -16,7 +17,7 @@ from xdsprism.core.dependencies import (
     ListenerPart,
     RoutePart,
 )
-from xdsprism.core.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xdsprism.core.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE
 from xdsprism.errors import WatchError
 
 MISSING = WatchError("NOT_FOUND", "there is none")
@@ -104,6 +105,7 @@ def test_each_resource_leads_to_the_next():
             "a": ClusterConfig("cluster a", "endpoints of a"),
             "b": ClusterConfig("cluster b", "endpoints of b"),
         },
+        trusted_routes=(False,),
     )
 
 
@@ -354,3 +356,59 @@ def test_many_ways_to_one_leaf_take_no_time():
     parts = [aggregate(name, *below) for upper, below in pairwise(levels) for name in upper]
     config = of_clusters([*parts, *map(static, levels[-1])], *levels[0])
     assert config.clusters["0.0"].leaves == tuple(levels[-1])
+
+
+# -- endpoints in collections of their own (CLI-25, gRFC A95)
+
+
+def leds(name: str) -> tuple[str, str]:
+    return LB_ENDPOINT_COLLECTION, name
+
+
+def in_collections(*names: str) -> EndpointPart:
+    return EndpointPart("endpoints", names, lambda found: {name: found.get(name) for name in names})
+
+
+def test_collections_of_endpoints_are_waited_for():
+    # CLI-25
+    view = View()
+    view.learn((LDS, ListenerPart("listener", ("main",))))
+    view.learn((RDS, routes_to("a")))
+    view.learn((cds("a"), by_eds("a")))
+    assert view.learn((eds("a"), in_collections("one", "two"))) is None
+    assert view.wants() >= {leds("one"), leds("two")}
+    assert view.learn((leds("one"), CollectionPart(("e1", "e2")))) is None
+    config = view.learn((leds("two"), CollectionPart(())))
+    assert config is not None
+    assert config.clusters["a"] == ClusterConfig("cluster a", {"one": ("e1", "e2"), "two": ()})
+    config = view.learn((leds("one"), CollectionPart(("e3",))))
+    assert config is not None
+    assert config.clusters["a"].endpoints == {"one": ("e3",), "two": ()}
+
+
+def test_a_collection_that_cannot_be_had_leaves_the_others_in_use():
+    # CLI-25
+    view = View()
+    view.learn((LDS, ListenerPart("listener", ("main",))))
+    view.learn((RDS, routes_to("a")))
+    view.learn((cds("a"), by_eds("a")))
+    view.learn((eds("a"), in_collections("one", "two")))
+    config = view.learn((leds("one"), CollectionPart(("e1",))), (leds("two"), MISSING))
+    assert config is not None
+    found = config.clusters["a"]
+    assert (found.endpoints, found.endpoints_error) == ({"one": ("e1",), "two": None}, None)
+    assert found.collection_errors == {"two": MISSING}
+
+
+def test_collections_that_are_referred_to_no_more_are_let_go_of():
+    # CLI-25
+    view = View()
+    view.learn((LDS, ListenerPart("listener", ("main",))))
+    view.learn((RDS, routes_to("a")))
+    view.learn((cds("a"), by_eds("a")))
+    view.learn((eds("a"), in_collections("one")))
+    view.learn((leds("one"), CollectionPart(("e1",))))
+    assert view.learn((eds("a"), in_collections("two"))) is None
+    assert view.wants() >= {leds("one"), leds("two")}  # the old one is in use until the new one is there
+    assert view.learn((leds("two"), CollectionPart(("e2",)))) is not None
+    assert leds("one") not in view.wants()

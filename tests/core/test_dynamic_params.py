@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.events import DeltaRequest, Node, SotwRequest
+from xdsprism.core.events import DeltaRequest
 from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.types import CLUSTER, ROUTE, Params
-from xdsprism.errors import ConfigError, PeerError
+from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.errors import ConfigError
 
 PLUS = {"delta": "+", "sotw": ""}
 MODES = pytest.mark.parametrize("mode", ["delta", "sotw"])
@@ -157,6 +157,23 @@ def test_a_plain_name_has_the_params_of_the_node_and_is_answered_in_plain_form(m
         """,
         mode=mode,
         nodes={"": {"env": "prod", "zone": "z"}, "b": {}},
+    )
+
+
+@MODES
+def test_the_params_of_a_locator_win_over_those_of_the_node(mode: str):
+    # DYN-43
+    play(
+        f"""
+        store rds main[env=prod]=p main[env!=prod]=t
+        > rds {PLUS[mode]}main{{env=test}}
+        < rds main[env!=prod]=t
+
+        b> rds {PLUS[mode]}main{{zone=z}}
+        b< rds main[env!=prod]=t
+        """,
+        mode=mode,
+        node={"env": "prod"},
     )
 
 
@@ -709,38 +726,6 @@ def test_context_params_are_part_of_the_name():
 
 
 # -- limits
-
-
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        ({f"k{number}": "v" for number in range(65)}, "65 parameters; at most 64"),
-        ({"k" * 257: "v"}, "a key of 257 bytes; at most 256"),
-        ({"k": "é" * 513}, "a value of 1026 bytes; at most 1024"),
-    ],
-)
-@MODES
-def test_params_past_the_limits_end_the_stream(mode: str, params: dict[str, str], text: str):
-    # DYN-46
-    peer = Bench().connect(Node("n"), delta=mode == "delta")
-    keys = (("a", Params(params)),)
-    with pytest.raises(PeerError, match=text) as caught:
-        peer.receive(CLUSTER, DeltaRequest(keys) if mode == "delta" else SotwRequest(keys))
-    assert caught.value.status == "INVALID_ARGUMENT"
-
-
-@pytest.mark.parametrize("more", ["f{}", "f", "*{zone=z}"])
-@MODES
-def test_more_subscriptions_than_the_limit_end_the_stream(mode: str, more: str):
-    # DYN-46: on one stream, in however many requests and types
-    bench = Bench(Settings(limits=Limits(subscriptions=5, locators=3)))
-    peer = bench.connect(Node("n"), delta=mode == "delta")
-    plus = PLUS[mode]
-    peer.ask(f"cds {plus}a {plus}b {plus}c{{}}")
-    peer.ask(f"rds {plus}d{{}} {plus}e{{}}")
-    peer.ask(f"rds {plus}d{{}} {plus}e{{}}")
-    with pytest.raises(PeerError, match="more than 5 names \\(3 locators\\)"):
-        peer.ask(f"eds {plus}{more}")
 
 
 def test_limits_are_no_matter_of_what_is_not_wanted_any_more():

@@ -30,6 +30,39 @@ def test_one_variant_that_becomes_several_is_one_response():
     )
 
 
+def test_a_variant_that_gets_another_key_replaces_itself_in_the_same_response():
+    # DYN-24, DYN-25, DYN-34: TP2's transition, while env=test stays
+    play(
+        """
+        store rds main[env=prod]=p main[env=test]=t
+        > rds +main{env=prod,v=1} +main{env=test}
+        < rds main[env=prod]=p main[env=test]=t
+
+        > rds ack
+        store rds main[env=prod and v=1]=1 main[env=prod and v=2]=2 main[env=test]=t
+        < rds main[env=prod and v=1]=1 main[env=test and (v exists or not v exists)]=t -main[env=prod] -main[env=test]
+
+        > rds ack
+        store rds main[env=prod and v=1]=1 main[env=prod and v=2]=3 main[env=test]=t
+
+        store rds main[env=prod]=p main[env=test]=t
+        < rds main[env=prod]=p main[env=test]=t -main[env=prod and v=1] -main[env=test and (v exists or not v exists)]
+        """
+    )
+
+
+def test_a_plain_client_of_a_variant_that_gets_another_key_sees_one_update():
+    # DYN-27, DYN-34
+    bench = Bench()
+    peer = bench.delta(env="test")
+    bench.put("rds main[env=prod]=p main[env=test]=t")
+    peer.ask("rds +main")
+    assert peer.hears() == ["rds main=t"]
+    peer.ask("ack")
+    bench.put("rds main[env=prod and version=v1]=1 main[env=test]=t")
+    assert peer.hears() == ["rds main=t"]
+
+
 def test_several_variants_that_become_one_are_one_response():
     # DYN-24, DYN-25
     play(

@@ -9,6 +9,7 @@ from tests.core.support import Bench, shown
 from xdsprism.core.events import Key, Node, Rejection, Request, Send, SotwRequest
 from xdsprism.core.facts import Facts, Joined, Nacked, Requested, Sent, Suppressed
 from xdsprism.core.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Patience, Unchanged
+from xdsprism.core.settings import Settings
 from xdsprism.core.stream import Stream
 from xdsprism.core.types import CLUSTER, SECRET, Params, TypeUrl
 from xdsprism.errors import PeerError
@@ -270,3 +271,13 @@ def test_only_what_was_said_counts_as_said():
     asker.poll()
     counted = [type(fact) for fact in asker.fetch.told]
     assert [counted.count(kind) for kind in (Joined, Requested, Sent)] == [1, 1, 1]
+
+
+# DYN-48, PRX-11: what is not known yet is waited for with the params that the subscription has
+def test_a_question_without_params_waits_for_what_the_defaults_get():
+    settings = Settings(default_params={None: Params({"env": "prod"})})
+    bench = MadeBench(lambda _, params: "gold" if params["env"] == "prod" else None, "env", settings=settings)
+    asker = Asker(bench, CLUSTER)
+    assert asker.ask(A) is None
+    bench.run()
+    assert said(asker.poll()) == "cds a=gold"

@@ -100,6 +100,13 @@ def test_who_does_not_know_of_all_gets_a_list_that_is_kept_up_to_date():
     assert reporter.poll() == LoadAnswer(INTERVAL, frozenset({"shop", "checkout", "cart"}))
 
 
+# DYN-48: what a wildcard sees that sends no params
+def test_the_clusters_of_that_list_are_those_for_the_defaults_too():
+    desk = Desk(node_params=["env"], default_params={None: Params({"env": "test", "zone": "z"})})
+    desk.open(Node("old", metadata=Params({"env": "prod"}))).poll()
+    assert desk.asked == [Params({"env": "prod", "zone": "z"})]
+
+
 # -- rates
 
 

@@ -120,6 +120,20 @@ def test_a_nack_is_nothing_to_other_types_and_clients(mode: str):
     assert [fact.stream for fact in bench.said(Nacked)] == [1]
 
 
+@MODES
+def test_a_nack_by_one_client_leaves_the_state_of_another_as_it_is(mode: str):
+    # NAK-6
+    bench = Bench()
+    bench.put("rds a=1")
+    one, other = (bench.connect(None, delta=mode == "delta") for _ in range(2))
+    for peer in (one, other):
+        peer.ask(f"rds {asking(mode, 'a')}")
+        assert peer.hears() == ["rds a=1"]
+    other.ask("rds ack")
+    one.ask("rds nack")
+    assert [peer.session("rds").progress.state for peer in (one, other)] == ["NACKED", "SYNCED"]
+
+
 def test_a_nack_that_adds_names_gets_what_it_adds():
     # NAK-7
     play(

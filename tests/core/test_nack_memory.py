@@ -63,7 +63,8 @@ def test_the_last_nack_is_remembered_with_all_that_is_known_of_it(mode: str):
         bench.now += 1
         answer(peer, send, error)
         assert peer.session("cds").progress.nack == (bench.now, send.version, send.nonce, error)
-        assert bench.facts[-1] == Nacked(1, CLUSTER, send.nonce, send.version, error)
+        parts = tuple((each.name, each.version) for each in send.plain) if mode == "delta" else ()  # not of full state
+        assert bench.facts[-1] == Nacked(1, CLUSTER, send.nonce, send.version, error, parts)
     assert len(bench.said(Nacked)) == 2
 
 

@@ -102,6 +102,7 @@ def test_whatever_can_name_a_cluster_is_waited_for(mode: str, referrer: str):
         < cds GONE
         """.replace("GONE", "-old" if mode == "delta" else "kept=1"),
         mode=mode,
+        settings=Settings(drain_time=0),
     )
 
 
@@ -129,6 +130,7 @@ def test_all_that_can_name_a_cluster_are_waited_for(mode: str):
         < cds GONE
         """.replace("GONE", "-old" if mode == "delta" else "kept=1"),
         mode=mode,
+        settings=Settings(drain_time=0),
     )
 
 

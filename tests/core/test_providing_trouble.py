@@ -37,6 +37,23 @@ def test_failure_is_told_as_an_error_of_the_resource_and_is_no_absence():
     assert plain.hears() == ["cds a=1"]
 
 
+# ERR-3
+def test_failure_is_told_once_though_something_else_of_the_name_changes():
+    def make(_: str, params: Params) -> str:
+        if params["env"] == "prod":
+            raise RuntimeError("down")
+        return "basic"
+
+    bench = MadeBench(make, "env")
+    failing, other = bench.delta(), bench.delta()
+    failing.ask("cds +a{env=prod}")
+    bench.run()
+    assert [len(send.errors) for send in failing.poll()] == [1]
+    other.ask("cds +a{env=test}")
+    assert hears(bench, other) == ["cds a[env!=prod]=basic"]
+    assert failing.poll() == []
+
+
 def test_failure_is_tried_again_ever_more_slowly_as_long_as_somebody_wants_it():
     source = Source()
     source.error = "down"

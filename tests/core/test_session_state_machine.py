@@ -455,7 +455,7 @@ def _mended(variant: Variant) -> Variant:
         variant.constraint,
         aliases=variant.aliases,
         extras=variant.extras,
-        warms=variant.warms,
+        references=variant.references,
     )
 
 

@@ -10,10 +10,10 @@ from xdsprism.core.codec import Encoder
 from xdsprism.core.constraint_codec import constraint_from_proto
 from xdsprism.core.constraints import TRUE, Eq
 from xdsprism.core.events import Send
-from xdsprism.core.expr import parse
+from xdsprism.core.expr import parse, show
 from xdsprism.core.store import Applied, Store
 from xdsprism.core.table import digest_of
-from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Variant, make_variant
+from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Routing, Variant, make_variant
 from xdsprism.errors import ConfigError
 
 PROD = Params({"env": "prod"})
@@ -121,19 +121,107 @@ def test_an_overlap_is_refused_and_what_was_there_stays(text, witness):
     assert store.table(ROUTE).select("main", PROD).body == b"p"
 
 
+def test_variants_that_mention_different_keys_and_overlap_are_refused():
+    # DYN-34, DYN-37
+    store = filled("rds main[env=prod]=p")
+    (message,) = refused(store, "rds main[env=prod]=1 main[version=v1]=2")
+    assert "'main': both match env=prod and version=v1: `env=prod` and `version=v1`" in message
+
+
+# -- variants that mention different keys
+
+
+def constraints(store: Store, name: str = "main") -> dict[str, str]:
+    """What clients are told of each variant, by contents."""
+    return {each.body.decode(): show(each.constraint) for each in store.table(ROUTE).get(name).variants}
+
+
+def versions(store: Store) -> dict[str, str]:
+    return {each.body.decode(): each.version for each in store.table(ROUTE).get("main").variants}
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "told"),
     [
-        "rds main[env=prod]=1 main[version=v1 and env=test]=2",
-        "rds main[env=prod]=1 main[version=v1]=2",
-        "rds main[env=prod]=1 main[env!=prod and (version=v1 or version!=v1)]=2",
+        (
+            "rds main[env=prod]=1 main[version=v1 and env=test]=2",
+            {"1": "env=prod and (version exists or not version exists)", "2": "version=v1 and env=test"},
+        ),
+        (
+            "rds main[env=prod]=1 main[env!=prod and (version=v1 or version!=v1)]=2",
+            {
+                "1": "env=prod and (version exists or not version exists)",
+                "2": "env!=prod and (version=v1 or version!=v1)",
+            },
+        ),
+        (
+            "rds main[env=prod and version=v1]=1 main[env=prod and version=v2]=2 main[env=test]=3",
+            {
+                "1": "env=prod and version=v1",
+                "2": "env=prod and version=v2",
+                "3": "env=test and (version exists or not version exists)",
+            },
+        ),
     ],
 )
-def test_variants_that_mention_different_keys_are_refused(text):
+def test_a_key_that_only_some_variants_mention_is_added_to_the_others(text, told):
     # DYN-34
-    store = filled("rds main[env=prod]=p")
-    (message,) = refused(store, text)
-    assert "'main'" in message
+    store = filled("rds main[env=prod]=p", text)
+    assert constraints(store) == told
+    for each in store.table(ROUTE).get("main").variants:
+        assert show(each.shown) in text
+
+
+def test_padding_comes_and_goes_with_the_variant_that_needs_it():
+    # DYN-34, DYN-31
+    store = filled("rds main[env=prod]=p main[env=test]=t")
+    before = versions(store)
+    store.apply(changeset("rds main[env=prod and version=v1]=p main[env=test]=t"))
+    assert versions(store)["t"] != before["t"]
+    store.apply(changeset("rds main[env=prod]=p main[env=test]=t"))
+    assert constraints(store) == {"p": "env=prod", "t": "env=test"}
+    assert versions(store) == before
+    store.apply(changeset("rds main[env=prod and version=v1]=p main[env=test]=t"))
+    store.apply({(ROUTE, "main"): store.table(ROUTE).get("main").variants[1:]})  # as a transaction has it
+    assert constraints(store) == {"t": "env=test"}
+    assert versions(store)["t"] == before["t"]
+
+
+def test_what_is_shown_is_what_is_written_now_though_clients_have_it_already():
+    # DYN-30, DYN-34
+    store = filled("rds main[env=prod and version=v1]=p main[env=test]=t")
+    revision = store.revision
+    by_hand = "env=test and (version exists or not version exists)"
+    written = make_variant(ROUTE, "main", b"t", parse(by_hand), routing=Routing(), written=parse(by_hand))
+    store.apply({(ROUTE, "main"): (variant("rds", "main[env=prod and version=v1]=p"), written)})
+    assert store.revision == revision
+    assert show(store.table(ROUTE).select("main", TEST).shown) == by_hand
+
+
+def test_a_padded_variant_stays_the_object_that_was_sent_while_nothing_about_it_changes():
+    # DYN-30, DYN-34
+    store = filled("rds main[env=prod and version=v1]=1 main[env=test]=t")
+    test = store.table(ROUTE).select("main", TEST)
+    store.apply(changeset("rds main[env=test]=t main[env=prod and version=v1]=2 main[env=prod and version=v2]=3"))
+    assert store.table(ROUTE).select("main", TEST) is test
+    revision = store.revision
+    store.apply(changeset("rds main[env=test]=t main[env=prod and version=v1]=2 main[env=prod and version=v2]=3"))
+    assert store.revision == revision
+
+
+def test_versions_are_the_same_in_whatever_order_variants_were_put():
+    # DYN-34, DESIGN 6.6: two replicas that come from different states
+    text = "main[env=prod and version=v1]=1", "main[env=test]=2", "main[zone=a and env=qa]=3"
+    one = filled(f"rds {text[1]}", f"rds {text[0]} {text[1]}", f"rds {' '.join(text)}")
+    other = filled(f"rds {text[2]} {text[0]}", f"rds {' '.join(text[::-1])}")
+    assert versions(one) == versions(other)
+
+
+def test_a_padding_that_is_too_large_is_refused_and_says_where():
+    # DYN-8, DYN-34
+    deep = "not " * 30 + "(a=1 or b=1)"
+    with pytest.raises(ConfigError, match=r"main.yaml:3: .*mentions what other variants do \(c\)"):
+        Store().apply({(ROUTE, "main"): (at(f"main[{deep}]=1", 3), at("main[a!=1 and b!=1 and c=1]=2", 9))})
 
 
 def test_a_refusal_says_where_both_variants_are_written_and_what_matches_both():
@@ -286,7 +374,7 @@ def test_where_it_is_written_and_how_its_constraints_are_is_not_in_the_version()
     made = [
         make_variant(ROUTE, "main", b"body", parse("env=prod and zone=a")),
         make_variant(ROUTE, "main", b"body", parse("zone=a and (env=prod and env=prod)"), origin=Origin("x.yaml", 3)),
-        make_variant(ROUTE, "main", b"body", parse("not (not (zone=a and env=prod))"), warms="main"),
+        make_variant(ROUTE, "main", b"body", parse("not (not (zone=a and env=prod))"), references=((CLUSTER, "main"),)),
     ]
     assert len({one.version for one in made}) == 1
 

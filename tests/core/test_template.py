@@ -34,6 +34,16 @@ def refused(document: Any, **options: int) -> tuple[tuple[str | int, ...], str]:
     return caught.value.path, caught.value.message
 
 
+def test_a_condition_that_always_holds_may_be_the_boolean_true() -> None:
+    document = {"$when": True, "x": [{"$when": True, "y": 1}, {"y": {"$match": [{"when": True, "value": 2}]}}]}
+    assert shown(document) == [("true", {"x": [{"y": 1}, {"y": 2}]})]
+
+
+def test_a_condition_that_never_holds_may_be_the_boolean_false() -> None:
+    document = {"x": [{"$when": False, "y": 1}, {"y": {"$match": [{"when": False, "value": 2}, {"value": 3}]}}]}
+    assert shown(document) == [("true", {"x": [{"y": 3}]})]
+
+
 # TP2, Example: four, not nine.
 def test_the_example_of_tp2_makes_four_variants() -> None:
     def routes(content: Any) -> list[str]:
@@ -199,7 +209,8 @@ def test_all_variants_of_a_document_mention_the_same_keys() -> None:
         ({"x": [{"$When": "a=1"}]}, ("x", 0, "$When"), "unknown key `$When`"),
         ({"x": {"$when": "a=1"}}, ("x", "$when"), "an element of a list or on the whole document"),
         ({"x": {"$match": [{"value": {"$when": "a=1"}}]}}, ("x", "$match", 0, "value", "$when"), "use `$match`"),
-        ({"x": [{}, {"$when": True}]}, ("x", 1, "$when"), "must be an expression such as `env=prod`, not True"),
+        ({"x": [{}, {"$when": 1}]}, ("x", 1, "$when"), "must be an expression such as `env=prod`, not 1"),
+        ({"$when": False, "x": 1}, (), "never hold"),
         ({"x": [{"$when": ["a=1"]}]}, ("x", 0, "$when"), "must be an expression"),
         ({"$when": "a="}, ("$when",), "column 3: expected a value"),
         ({"x": {"$match": []}}, ("x", "$match"), "must be a list of {when, value}"),

@@ -6,7 +6,7 @@ from xdsprism.core.constraints import TRUE, Constraint, matches
 from xdsprism.core.decisions import Branch
 from xdsprism.core.expr import parse, show
 from xdsprism.core.types import Variant, make_variant
-from xdsprism.core.variants import Clash, VariantSet
+from xdsprism.core.variants import Clash, VariantSet, padded
 
 TP2_TABLE = (
     "env!=prod and version!=v1",
@@ -97,22 +97,41 @@ def test_the_one_overlap_among_many_variants_is_found() -> None:
 
 
 # DYN-34
-def test_variants_that_mention_different_keys_are_refused_and_told_what_they_lack() -> None:
-    found = clash("env=prod and zone=a", "env=test and version=v1", "env=qa")
-    assert "must mention the same keys" in found.message
-    assert "`env=prod and zone=a` lacks version" in found.message
-    assert "`env=test and version=v1` lacks zone" in found.message
-    assert "`env=qa` lacks version, zone" in found.message
-    assert "`and (version exists or not version exists)`" in found.message
-    assert found.witness == {}
-    assert found.first is not found.second
+def test_variants_that_mention_different_keys_are_padded_and_mean_what_they_meant() -> None:
+    given = [variant(text) for text in ("env=prod and zone=a", "env=test and version=v1", "env=qa")]
+    whole = padded(given)
+    assert [show(each.constraint) for each in whole] == [
+        "env=prod and zone=a and (version exists or not version exists)",
+        "env=test and version=v1 and (zone exists or not zone exists)",
+        "env=qa and (version exists or not version exists) and (zone exists or not zone exists)",
+    ]
+    assert [show(each.shown) for each in whole] == [show(each.constraint) for each in given]
+    found = VariantSet.build(whole)
+    assert found.keys == ("env", "version", "zone")
+    assert found.select({"env": "qa", "zone": "b"}) is whole[2]
 
 
 # DYN-34
-def test_of_many_variants_that_lack_a_key_a_few_are_listed() -> None:
-    found = clash("env=prod and zone=a", *[f"env=v{number}" for number in range(20)])
-    assert "15 more" in found.message
-    assert "env=v7" not in found.message
+def test_what_mentions_all_keys_is_kept_as_it_is() -> None:
+    given = [variant("env=prod and (zone exists or not zone exists)"), variant("env=test and zone=a")]
+    assert all(one is other for one, other in zip(given, padded(given), strict=True))
+    alone = [variant("env=prod")]
+    assert padded(alone)[0] is alone[0]
+
+
+# DYN-34: the same set gives the same versions on every replica, whatever the order
+def test_versions_of_padded_variants_do_not_depend_on_the_order() -> None:
+    given = [variant(text) for text in ("env=prod and zone=a", "env=test and version=v1", "env=qa")]
+    forward, backward = padded(given), padded(given[::-1])
+    assert [each.version for each in forward] == [each.version for each in backward][::-1]
+    assert padded(forward) == forward
+
+
+# DYN-8, DYN-34
+def test_a_variant_that_padding_would_make_too_large_is_refused_with_what_was_to_be_added() -> None:
+    deep = "not " * 30 + "(a=1 or b=1)"
+    with pytest.raises(Clash, match=r"too large once it mentions what other variants do \(c\): .* more than 32 deep"):
+        padded([variant(deep), variant("a!=1 and b!=1 and c=1")])
 
 
 def test_a_huge_expression_does_not_make_a_huge_message() -> None:

@@ -342,6 +342,18 @@ def test_on_a_stream_of_its_own_all_route_configurations_are_answered():
     )
 
 
+def test_on_a_stream_of_its_own_route_configurations_are_those_for_the_defaults():
+    # VHD-13, DYN-48
+    play(
+        """
+        store rds one<on_demand>[env=prod]=1 two<on_demand>[env=test]=1
+        > vhds
+        < vhds -one/_
+        """,
+        settings=Settings(default_params={None: Params({"env": "prod"})}),
+    )
+
+
 def test_a_route_configuration_that_comes_later_is_answered_without_being_asked_about():
     # VHD-23, V4
     play(

@@ -28,7 +28,7 @@ BAD = {
     "wrong-typed": (
         ROUTES + "virtual_hosts:\n- name: shop\n  domains: 7\n",
         5,
-        "expected a list",
+        "expected a string",
     ),
     "unknown-field": (
         ROUTES + "virtual_hosts:\n- name: shop\n  domainz: ['*']\n",

@@ -28,7 +28,7 @@ def _serve(lab: Lab, *documents: Document) -> ControlPlane:
 # Both pass every check a control plane can make. The first fails in Envoy when the cluster is built, and the good
 # ones of its response are used nevertheless; the second fails when the response is read, and none of it is used.
 BAD_CLUSTERS = {
-    "when built": static_cluster("bad", "not-an-ip.example", 80),
+    "when built": eds_cluster("bad", eds_cluster_config=None),
     "when read": eds_cluster("bad", eds_cluster_config={"eds_config": {"api_config_source": {"cluster_names": ["x"]}}}),
 }
 

@@ -108,6 +108,7 @@ def test_a_peer_stuck_in_a_header_block_can_t_answer() -> None:
 
 
 def test_a_drain_is_two_goaways_with_a_round_trip_between() -> None:
+    # OPS-9
     client = Client(times=TIMES)
     client.say(headers(1, CALL))
     rpc = only(client.take(), Called).rpc
@@ -175,6 +176,7 @@ def test_without_grace_all_is_over_at_once() -> None:
 
 
 def test_an_old_connection_is_drained() -> None:
+    # OPS-9
     client = Client(times=TIMES, age=25.0)
     client.say(headers(1, CALL))
     assert client.tick(24.9) == []

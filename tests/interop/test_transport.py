@@ -14,6 +14,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from tests.interop.tagged import BIG, big, hears, in_the_middle_of_a_large_response, peers, states, tagged, tags
 from tests.support.control_plane import ControlPlane
+from tests.support.engines import ENGINES
 from tests.support.lab import Lab
 from tests.support.streams import Channel
 from tests.support.waiting import becomes
@@ -34,7 +35,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["grpcio", "h2"])
+@pytest.fixture(scope="module", params=ENGINES)
 def server(house: Lab, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     running = house.control_plane()
     running.engine = request.param

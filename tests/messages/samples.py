@@ -1,4 +1,4 @@
-"""Every message type of xds-protos, and random messages of them."""
+"""Every message type that is known, and random messages of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,21 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from xdsprism.messages.descriptors import shipped
+from xdsprism.messages.protos import find_message
+
 
 @cache
 def all_types() -> tuple[Descriptor, ...]:
+    library = shipped()
+    tops = [f"{package}.{name}" for package in library.packages() for name in library.messages_of(package)]
+    ours = [name for name in tops if name.startswith(("envoy.", "xds.", "udpa."))]
+    return tuple(each for name in sorted(ours) for each in _with_nested(find_message(name).DESCRIPTOR))
+
+
+@cache
+def installed_types() -> tuple[Descriptor, ...]:
+    """Those of xds-protos."""
     site = Path(validate.__path__[0]).parent
     found: dict[str, Descriptor] = {}
     for root in ("envoy", "xds", "udpa"):

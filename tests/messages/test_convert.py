@@ -21,13 +21,17 @@ from hypothesis import strategies as st
 
 from tests.messages.samples import random_message
 from xdsprism.errors import show_path
-from xdsprism.messages.convert import Faults, to_message
+from xdsprism.messages.convert import UnknownField, to_message
 from xdsprism.messages.document import Word
+from xdsprism.messages.faults import Faults
+from xdsprism.messages.protos import pool
 
 
 def faults_of(value: object, kind: type[Message]) -> list[str]:
+    """Of a value with a fault no message is made, unless all that is wrong are fields that are not known."""
     faults: Faults = []
-    assert to_message(value, kind, faults) is None
+    message = to_message(value, kind, faults)
+    assert (message is None) == any(not isinstance(text, UnknownField) for _, text in faults)
     return [f"{show_path(path)}: {message}" for path, message in faults]
 
 
@@ -42,8 +46,8 @@ def made(value: object, kind: type[Message]) -> Any:
 @given(st.integers(0, 2**32), st.booleans())
 def test_it_reads_every_message_as_json_format_does(seed: int, proto_names: bool) -> None:
     message = random_message(Random(seed))
-    written = json_format.MessageToDict(message, preserving_proto_field_name=proto_names)
-    expected = json_format.ParseDict(written, type(message)())
+    written = json_format.MessageToDict(message, preserving_proto_field_name=proto_names, descriptor_pool=pool())
+    expected = json_format.ParseDict(written, type(message)(), descriptor_pool=pool())
     assert made(written, type(message)) == expected
 
 
@@ -65,6 +69,7 @@ OPTIONS = "typed_extension_protocol_options"
 HEALTH = "expected a mapping (envoy.config.core.v3.HealthCheck), got"
 DURATION = "expected a duration such as 0.25s or 15s, got"
 REMOVAL = "ignore_health_on_host_removal"
+SECOND = "no such field in google.protobuf.Duration; did you mean seconds?"
 QUOTE = "a key must be a string, got"
 
 
@@ -80,9 +85,10 @@ QUOTE = "a key must be a string, got"
         ("name", ["x"], "name", "expected a string, got a list"),
         ("connect_timeout", 5, "connect_timeout", f"{DURATION} the number 5"),
         ("connectTimeout", "5", "connectTimeout", f"{DURATION} the string 5"),
-        ("connect_timeout", {"seconds": 5}, "connect_timeout", f"{DURATION} a mapping"),
+        ("connect_timeout", ["5s"], "connect_timeout", f"{DURATION} a list"),
+        ("connect_timeout", {"second": 5}, "connect_timeout.second", SECOND),
         ("connect_timeout", "999999999999s", "connect_timeout", f"{DURATION} the string 999999999999s"),
-        ("health_checks", {}, "health_checks", "expected a list, got a mapping"),
+        ("health_checks", 5, "health_checks", "expected a list, got the number 5"),
         ("health_checks", [5], "health_checks[0]", f"{HEALTH} the number 5"),
         ("health_checks", [None], "health_checks[0]", f"{HEALTH} null"),
         ("lb_policy", "ROUND_ROBBIN", "lb_policy", f"ROUND_ROBBIN is no value of {LB}; did you mean ROUND_ROBIN?"),
@@ -90,11 +96,13 @@ QUOTE = "a key must be a string, got"
         ("lb_policy", 2**31, "lb_policy", f"expected a name of {LB}, got the number 2147483648"),
         (BYTES, 2**32, BYTES, "4294967296 is out of range, 0 to 4294967295"),
         (BYTES, "a", BYTES, "expected a whole number, got the string a"),
-        (BYTES, {"value": 5}, BYTES, "expected a whole number, got a mapping"),
+        (BYTES, {"value": "x"}, f"{BYTES}.value", "expected a whole number, got the string x"),
+        (BYTES, [5], BYTES, "expected a whole number, got a list"),
         (BYTES, True, BYTES, "expected a whole number, got the boolean true"),
         (BYTES, 1.5, BYTES, "expected a whole number, got the number 1.5"),
-        (REMOVAL, Word("yes"), REMOVAL, "expected true or false, got the string yes; write true"),
-        (REMOVAL, "true", REMOVAL, "expected true or false, got the string true"),
+        (REMOVAL, "on", REMOVAL, "expected true or false, got the string on"),
+        (REMOVAL, 1, REMOVAL, "expected true or false, got the number 1"),
+        (REMOVAL, "", REMOVAL, "expected true or false, got the string "),
         (OPTIONS, [], OPTIONS, "expected a mapping, got a list"),
         (OPTIONS, {"a.b": 1}, f'{OPTIONS}["a.b"]', "expected a mapping with an @type, got the number 1"),
         (OPTIONS, {"a.b": {"x": 1}}, f'{OPTIONS}["a.b"]', "needs an @type"),

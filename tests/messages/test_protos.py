@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tests.messages.samples import all_types
+from tests.messages.samples import installed_types
 from xdsprism.messages.protos import close_matches, find_message, type_name, type_url
 
 
-def test_every_type_of_the_protos_is_found_by_its_name() -> None:
-    missing = [each.full_name for each in all_types() if find_message(each.full_name) is None]
+def test_every_type_of_xds_protos_is_found_by_its_name() -> None:
+    missing = [each.full_name for each in installed_types() if find_message(each.full_name) is None]
     assert missing == []
 
 

@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
 from envoy.type.v3.percent_pb2 import Percent
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,40 @@ def _leaves(rule: Any) -> list[str]:
         nested = field.message_type is not None and field.message_type.full_name.startswith("validate.")
         found += _leaves(value) if nested else [field.name]
     return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "fault"),
+    [
+        (0, 1_000_000_000, "has 1000000000 nanos, which is a second or more"),
+        (0, -1_000_000_000, "has -1000000000 nanos, which is a second or more"),
+        (315_576_000_001, 0, "has 315576000001 seconds, which is more than the 315576000000"),
+        (-315_576_000_001, 0, "has -315576000001 seconds, which is more than the 315576000000"),
+        (1, -1, "has 1 seconds and -1 nanos: both must have the same sign"),
+        (-1, 1, "has -1 seconds and 1 nanos: both must have the same sign"),
+    ],
+)
+def test_a_duration_out_of_range_is_a_fault_wherever_it_stands(seconds: int, nanos: int, fault: str) -> None:
+    duration = Duration(seconds=seconds, nanos=nanos)
+    bare = Cluster(name="c", cleanup_interval=duration)
+    listed = route.RetryPolicy(retry_back_off=route.RetryPolicy.RetryBackOff(base_interval=duration))
+    packed = Cluster(name="c")
+    packed.typed_extension_protocol_options["x"].Pack(listed)
+    (found,) = [each for each in faults_of(bare) if fault in each]
+    assert found.startswith("cleanup_interval: ")
+    assert any(
+        each.startswith("typed_extension_protocol_options.x.retry_back_off.base_interval: ") and fault in each
+        for each in faults_of(packed)
+    )
+
+
+def test_the_longest_durations_are_good() -> None:
+    for sign in (1, -1):
+        longest = Duration(seconds=sign * 315_576_000_000, nanos=sign * 999_999_999)
+        assert faults_of(Cluster(name="c", cleanup_interval=longest)) in (
+            [],
+            ["cleanup_interval: must be greater than 0s"],
+        )
 
 
 def test_it_takes_every_message_as_it_comes() -> None:

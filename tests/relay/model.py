@@ -9,6 +9,7 @@ from envoy.config.core.v3.base_pb2 import Node
 
 from tests.client.test_against_server import Watched, shown
 from xdsprism.client.checks import checking
+from xdsprism.core.authority import Authority
 from xdsprism.core.cached import CacheTable
 from xdsprism.core.constraints import Constraint
 from xdsprism.core.events import Key
@@ -16,11 +17,12 @@ from xdsprism.core.relaying import Relaying
 from xdsprism.core.replies import Check, RequestEncoder, ResponseDecoder
 from xdsprism.core.settings import Settings
 from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Authority, Subscriber
+from xdsprism.core.subscriber import Subscriber
 from xdsprism.core.types import NO_PARAMS, Params, Variant
 from xdsprism.core.watching import Entry
 from xdsprism.errors import WatchError
-from xdsprism.relay.feed import Sink, _as_it_came, _hashed, _named
+from xdsprism.relay.feed import Sink, _as_it_came, _hashed
+from xdsprism.relay.judging import named
 from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub, XdsCall
 
@@ -64,7 +66,7 @@ class Line:
         )
         self.authority = Authority("", [self.upstream])
         self.call: XdsCall | None = None
-        self._clock = clock
+        self.clock = clock
         self._site = site
         self._node = Node(id="model")
         self._node.metadata.update(dict(node))
@@ -76,12 +78,12 @@ class Line:
         if self.call is None:
             self.call = self._site.hub.open("model", Peer("model"), delta=self.delta, only_type=None)
             self._encoder = RequestEncoder(self._node.SerializeToString(), delta=self.delta, v3=True)
-            self.subscriber.opened(self.upstream, self._clock.now)
+            self.subscriber.opened(self.upstream, self.clock.now)
 
     def cut(self) -> None:
         if self.call is not None:
             self._end_call(self.call)
-            self.subscriber.ended(self.upstream, WatchError("UNAVAILABLE", "gone"), self._clock.now, 0.5)
+            self.subscriber.ended(self.upstream, WatchError("UNAVAILABLE", "gone"), self.clock.now, 0.5)
 
     def _end_call(self, call: XdsCall) -> None:
         call.close()
@@ -95,7 +97,7 @@ class Line:
             self._end_call(self.call)
             self.upstream.renewed()
             self.open()
-        asked = self.subscriber.poll(self.upstream, self._clock.now) if self.call is not None else []
+        asked = self.subscriber.poll(self.upstream, self.clock.now) if self.call is not None else []
         self._requests.extend(self._encoder.encode(type_url, request.body) for type_url, request in asked)
         return bool(asked)
 
@@ -117,8 +119,8 @@ class Line:
         while self._responses and limit:
             busy, limit = True, limit - 1
             response = self._decoder.decode(self._responses.popleft())
-            self.subscriber.receive(self.upstream, response, self._clock.now)
-        self.subscriber.tick(self._clock.now)
+            self.subscriber.receive(self.upstream, response, self.clock.now)
+        self.subscriber.tick(self.clock.now)
         return busy
 
     def talk(self) -> bool:
@@ -126,7 +128,7 @@ class Line:
 
 
 class Supplier:
-    """core.relaying.Supply on a line."""
+    """core.supply.Supply on a line."""
 
     def __init__(self, line: Line) -> None:
         self.relaying: Relaying | None = None
@@ -146,6 +148,9 @@ class Supplier:
     def ask_again(self, entry: Entry) -> None:
         self._line.subscriber.ask_again(entry)
 
+    def presume_gone(self, entry: Entry) -> None:
+        self._line.subscriber.presume_gone(entry, self._line.clock.now)
+
     def drop(self, entry: Entry) -> None:
         self._line.subscriber.unwatch(self.sinks.pop(entry))
 
@@ -161,10 +166,12 @@ class RelaySite(Site):
     """The relay: a site whose store is filled by what its line brings."""
 
     def __init__(self, clock: Clock, origin: Site, *, delta: bool, linger: float) -> None:
-        self.line = Line(clock, origin, delta=delta, check=_named, dress=_as_it_came if delta else _hashed)
+        self.line = Line(clock, origin, delta=delta, check=named, dress=_as_it_came if delta else _hashed)
         self.supplier = Supplier(self.line)
         store = Store(tables=CacheTable)
-        self.relaying = self.supplier.relaying = Relaying(store, self.supplier, listed=self._listed, linger=linger)
+        self.relaying = self.supplier.relaying = Relaying(
+            store, self.supplier, listed=self._listed, linger=linger, reaches=lambda _, __: self.line.call is not None
+        )
         super().__init__(clock, store, self.relaying)
         self.hub.chores.append(lambda: self.relaying.flush(clock.now))
         self._clock = clock

@@ -213,6 +213,10 @@ class Raw:
         self._node.metadata.update(metadata)
         return self
 
+    def be(self, node: Any) -> Raw:
+        self._node = node
+        return self
+
     async def send(self, **fields: Any) -> None:
         if self._node is not None:
             fields["node"], self._node = self._node, None

@@ -41,7 +41,8 @@ def located(name: str, mark: str) -> Any:
 async def test_what_is_denied_is_passed_on_in_the_servers_words(up: bool, down: bool) -> None:
     # PRX-22, ERR-10
     peer = ScriptedPeer()
-    async with station(peer.connect, delta=up) as relay, relay.client(delta=down) as client:
+    asked = station(peer.connect, delta=up, upstream_form="locators")
+    async with asked as relay, relay.client(delta=down) as client:
         watched = follow(client, xp.CLUSTER, "a", params=PROD)
         stream = await peer.accept()
         await quiet()

@@ -32,7 +32,8 @@ async def test_what_a_client_refuses_is_parked_at_the_relay_and_the_server_hears
     up: bool, down: bool
 ) -> None:
     # PRX-18
-    async with pair(delta=up) as (origin, relay), relay.client(delta=down) as content:
+    behind = pair(delta=up, upstream_form="locators")
+    async with behind as (origin, relay), relay.client(delta=down) as content:
         origin.put(endpoint("a", "1"))
         nacks, acks = heard(origin, Nacked), heard(origin, Acked)
         refused = relay.facts(Nacked)

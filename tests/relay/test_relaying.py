@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from xdsprism.core.cached import CacheTable
+from xdsprism.core.authority import Authority
+from xdsprism.core.cached import CachedSet, CacheTable
 from xdsprism.core.constraints import Constraint
 from xdsprism.core.expr import parse
 from xdsprism.core.relaying import Relaying
 from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Authority
 from xdsprism.core.types import CLUSTER, NO_PARAMS, Params, make_variant
 from xdsprism.core.watching import Entry, State
 from xdsprism.errors import WatchError
@@ -28,7 +30,7 @@ class Bench:
         self.log: list[tuple[str, Params]] = []
         self.now = 0.0
 
-    # -- core.relaying.Supply
+    # -- core.supply.Supply
 
     def ask(self, type_url: str, name: str, params: Params) -> Entry:
         assert params not in self.asked
@@ -39,6 +41,9 @@ class Bench:
     def ask_again(self, entry: Entry) -> None:
         self.log.append(("ask again", entry.key[1] or NO_PARAMS))
         entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
+
+    def presume_gone(self, entry: Entry) -> None:
+        self.log.append(("presume gone", entry.key[1] or NO_PARAMS))
 
     def drop(self, entry: Entry) -> None:
         params = entry.key[1] or NO_PARAMS
@@ -82,8 +87,11 @@ class Bench:
         self.relaying.flush(self.now)
 
     def mark(self, params: Params) -> str | None:
-        variant = self.store.table(CLUSTER).select("a", params)
-        return variant.body.decode() if variant is not None else None
+        """What a client has that was there all the time: what is stale, it keeps."""
+        known = self.store.table(CLUSTER).get("a")
+        assert known is None or isinstance(known, CachedSet)
+        found = known.find(params) if known is not None else None
+        return found.variant.body.decode() if found is not None and found.variant is not None else None
 
     def knows(self, params: Params) -> bool:
         return self.store.table(CLUSTER).knows("a", params)
@@ -224,7 +232,7 @@ def test_what_two_lost_is_asked_for_again_so_that_one_stands_for_both(bench: Ben
     bench.give("env=prod", "p", PROD)
     bench.give("env=test", "t", TEST)
     for params in (PROD, TEST):
-        bench.asked[params].source = object()  # type: ignore[assignment]
+        bench.asked[params].source = SimpleNamespace(pins_absence=True)  # type: ignore[assignment]
     bench.deny(None, PROD, TEST)
     assert [entry for entry in bench.log if entry[0] == "ask again"] == [("ask again", PROD)]
     bench.deny("true", PROD)

@@ -22,10 +22,11 @@ PROD_EU, PROD_US = {"env": "prod", "region": "eu"}, {"env": "prod", "region": "u
 
 
 def _renumbered(sent: Any, passed: Any) -> Any:
-    """With what is the relay's own: the numbers of its responses and of its states."""
+    """With what is the relay's own: its name, the numbers of its responses and of its states."""
     same = type(sent)()
     same.CopyFrom(sent)
     same.nonce, same.system_version_info = passed.nonce, passed.system_version_info
+    same.control_plane.CopyFrom(passed.control_plane)
     return same
 
 
@@ -92,7 +93,7 @@ async def test_that_there_is_nothing_is_answered_from_the_cache_too() -> None:
 @timeless
 async def test_constraints_are_passed_on_as_the_server_wrote_them() -> None:
     # PRX-3
-    async with pair() as (origin, relay):
+    async with pair(upstream_form="locators") as (origin, relay):
         origin.put(cluster("a"), when="region=eu and not (env=canary or env=test)")
         direct = await relay.raw()
         await direct.want(xp.CLUSTER, "a", params=PROD_EU)

@@ -241,7 +241,8 @@ async def test_a_server_that_takes_streams_and_says_nothing_is_given_up_for_the_
 async def test_to_ask_again_is_not_to_let_go(up: bool, down: bool) -> None:
     # PRX-28, PRX-10: in SotW what is not listed for a moment would be missing from a push at that moment
     peer = ScriptedPeer()
-    async with station(peer.connect, delta=up) as relay, relay.client(delta=down) as client:
+    asked = station(peer.connect, delta=up, upstream_form="locators")
+    async with asked as relay, relay.client(delta=down) as client:
         watched = follow(client, xp.CLUSTER, "a", "b", params=PROD)
         stream = await served(peer, cluster("a", "1"), cluster("b", "1"))
         assert sorted(await marks(watched)) == [("a", "1"), ("b", "1")]

@@ -187,3 +187,14 @@ async def test_what_is_wrong_with_a_collection_is_told_of_it_as_a_whole(down: bo
         code, text = (14, "refused") if down else (3, "a glob collection can only be asked for in delta")
         assert error.error_detail.code == code
         assert text in error.error_detail.message
+
+
+@timeless
+async def test_what_is_wrong_with_everything_is_told_of_nothing() -> None:
+    # ERR-6: there is no name for it
+    async with pair() as (origin, relay):
+        origin.wire.down = True
+        client = await relay.raw()
+        await client.want(xp.CLUSTER, "*", params={"env": "prod"})
+        await asyncio.sleep(60)
+        assert await client.rest() == []

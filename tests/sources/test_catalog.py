@@ -4,7 +4,8 @@ import pytest
 
 from tests.sources.samples import FOUR, cluster, text
 from xdsprism.core import types
-from xdsprism.core.constraints import matches
+from xdsprism.core.constraints import keys, matches
+from xdsprism.core.expr import show
 from xdsprism.core.store import Store
 from xdsprism.errors import ConfigError
 from xdsprism.sources.catalog import MAX_PROBLEMS, Catalog
@@ -165,12 +166,46 @@ def test_overlapping_variants_are_refused_with_both_places_and_a_witness() -> No
 
 
 # DYN-34
-def test_variants_that_mention_different_keys_are_refused() -> None:
+def test_a_key_that_only_some_documents_mention_is_added_to_the_others() -> None:
     served = Served(one=cluster("a", "$when: env=prod"))
     served.write(two=cluster("a", "$when: env=test and version=v1"))
+    assert served.publish() == []
+    known = served.store.table(types.CLUSTER).get("a")
+    assert known is not None
+    assert [(show(each.constraint), show(each.shown)) for each in known.variants] == [
+        ("env=prod and (version exists or not version exists)", "env=prod"),
+        ("env=test and version=v1", "env=test and version=v1"),
+    ]
+    served.write(two=cluster("a", "$when: version=v1"))
     (problem,) = served.publish()
-    assert "version" in problem
-    assert problem.startswith(("one.yaml:2", "two.yaml:2"))
+    assert "both match env=prod and version=v1: `env=prod` and `version=v1`" in problem
+    assert problem.startswith("one.yaml:2")
+
+
+# DYN-34
+def test_what_a_template_adds_by_itself_is_not_shown() -> None:
+    choice = "{$match: [{when: zone=a, value: x}, {when: rack=1, value: y}]}"
+    served = Served(one=cluster("a", f"alt_stat_name: {choice}"))
+    known = served.store.table(types.CLUSTER).get("a")
+    assert known is not None
+    shown = [(show(each.shown), show(each.constraint)) for each in known.variants]
+    assert ("zone=a", "zone=a and (rack exists or not rack exists)") in shown
+
+
+# DYN-34
+def test_a_template_and_a_document_beside_it_mention_the_same_keys() -> None:
+    served = Served(
+        one=cluster("a", "$when: env=prod", "alt_stat_name: {$match: [{when: zone=a, value: x}]}"),
+        two=cluster("a", "$when: env=test and version=v1"),
+    )
+    known = served.store.table(types.CLUSTER).get("a")
+    assert known is not None
+    assert len({keys(each.constraint) for each in known.variants}) == 1
+    assert [show(each.shown) for each in known.variants] == [
+        "env=prod and zone=a",
+        "env=prod and zone!=a",
+        "env=test and version=v1",
+    ]
 
 
 # DYN-38

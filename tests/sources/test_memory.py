@@ -63,6 +63,39 @@ def test_a_swap_that_would_overlap_midway_is_accepted(store: xp.Store) -> None:
     assert stat(store, "a", env="prod") == "all"
 
 
+def test_variants_of_one_name_may_mention_different_keys(store: xp.Store) -> None:
+    # DYN-34: TP2's transition from env=prod to two variants over version
+    with store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a", when="env!=prod")
+        tx.put(cluster("a", "test"), when="env=test")
+    with store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a", when="env=prod")
+        tx.put(cluster("a", "one"), when="env=prod and version=v1")
+        tx.put(cluster("a", "two"), when="env=prod and version=v2")
+    assert stat(store, "a", env="prod", version="v2") == "two"
+    assert stat(store, "a", env="test", version="v2") == "test"
+    known = store.table(xp.CLUSTER).get("a")
+    assert known is not None
+    assert {frozenset(xp.Expression(each.constraint).keys) for each in known.variants} == {
+        frozenset({"env", "version"})
+    }
+
+
+@pytest.mark.parametrize("when", ["env=test", "env=test and (version exists or not version exists)"])
+def test_a_padded_variant_is_replaced_and_deleted_by_what_was_written(store: xp.Store, when: str) -> None:
+    # DYN-34
+    with store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a")
+        tx.put(cluster("a", "one"), when="env=prod and version=v1")
+        tx.put(cluster("a", "test"), when="env=test")
+    with store.transaction() as tx:
+        tx.put(cluster("a", "new"), when=when)
+    assert stat(store, "a", env="test") == "new"
+    with store.transaction() as tx:
+        tx.delete(xp.CLUSTER, "a", when=when)
+    assert stat(store, "a", env="test") is None
+
+
 def test_what_envoy_would_refuse_is_refused_with_its_path(store: xp.Store) -> None:
     bad = cluster("c")
     bad.connect_timeout.seconds = -1

@@ -125,6 +125,32 @@ def test_a_discovery_response_holds_either() -> None:
     ]
 
 
+def test_a_discovery_response_may_have_its_only_resource_without_a_list() -> None:
+    source = f"resources:\n  '@type': {CLUSTER}\n  name: a\n  connect_timeout: 5s\n"
+    (alone,) = variants(source)
+    (listed,) = variants(f"resources:\n- {{'@type': {CLUSTER}, name: a, connect_timeout: 5s}}\n")
+    assert (alone.name, alone.body) == (listed.name, listed.body)
+    assert problems(source.replace("5s", "-5s")) == ["a.yaml:4: resources.connect_timeout: must be greater than 0s"]
+
+
+def test_a_fault_in_the_only_element_of_a_list_has_its_line() -> None:
+    source = cluster("a", "health_checks:", "  timeout: 1s", "  interval: -1s")
+    (where,) = {each.split(": ")[0] for each in problems(source) if "interval: must be" in each}
+    assert where == "a.yaml:7"
+
+
+def test_a_fault_in_the_only_element_of_a_list_has_its_line_in_a_template_too() -> None:
+    checks = ["health_checks:", "  timeout: 1s", "  interval: {$match: [{when: a=1, value: 5s}, {value: -1s}]}"]
+    (where,) = {each.split(": ")[0] for each in problems(cluster("a", *checks)) if "must be" in each}
+    assert where == "a.yaml:7"
+
+
+@pytest.mark.parametrize("file", ["a.yaml", "a.json"])
+def test_when_may_be_the_boolean_true(file: str) -> None:
+    (variant,) = variants(f'{{"@type": "{CLUSTER}", "$when": true, "name": "a"}}', file)
+    assert variant.constraint == TRUE
+
+
 def test_any_type_works_and_a_wrapper_names_what_has_no_name_of_its_own() -> None:
     source = '{name: x, resource: {"@type": envoy.config.core.v3.Locality, region: eu}}'
     (variant,) = variants(source)
@@ -263,7 +289,7 @@ MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
         (WRAPPED + "alias: 5s\n", 8, "alias", f"{NO_FIELD} aliases?"),
         ("name: a\nresource: 5\n", 2, "resource", f"{MAPPING} the number 5"),
         ("'@type': envoy.service.discovery.v3.Resource\nname: a\n", 1, "resource", f"{MAPPING} null"),
-        ("resources:\n  a: 1\n", 1, "resources", "expected a list, got a mapping"),
+        ("resources:\n  a: 1\n", 1, "resources", NO_TYPE),
         ("resources:\n- 5\n", 2, "resources[0]", f"{MAPPING} the number 5"),
         ("resources: []\nversion: 5\n", 2, "version", f"{RESPONSE} version_info?"),
         ("resources: []\nversionInf: 5\n", 2, "versionInf", f"{RESPONSE} versionInfo?"),
@@ -409,3 +435,11 @@ def test_a_good_document_is_read_beside_a_bad_one() -> None:
     parsed = parse(cluster("a") + cluster("b", "x: 1") + cluster("c"), "a.yaml")
     assert [variant.name for variant in parsed.variants] == ["a", "c"]
     assert [problem.line for problem in parsed.problems] == [9]
+
+
+@pytest.mark.parametrize("key", ['"\\u0024when"', '"\\x24when"', "$when", "'$when'"])
+def test_a_dollar_counts_however_it_is_written(key: str) -> None:
+    """Documents without one are not searched for conditions."""
+    document = f'"@type": envoy.config.cluster.v3.Cluster\nname: a\n{key}: env=prod\n'
+    (variant,) = parse(document, "a.yaml").variants
+    assert show(variant.constraint) == "env=prod"

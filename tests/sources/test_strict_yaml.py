@@ -28,7 +28,9 @@ def refused(source: str) -> tuple[int, str]:
         ("true", True),
         ("FALSE", False),
         ("10", 10),
-        ("010", 10),
+        ("007", 7),
+        ("08", 8),
+        ("00", 0),
         ("-7", -7),
         ("0o17", 15),
         ("0xff", 255),
@@ -51,6 +53,35 @@ def test_plain_scalars_are_read_as_yaml_1_2_does(written: str, value: object) ->
     found = plain(written)
     assert found == value
     assert isinstance(found, type(value))
+
+
+@pytest.mark.parametrize(("written", "octal"), [("0400", 256), ("010", 8), ("-0644", -420), ("+010", 8)])
+def test_a_number_that_is_another_number_to_envoy_is_refused_with_its_line(written: str, octal: int) -> None:
+    line, message = refused(f"a: 1\nmode: {written}\n")
+    assert line == 2
+    assert message.startswith(f"{written} is {int(written)} by YAML 1.2, and {octal} to Envoy")
+    assert message.endswith(f"write {int(written)} or {octal}, or quote it")
+    assert only(f"mode: '{written}'").root == {"mode": written}
+
+
+def test_a_tagged_number_that_is_another_number_to_envoy_is_refused() -> None:
+    assert refused("mode: !!int 0400\n")[0] == 1
+
+
+def test_a_key_tagged_ignore_is_left_out_and_its_anchors_are_not() -> None:
+    source = "!ignore parts:\n- &a {x: 1}\n- &b {y: 2}\none: *a\n!ignore parts: 5\ntwo: *b\n"
+    document = only(source)
+    assert document.root == {"one": {"x": 1}, "two": {"y": 2}}
+    assert [document.line_of(path) for path in (("one",), ("two",))] == [4, 6]
+
+
+def test_a_key_tagged_ignore_may_be_that_of_a_field() -> None:
+    assert only("!ignore 'a': 1\na: 2\n").root == {"a": 2}
+
+
+def test_ignore_on_a_value_is_refused() -> None:
+    assert refused("a: !ignore 5\n") == (1, "the tag !ignore is not supported")
+    assert refused("a: [!ignore {b: 1}]\n") == (1, "the tag !ignore is not supported")
 
 
 @pytest.mark.parametrize("written", ["no", "Yes", "off", "y", "N", "1_000", "12:30", "2024-01-31", "0b1"])

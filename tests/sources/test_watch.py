@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from xdsprism.watch import Plan, Watch, make_plan
+from watchfiles import Change
+
+from xdsprism.watch import FileChange, Plan, Watch, make_plan
 
 
 @asynccontextmanager
-async def watching(plan: Plan) -> AsyncIterator[asyncio.Queue[set[str]]]:
-    woken: asyncio.Queue[set[str]] = asyncio.Queue()
+async def watching(plan: Plan) -> AsyncIterator[asyncio.Queue[set[FileChange]]]:
+    woken: asyncio.Queue[set[FileChange]] = asyncio.Queue()
     watch = Watch(plan, woken.put_nowait)
     await watch.start()
     try:
@@ -19,7 +21,7 @@ async def watching(plan: Plan) -> AsyncIterator[asyncio.Queue[set[str]]]:
         await watch.stop()
 
 
-async def paths(woken: asyncio.Queue[set[str]]) -> set[str]:
+async def changes(woken: asyncio.Queue[set[FileChange]]) -> set[FileChange]:
     async with asyncio.timeout(30):
         return await woken.get()
 
@@ -27,7 +29,7 @@ async def paths(woken: asyncio.Queue[set[str]]) -> set[str]:
 async def test_nothing_is_missed_once_it_has_started(tmp_path: Path) -> None:
     async with watching(make_plan([str(tmp_path)], [])) as woken:
         (tmp_path / "a.yaml").write_text("x")  # before the loop had another turn
-        assert str(tmp_path / "a.yaml") in await paths(woken)
+        assert (Change.added, str(tmp_path / "a.yaml")) in await changes(woken)
 
 
 def test_what_others_write_beside_a_single_file_is_none_of_its_concern() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.control_plane import ControlPlane
+from tests.support.engines import ENGINES
 from tests.support.lab import Lab
 
 
@@ -27,7 +28,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.fixture(params=["grpcio", "h2"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """For tests that every transport has to pass: `pytestmark = pytest.mark.usefixtures("engine")`."""
     monkeypatch.setattr(ControlPlane, "engine", request.param)

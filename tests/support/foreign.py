@@ -13,12 +13,30 @@ class ForeignPlane:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self._program = Program(name, command(name), folder / f"{name}.log", pipe=True, obeys=True)
+        self._log = folder / f"{name}.log"
         self._published: set[tuple[str, str]] = set()
-        ready, port = self._line().split()
+        self._start()
+
+    def _start(self, port: int = 0) -> None:
+        self._program = Program(
+            self.name, [*command(self.name), *([str(port)] if port else [])], self._log, pipe=True, obeys=True
+        )
+        ready, bound = self._line().split()
         assert ready == "ready"
-        self.port = int(port)
-        self.address = f"127.0.0.1:{port}"
+        self.port = int(bound)
+        self.address = f"127.0.0.1:{bound}"
+
+    def kill(self) -> None:
+        """As if its machine were gone."""
+        self._program.kill()
+        for pipe in (self._program.stdin, self._program.stdout):
+            pipe.close()
+
+    def restart(self, *commands: str) -> None:
+        """Start another on the same port, after `kill`, which knows what these commands tell it and nothing else."""
+        self._published.clear()
+        self._start(self.port)
+        self.publish(*commands)
 
     def publish(self, *commands: str) -> None:
         """Obey the commands, such as `cluster a 5`, and show the result to clients in one new version."""

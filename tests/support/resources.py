@@ -14,18 +14,33 @@ _ROUTER: Document = {
 }
 
 
-def _hcm(route_config: str) -> Document:
+def _hcm(**routing: Any) -> Document:
     return {
         "@type": f"{_TYPES}extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "web",
-        "rds": {"route_config_name": route_config, "config_source": _ADS},
         "http_filters": [_ROUTER],
+        **routing,
     }
+
+
+def _rds(route_config: str) -> Document:
+    return _hcm(rds={"route_config_name": route_config, "config_source": _ADS})
 
 
 def listener(name: str, route_config: str) -> Document:
     """A listener for Envoy, on a port that the system chooses."""
-    network = {"name": "envoy.filters.network.http_connection_manager", "typed_config": _hcm(route_config)}
+    return _listener(name, _rds(route_config))
+
+
+def inline_listener(name: str, *entries: Document) -> Document:
+    """The same with its routes in it."""
+    inline = routes(name, *entries)
+    del inline["@type"]
+    return _listener(name, _hcm(route_config=inline))
+
+
+def _listener(name: str, manager: Document) -> Document:
+    network = {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
     return {
         "@type": f"{_TYPES}config.listener.v3.Listener",
         "name": name,
@@ -39,7 +54,7 @@ def api_listener(name: str, route_config: str) -> Document:
     return {
         "@type": f"{_TYPES}config.listener.v3.Listener",
         "name": name,
-        "api_listener": {"api_listener": _hcm(route_config)},
+        "api_listener": {"api_listener": _rds(route_config)},
     }
 
 

@@ -34,6 +34,28 @@ def calls_reach_the_backend_and_an_update_moves_them(lab: Lab, client: Argv) -> 
     assert None not in replies[replies.index("blue") :]
 
 
+def a_listener_moves_to_other_routes_and_no_call_fails(lab: Lab, client: Argv) -> None:
+    """Each edit has another route configuration and another cluster in place of those before it."""
+    blue, green = lab.grpc_backend("blue"), lab.grpc_backend("green")
+    server = lab.control_plane()
+    backends = [(blue, green)[number % 2] for number in range(8)]
+    server.write("endpoints", *(endpoints(f"c{number}", each.port) for number, each in enumerate(backends)))
+
+    def edit(number: int) -> list[Document]:
+        route, cluster = f"r{number}", f"c{number}"
+        return [api_listener("svc", route), routes(route, to(cluster)), eds_cluster(cluster)]
+
+    server.write("main", *edit(0))
+    server.start()
+    caller = lab.caller(client, server)
+    caller.reaches("blue")
+    for number, backend in enumerate(backends[1:], 1):
+        server.write("main", *edit(number))
+        caller.reaches(backend.name)
+    replies = caller.replies()
+    assert None not in replies[replies.index("blue") :]
+
+
 def a_removed_listener_fails_the_calls_and_they_recover(lab: Lab, client: Argv) -> None:
     """A SotW response that leaves out a listener removes it; its return is pushed.
 

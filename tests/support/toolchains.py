@@ -93,7 +93,7 @@ CONTROL_PLANES = {
         needs=CLIENTS["grpc-go"].needs,
         build=["go", "build", "-o", "bin/control-plane", "."],
         product="bin/control-plane",
-        run=lambda folder: [folder / "bin/control-plane"],
+        run=lambda folder: [folder / "bin/control-plane", "snapshot"],
     ),
     "java-control-plane": Toolchain(
         folder=_INTEROP / "java-control-plane",
@@ -104,6 +104,13 @@ CONTROL_PLANES = {
     ),
 }
 
+# The same program with other caches, and without the delta method.
+OTHER_CONTROL_PLANES = {
+    name: replace(
+        CONTROL_PLANES["go-control-plane"], run=lambda folder, kind=kind: [folder / "bin/control-plane", kind]
+    )
+    for name, kind in (("go-control-plane-linear", "linear"), ("go-control-plane-sotw", "sotw"), ("watched", "watched"))
+}
 
 CHECKERS = {
     "h2spec": Toolchain(
@@ -119,7 +126,7 @@ CHECKERS = {
 def command(name: str) -> list[str | Path]:
     """The command of a program, which is built first where that is due."""
     streams = {f"{language}-streams": toolchain for language, toolchain in STREAMS.items()}
-    toolchain = {**CLIENTS, **streams, **CLIENTS_OF_V2, **CONTROL_PLANES, **CHECKERS}[name]
+    toolchain = {**CLIENTS, **streams, **CLIENTS_OF_V2, **CONTROL_PLANES, **OTHER_CONTROL_PLANES, **CHECKERS}[name]
     missing = [f"{tool}: install {what}" for tool, what in toolchain.needs.items() if shutil.which(tool) is None]
     if missing:
         raise MissingToolchain(f"{name} needs what is not on PATH. " + "; ".join(missing))

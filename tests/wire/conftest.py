@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support.engines import ENGINES
 from xdsprism import Server, Store
 
 
-@pytest.fixture(params=["grpcio", "h2"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whatever is served in the test is carried by either transport, unless it says by which."""
+    """The transport that carries whatever the test serves, unless the test names one."""
     monkeypatch.setitem(Server.__init__.__kwdefaults__, "engine", request.param)
     return str(request.param)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,11 +14,13 @@ import grpc.aio
 from tests.http2.rig import Frame, parse
 from tests.wire.rig import OPTIONS, PATIENCE
 from xdsprism.http2 import frames
-from xdsprism.http2.codes import PREFACE
+from xdsprism.http2.codes import INITIAL_WINDOW_SIZE, PREFACE
 from xdsprism.http2.facts import Fact, Limited
 from xdsprism.http2.limits import Limit
 from xdsprism.server.calls import Call, Method, Peer, UnaryCall
 from xdsprism.server.engine_h2 import H2Engine
+
+WIDE = ((INITIAL_WINDOW_SIZE, (1 << 31) - 1),)
 
 
 class Echo(Call):
@@ -114,6 +117,22 @@ async def raw(address: str, *, greet: bool = True, settings: tuple[tuple[int, in
     client = Raw(*await asyncio.open_connection(host, int(port)))
     if greet:
         await client.say(PREFACE, frames.settings(settings))
+    try:
+        yield client
+    finally:
+        client.writer.transport.abort()
+
+
+@asynccontextmanager
+async def narrow(address: str, secure: dict[str, Any] | None = None) -> AsyncIterator[Raw]:
+    """A client with wide windows and a small socket: what it does not read stays in that of the server."""
+    plug = socket.socket()
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    plug.setblocking(False)
+    host, _, port = address.rpartition(":")
+    await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
+    client = Raw(*await asyncio.open_connection(sock=plug, **(secure or {})))
+    await client.say(PREFACE, frames.settings(WIDE))
     try:
         yield client
     finally:

@@ -182,6 +182,7 @@ async def test_an_old_connection_is_left_for_a_new_one_and_no_call_fails() -> No
 
 
 async def test_those_who_came_together_do_not_leave_together() -> None:
+    # OPS-9
     async with serving(times=Times(age=1_000.0)) as rig, AsyncExitStack() as stack:
         begin = asyncio.get_running_loop().time()
         for _ in range(20):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +11,13 @@ import pytest
 
 from tests.http2.rig import CALL, bodies, headers, of, parse
 from tests.support.certificates import identity
-from tests.wire.h2_rig import Raw, Rig, raw, serving
+from tests.wire.h2_rig import Raw, Rig, narrow, raw, serving
 from tests.wire.rig import PATIENCE, until
 from xdsprism.http2 import frames
-from xdsprism.http2.codes import END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE
+from xdsprism.http2.codes import END_STREAM, GOAWAY, HEADERS
 from xdsprism.http2.limits import Times
 
 LARGE = 5_000_000  # bytes
-WIDE = ((INITIAL_WINDOW_SIZE, (1 << 31) - 1),)
-
-
-@asynccontextmanager
-async def narrow(address: str, secure: dict[str, Any]) -> AsyncIterator[Raw]:
-    """A client with wide windows and a small socket: what it does not read stays in that of the server."""
-    plug = socket.socket()
-    plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
-    plug.setblocking(False)
-    host, _, port = address.rpartition(":")
-    await asyncio.get_running_loop().sock_connect(plug, (host, int(port)))
-    client = Raw(*await asyncio.open_connection(sock=plug, **secure))
-    await client.say(PREFACE, frames.settings(WIDE))
-    try:
-        yield client
-    finally:
-        client.writer.transport.abort()
 
 
 def both_ends(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:

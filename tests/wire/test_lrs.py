@@ -160,7 +160,7 @@ async def test_the_clients_of_this_project_are_understood(store: Store, features
         place = Locality("eu", "eu-1")
         loads.started(place)
         loads.started(place)
-        loads.finished(place, ok=False, metrics={"cpu": 0.5})
+        loads.finished(place, ok=False, metrics={"cpu": 0.5, "mem_utilization": 0.25})
         loads.dropped("throttle")
         seen: list[Any] = []
 
@@ -174,6 +174,7 @@ async def test_the_clients_of_this_project_are_understood(store: Store, features
         assert (found.cluster, found.service, set(found.drops)) == ("shop", "shop-eds", {"throttle"})
         (rate,) = found.localities
         assert (rate.locality, rate.in_progress, rate.metrics["cpu"].mean) == (place, 1, 0.5)
+        assert rate.metrics["mem_utilization"].mean == 0.25  # LRS-3
         assert rate.issued == pytest.approx(2 * rate.failed)
 
 

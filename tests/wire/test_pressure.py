@@ -99,25 +99,24 @@ async def test_sotw_answers_a_hundred_thousand_names_and_forgets_them_with_the_s
 
 
 @PATHS
-async def test_more_names_than_a_stream_may_have_end_it_and_no_other(store: Store, path: str) -> None:
+async def test_more_names_than_a_stream_may_have_are_refused_and_those_that_it_has_go_on(
+    store: Store, path: str
+) -> None:
     # DYN-46
-    put(store, cluster("a"))
-    settings = Settings(limits=Limits(subscriptions=100))
-    async with (
-        Server(store, "127.0.0.1:0", settings=settings) as server,
-        Stream(server.address, path) as fine,
-        Stream(server.address, path) as greedy,
-    ):
-        await fine.ask(CLUSTER, ["a"], node={"id": "fine"})
+    put(store, cluster("a"), assignment(NAMES[0]))
+    settings = Settings(limits=Limits(subscriptions=100), resource_errors="none")
+    async with Server(store, "127.0.0.1:0", settings=settings) as server, Stream(server.address, path) as greedy:
         await greedy.ask(CLUSTER, ["a"], node={"id": "greedy"})
         await greedy.subscribe(ENDPOINT, NAMES[:100])
-        code, details = await greedy.status()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "more than 100 names" in details
-        assert nodes(server) == ["fine"]
-        assert server.hub.interest.subscribers(ENDPOINT, NAMES[0]) == 0
+        answer = await greedy.read()
+        assert len(answer.resources) == 1
+        if path == DELTA:
+            assert [*answer.removed_resources] == NAMES[1:99]
+            assert [*(await greedy.read()).removed_resources] == NAMES[99:100]
+        assert server.hub.interest.subscribers(ENDPOINT, NAMES[98]) == 1
+        assert server.hub.interest.subscribers(ENDPOINT, NAMES[99]) == 0
         put(store, cluster("a", "2"))
-        assert len((await fine.read()).resources) == 1
+        assert len((await greedy.read()).resources) == 1
 
 
 # -- streams that say nothing

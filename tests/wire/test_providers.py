@@ -23,6 +23,7 @@ from tests.wire.rig import DELTA, SOTW, Stream, names_in, until
 from xdsprism.admin.read_model import explain, resources
 from xdsprism.core.facts import Consulted, Fact
 from xdsprism.core.types import Params
+from xdsprism.messages.verdicts import Validate
 from xdsprism.observe.metrics import Metrics
 from xdsprism.testing import HubTransport
 
@@ -56,6 +57,29 @@ async def error_of(client: xp.Client, name: str = "a", **params: str) -> str:
 def said(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """What the server wrote; clients write too, where a test before this one wanted to know."""
     return [each for each in caplog.records if each.name == "xdsprism.server"]
+
+
+@timeless
+@pytest.mark.parametrize(("validate", "is_taken"), [("envoy", False), ("warn", True), ("off", True)])
+async def test_what_a_provider_makes_is_judged_as_the_store_is_told(
+    validate: Validate, is_taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = xp.Store(validate=validate)
+
+    @store.provider(xp.CLUSTER, keys=["env"])
+    async def make(name: str, params: Params) -> Cluster:
+        return Cluster(name=name, connect_timeout={"seconds": -1})
+
+    serving = xp.Server(store)
+    way = HubTransport(serving.hub)
+    async with xp.Client(bootstrap(), connect=way.connect, validators={xp.CLUSTER: lambda _: ()}) as client:
+        if is_taken:
+            assert (await client.get(xp.CLUSTER, "a", params={"env": "x"}, timeout=60)).name == "a"
+        else:
+            assert "connect_timeout: envoy.config.cluster.v3.Cluster 'a': must be" in await error_of(client, env="x")
+    await serving.stop()
+    told = [each for each in caplog.records if each.name == "xdsprism.store"]
+    assert len(told) == (1 if validate == "warn" else 0)
 
 
 # DYN-33, DYN-60
@@ -337,7 +361,7 @@ async def test_provider_that_contradicts_itself_is_in_the_log_once(caplog: pytes
             Follower(client, xp.CLUSTER, "a", params={"env": env})
             await asyncio.sleep(1)
     (record,) = said(caplog)
-    assert "two answers to one question: used is that for `env exists or not env exists`" in record.getMessage()
+    assert "two answers to one question: used is that for `true`" in record.getMessage()
 
 
 # -- registering

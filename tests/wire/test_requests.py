@@ -235,18 +235,6 @@ async def test_fields_that_nobody_knows_are_skipped(server: Server, path: str) -
         assert tags(await stream.read()) == ["none"]
 
 
-async def test_a_subscription_with_too_many_parameters_ends_that_stream_only(server: Server) -> None:
-    # DYN-46
-    many = pb.ResourceLocator(name="a", dynamic_parameters={f"k{number}": "v" for number in range(65)})
-    async with Stream(server.address) as fine, fine.beside() as greedy:
-        await fine.ask(CLUSTER, ["a"])
-        await greedy.send(type_url=CLUSTER, resource_locators_subscribe=[many])
-        code, details = await greedy.status()
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "64" in details
-        assert tags(await fine.ask(CLUSTER, ["b"])) == ["none"]
-
-
 async def test_what_a_client_says_before_it_breaks_the_protocol_is_forgotten(server: Server) -> None:
     async with Stream(server.address) as stream:
         await stream.ask(CLUSTER, ["a"])

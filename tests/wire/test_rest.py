@@ -110,6 +110,17 @@ async def test_every_path_that_the_protos_have_answers_with_its_type(server: Ser
     assert again == said
 
 
+async def test_the_whole_node_gives_params_where_it_is_named(store: Store) -> None:
+    # DYN-12
+    with store.transaction() as tx:
+        tx.put(cluster("a", "here"), when="node.locality.zone=z and labels.app=shop and replicas=3")
+    settings = Settings(node_params=["node.locality.zone", "labels.app", "replicas"])
+    async with Server(store, listen=FREE, rest=FREE, settings=settings) as server:
+        node = {"locality": {"zone": "z"}, "metadata": {"labels": {"app": "shop"}, "replicas": 3}}
+        assert len((await fetch(server, resource_names=["a"], node=node))["resources"]) == 1
+        assert (await fetch(server, resource_names=["a"], node={"locality": {"zone": "z"}}))["resources"] == []
+
+
 async def test_there_is_no_path_but_these(server: Server) -> None:
     # RST-3
     assert sorted(path for path, _, _ in module.paths(server._apis)) == PATHS
@@ -323,11 +334,6 @@ MISTAKES: dict[str, tuple[bytes, int, str]] = {
     "deep": (b"[" * 100_000, 400, f"{NOT_JSON}it is nested too deeply"),
     "deep metadata": (b'{"node": {"metadata": %s1%s}}' % (b'{"a":' * 500, b"}" * 500), 400, NOT_JSON),
     "another type": (b'{"type_url": "type.googleapis.com/nobody.has.This"}', 400, f"this service serves {CLUSTER}"),
-    "too many params": (
-        json.dumps({"resource_locators": [{"name": "a", "dynamic_parameters": MANY}]}).encode(),
-        400,
-        "",
-    ),
 }
 
 

@@ -38,7 +38,7 @@ def test_the_api_defines_what_the_requirements_name() -> None:
 
 @pytest.mark.parametrize("method", STREAMS, ids=str)
 async def test_a_stream_answers_a_first_request_with_its_type(server: Server, method: Defined) -> None:
-    # SRV-1, SRV-2, SRV-18
+    # SRV-1, SRV-2, SRV-18, VHD-1
     type_url = method.type_url or SECRET
     put_bytes(server.store, type_url, "x", BODY)
     async with Stream(server.address, method.path) as stream:

@@ -27,6 +27,7 @@ def configured() -> Store:
 
 @PATHS
 async def test_a_server_that_stops_ends_streams_cleanly(store: Store, path: str) -> None:
+    # OPS-9
     server = Server(store, "127.0.0.1:0")
     await server.start()
     async with Stream(server.address, path) as busy, Stream(server.address, path) as silent:

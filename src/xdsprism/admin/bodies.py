@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
-from udpa.annotations import sensitive_pb2
 
+from ..core.twins import as_v3
 from ..core.types import SECRET, TypeUrl
 from ..errors import UsageError
 from ..messages.as_json import as_json
 from ..messages.convert import has_own_form
 from ..messages.protos import find_message, type_name
-
-REDACTED = "[redacted]"  # as Envoy's config_dump says it
+from ..messages.redaction import REDACTED, redact
 
 
 def document_of(type_url: TypeUrl, body: bytes) -> dict[str, Any]:
@@ -27,9 +25,9 @@ def document_of(type_url: TypeUrl, body: bytes) -> dict[str, Any]:
 def redacted(type_url: TypeUrl, body: bytes) -> dict[str, Any] | str:
     """The same for a page that anybody may see: no secrets, and no field that its proto marks as sensitive."""
     message = _decode(type_url, body)
-    if type_url == SECRET or message is None:
+    if as_v3(type_url) == SECRET or message is None:
         return REDACTED
-    _visit(message, sensitive=False)
+    redact(message)
     return _document(type_url, message.SerializeToString(), message)
 
 
@@ -52,49 +50,3 @@ def _decode(type_url: TypeUrl, body: bytes) -> Message | None:
         return kind.FromString(body) if kind is not None else None
     except DecodeError:
         return None
-
-
-def _visit(message: Message, *, sensitive: bool) -> None:
-    """Walk through everything nested, and hide what is sensitive."""
-    if isinstance(message, AnyMessage):
-        _visit_any(message, sensitive=sensitive)
-        return
-    for field, value in message.ListFields():
-        marked = sensitive or field.GetOptions().Extensions[sensitive_pb2.sensitive]
-        entries = field.message_type is not None and field.message_type.GetOptions().map_entry
-        if entries:
-            _visit_map(value, sensitive=marked)
-        elif field.message_type is not None:
-            for item in value if field.is_repeated else [value]:
-                _visit(item, sensitive=marked)
-        elif marked:
-            _hide(message, field)
-
-
-def _visit_any(message: AnyMessage, *, sensitive: bool) -> None:
-    inner = _decode(message.type_url, message.value)
-    if inner is not None:
-        _visit(inner, sensitive=sensitive)
-        message.value = inner.SerializeToString()
-    elif sensitive:
-        message.Clear()
-
-
-def _visit_map(values: Any, *, sensitive: bool) -> None:
-    for key in list(values):
-        if isinstance(values[key], Message):
-            _visit(values[key], sensitive=sensitive)
-        elif sensitive:
-            del values[key]
-
-
-def _hide(message: Message, field: Any) -> None:
-    if field.cpp_type != field.CPPTYPE_STRING:
-        message.ClearField(field.name)
-        return
-    hidden: Any = REDACTED.encode() if field.type == field.TYPE_BYTES else REDACTED
-    setattr(message, field.name, hidden) if not field.is_repeated else _hide_each(getattr(message, field.name), hidden)
-
-
-def _hide_each(values: Any, hidden: Any) -> None:
-    values[:] = [hidden] * len(values)

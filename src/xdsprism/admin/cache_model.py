@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.cached import CachedSet
-from ..core.constraints import failing, keys, matches
+from ..core.constraints import failing, keys, matches, unpadded
 from ..core.expr import show
+from ..core.quarantine import Quarantined
 from ..core.relaying import Holding, Relaying
 from ..core.table import Table
 from ..core.types import Params, TypeUrl, Variant
 from ..core.upstream import Upstream
 from ..core.watching import Entry
 from .read_model import Row, time_of_day, variant_row
+
+QUARANTINED = 100  # subscriptions to a server that are listed, at most
 
 Upstreams = Iterable[tuple[Params | None, Upstream]]  # with the group of clients that asks it
 
@@ -49,7 +52,7 @@ def findings(relaying: Relaying, type_url: TypeUrl, name: str, moment: Moment, *
 def _finding(holding: Holding, moment: Moment, *, bodies: bool = False) -> Row:
     """A variant, or that there is none: both are for whom the constraint says."""
     finding = holding.finding
-    row: Row = {"constraint": show(finding.constraint), "exists": finding.variant is not None}
+    row: Row = {"constraint": show(unpadded(finding.constraint)), "exists": finding.variant is not None}
     if finding.variant is not None:
         row |= _contents(finding.variant, body=bodies)
     source = _source(holding.entry)
@@ -132,6 +135,7 @@ def upstreams(known: Upstreams, moment: Moment) -> Row:
 
 
 def _upstream(group: Params | None, each: Upstream, moment: Moment) -> Row:
+    parted = moment.now if each.connected else each.parted
     lost: dict[str, Any] | None = None
     if each.lost is not None:
         at, error = each.lost
@@ -140,11 +144,28 @@ def _upstream(group: Params | None, each: Upstream, moment: Moment) -> Row:
         "server": each.label,
         "group": dict(sorted(group.items())) if group is not None else None,
         "delta": each.delta,
+        "protocol": "delta" if each.delta else "sotw",  # PRX-33: as found out
+        "form": each.dialect.form.value,  # PRX-32
         "connected": each.connected,
         "since": moment.shown(each.since) if each.since is not None else None,
+        "last_connected": moment.shown(parted) if parted is not None else None,  # null: it was never reached
         "streams": each.streams,
         "subscriptions": each.subscriptions,
         "last_error": lost,
+        "reported_nacks": each.reported_nacks,
+        "quarantined": [_quarantined(found, moment) for found in each.quarantine.held[:QUARANTINED]],
+    }
+
+
+def _quarantined(found: Quarantined, moment: Moment) -> Row:
+    """PRX-35: what is not asked, since the server ended the stream for it."""
+    type_url, (name, params) = found.question
+    return {
+        "type_url": type_url,
+        "name": name,
+        "params": dict(sorted(params.items())) if params is not None else None,
+        "until": moment.shown(found.until),
+        "error": found.error,
     }
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,12 +16,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from ..core.holding import HeldBack
 from ..core.table import Table
 from ..core.types import TypeUrl, resolve_type
 from ..core.xdstp import spelled
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
+from ..sources.files import NotConfirmedError
 from . import cache_model, load_model, read_model
 from .cache_model import Behind, Moment
 from .read_model import LIMIT, Loads, Page, Row
@@ -38,6 +41,7 @@ class View:
     loads: Loads | None  # None: nothing is loaded here
     unready: Callable[[], str | None]  # why clients should not come here, if they should not
     behind: Behind | None = None  # of a relay
+    confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None  # lets through what is held back
 
     @property
     def moment(self) -> Moment:
@@ -60,6 +64,8 @@ def build(view: View) -> Starlette:
     if view.behind is not None:
         routes["/api/upstreams"] = _upstreams
     known = [Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()]
+    if view.confirm is not None:
+        known.append(Route("/api/config/confirm", _bound(view, _confirm), methods=["POST"]))
     if view.behind is not None:
         known.append(Route("/api/resources", _bound(view, _forget), methods=["DELETE"]))
     app = Starlette(
@@ -109,6 +115,9 @@ async def _readyz(view: View, request: Request) -> Response:
     reason = view.unready()
     if reason is not None:
         return JSONResponse({"status": "not ready", "reason": reason}, 503)
+    held = view.loads.held if view.loads is not None else None
+    if held is not None:  # OPS-13: what is served is good, so clients may come
+        return JSONResponse({"status": "ready", "held_back": f"{'; '.join(held.reasons)}; see /api/config"})
     return JSONResponse({"status": "ready"})
 
 
@@ -169,7 +178,23 @@ async def _loads(view: View, request: Request) -> Response:
 
 async def _config(view: View, request: Request) -> Response:
     _params(request)
-    return JSONResponse(read_model.config(view.loads) if view.loads is not None else {})
+    return JSONResponse(read_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
+
+
+async def _confirm(view: View, request: Request) -> Response:
+    """OPS-13."""
+    given = _params(request, "id")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.url.netloc:
+        raise HTTPException(403, f"a page of {origin} may not confirm anything here")  # a browser sends what it is told
+    if view.confirm is None:
+        raise HTTPException(404, "nothing is loaded here")
+    try:
+        through = await view.confirm(given.get("id"))
+    except NotConfirmedError as error:
+        shown = read_model.held_back(error.held) if error.held is not None else None
+        return JSONResponse({"error": str(error), "held_back": shown}, 409)
+    return JSONResponse({"let_through": read_model.held_back(through)})
 
 
 async def _explain(view: View, request: Request) -> Response:

@@ -14,11 +14,13 @@ from typing import Any
 
 from ..core.answers import Progress
 from ..core.constraints import keys
-from ..core.events import Key, Node
+from ..core.events import WILDCARD, Key, Node
 from ..core.expr import show
+from ..core.facts import Refused
+from ..core.holding import HeldBack, Loss
 from ..core.interest import Interest
+from ..core.removals import AnySession
 from ..core.store import Store
-from ..core.stream import AnySession
 from ..core.table import Table
 from ..core.types import TypeUrl, Variant
 from ..core.variants import VariantSet
@@ -32,6 +34,7 @@ Row = dict[str, Any]
 
 LIMIT = 1000
 SUBSCRIPTIONS = 100  # shown of each session
+NAMES = 20  # shown of what a change that is held back would remove
 SORTED = 10_000  # resources of a type that are put in order, to show some of them
 
 
@@ -117,7 +120,7 @@ def _resource(
 
 def variant_row(variant: Variant, *, body: bool = False) -> Row:
     row: Row = {
-        "constraint": show(variant.constraint),
+        "constraint": show(variant.shown),
         "version": variant.version,
         "origin": str(variant.origin) if variant.origin is not None else None,
         "bytes": len(variant.body),
@@ -170,12 +173,13 @@ def _client(each: Connected, now: float, wall: float) -> Row:
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
-        "params": dict(sorted(stream.params.items())),
+        "params": dict(sorted(stream.plain_params(WILDCARD).items())),
         "peer": each.peer.address,
         "identities": list(each.peer.identities),
         "method": each.method,
         "delta": stream.delta,
         "since": time_of_day(wall - (now - each.since)),
+        "refused": dict(sorted((stream.room.refused or {}).items())),
         "types": [_session(session, now, wall) for session in stream.sessions.values()],
     }
 
@@ -215,8 +219,8 @@ def _subscription(session: AnySession, key: Key) -> Row:
     name, own = key
     row: Row = {"name": name, "params": dict(sorted(own.items())) if own is not None else None}
     if not is_wild(name):
-        variant = session.table.select(name, session.params if own is None else own)
-        row["variant"] = show(variant.constraint) if variant is not None else None
+        variant = session.table.select(name, own or session.plain_params(name))  # DYN-13
+        row["variant"] = show(variant.shown) if variant is not None else None
         row["version"] = variant.version if variant is not None else None
     return row
 
@@ -250,28 +254,69 @@ class Loads:
     last: LoadReport | None = None
     good: LoadReport | None = None
 
-    def take(self, report: LoadReport) -> None:
+    def take(self, report: LoadReport) -> Refused | None:
+        """What there is to tell of it, if it was refused: a fault that the last load had too is told once."""
+        before = set(self.last.errors) if self.last is not None else set()
         self.last = report
-        if not report.errors:
+        if report.is_taken:
             self.good = report
+        if not report.errors:
+            return None
+        news = tuple(str(problem) for problem in report.errors if problem not in before)
+        return Refused(news, len(report.errors) - len(news))
+
+    @property
+    def held(self) -> HeldBack | None:
+        return self.last.held if self.last is not None else None
 
 
-def config(loads: Loads) -> Row:
-    """OPS-8: whether what is on disk is what is served, and if not, why."""
+def config(loads: Loads, admin: str) -> Row:
+    """OPS-8: whether what is on disk is what is served, and if not, why. `admin`: where the page is asked for."""
     return {
         "from": list(loads.paths),
         "last_load": _load(loads.last) if loads.last is not None else None,
         "last_good_load": _load(loads.good) if loads.good is not None else None,
+        "held_back": held_back(loads.held) | _remedies(loads.held, admin) if loads.held is not None else None,
+    }
+
+
+def held_back(held: HeldBack) -> Row:
+    """OPS-13: what would go, and why it does not."""
+    return {
+        "id": held.id,
+        "since": time_of_day(held.since),
+        "why": list(held.reasons),
+        "removals": [_loss(each) for each in held.losses],
+    }
+
+
+def _loss(loss: Loss) -> Row:
+    return {
+        "type": loss.label,
+        "type_url": loss.type_url,
+        "removed": len(loss.names),
+        "of": loss.of,
+        "names": list(loss.names[:NAMES]),
+    }
+
+
+def _remedies(held: HeldBack, admin: str) -> Row:
+    return {
+        "confirm": {
+            "command": f"xdsprism confirm --admin {admin} --id {held.id}",
+            "request": f"POST /api/config/confirm?id={held.id}",
+        }
     }
 
 
 def _load(report: LoadReport) -> Row:
     return {
         "time": time_of_day(report.at),
-        "ok": not report.errors,
+        "ok": report.is_taken,
         "files": report.files,
         "resources": report.resources,
         "errors": [_problem(each) for each in report.errors],
+        "warnings": [_problem(each) for each in report.warnings],
     }
 
 

@@ -15,6 +15,7 @@ from ..core.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
 from ..core.xdstp import authority_of, canonical
 from ..errors import UsageError, WatchError
 from .options import ENVIRONMENT, Address, params_option
+from .variables import choose_typed
 
 if TYPE_CHECKING:
     from ..client.bootstrap import Bootstrap
@@ -36,7 +37,7 @@ class Question:
     params: dict[str, str] | None  # None: those of the bootstrap, if it has any
     server: str | None
     bootstrap: str | None
-    delta: bool
+    delta: bool | None  # None: where the server has it (PRX-33)
     transport: Literal["v2", "v3"] | None
 
     def client(self) -> Client:
@@ -73,13 +74,14 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         bootstrap: str | None,
         params: dict[str, str],
         *,
-        delta: bool,
+        delta: bool | None,
         transport: Literal["v2", "v3"] | None,
         **rest: Any,
     ) -> None:
+        server, bootstrap = typed_first(server, bootstrap)
         _check_whom(server, bootstrap)
         type_url = resolve_type(type_word)
-        if as_v3(type_url) == VIRTUAL_HOST and not delta:  # VHD-1
+        if as_v3(type_url) == VIRTUAL_HOST and delta is False:  # VHD-1
             raise UsageError("virtual hosts are served incrementally only: leave out --sotw")
         once = tuple(dict.fromkeys(map(canonical, names)))
         command(Question(type_url, once, params or None, server, bootstrap, delta, transport), **rest)
@@ -94,7 +96,11 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["v2", "v3"]),
             help="The version of xDS.  [default: v3, or as the bootstrap's server_features say]",
         ),
-        click.option("--delta/--sotw", default=True, show_default=True, help="Incremental, or state of the world."),
+        click.option(
+            "--delta/--sotw",
+            default=None,
+            help="Incremental, or state of the world.  [default: delta, or SotW where the server has no delta]",
+        ),
         params_option,
         click.option(
             "--bootstrap",
@@ -108,6 +114,12 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     ):
         made = decorate(made)
     return made
+
+
+def typed_first(server: str | None, bootstrap: str | None) -> tuple[str | None, str | None]:
+    """Both say whom to ask: one that is typed counts for more than the other, if that is from a variable."""
+    by_server, by_bootstrap = choose_typed("server", "bootstrap")
+    return server if by_server else None, bootstrap if by_bootstrap else None
 
 
 def _check_whom(server: str | None, bootstrap: str | None) -> None:

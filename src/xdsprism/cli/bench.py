@@ -10,7 +10,7 @@ import click
 from ..core.types import resolve_type
 from ..errors import UsageError, WatchError
 from . import output as out
-from .asking import title
+from .asking import title, typed_first
 from .options import Address, Seconds, params_option
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def bench(  # noqa: PLR0913 # each is an option
 
     from ..client.fleet import Plan
 
+    server, bootstrap = typed_first(server, bootstrap)
     if (server is None) == (bootstrap is None):
         raise UsageError("whom to ask? Give --server or --bootstrap, one of them")
     if connections > streams:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.types import Origin
+from ..errors import Problem
 from . import output as out
+from .options import FILES_VALIDATED, descriptors_option, keys, node_params_option, validate_option
 
 if TYPE_CHECKING:
     from ..core.store import Store
+    from ..core.types import Variant
+    from ..messages.verdicts import Validate
 
 GAPS = 5  # examples shown of each resource
 
@@ -17,20 +24,33 @@ GAPS = 5  # examples shown of each resource
 @click.command()
 @click.argument("config", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), help="  [default: a table]")
-def check(config: tuple[str, ...], output: str | None) -> None:
+@node_params_option(
+    "What `serve` will be given: warn of keys in constraints that only a client with locators can send."
+)
+@validate_option("envoy", FILES_VALIDATED)
+@descriptors_option
+def check(config: tuple[str, ...], output: str | None, node_params: str | None, validate: Validate) -> None:
     """Validate CONFIG (files, or directories of them) and list its resources and their variants.
 
     Says also which clients no variant is for: params for which a resource does not exist, though it does for others.
-    Exit status 1, and everything that is wrong on stderr, if `serve` would not take it.
+    Exit status 1, and everything that is wrong on stderr, if `serve` would not take it. What it would take, but Envoy
+    would not, or what may not be meant so, are warnings on stderr.
+
+    Variants of one name may mention different keys as long as they do not overlap. Clients get each of them with a
+    clause that is always true for every key that only the others mention: `-o wide` shows these constraints, everything
+    else shows them as they are written.
 
     \b
     Example:
       xdsprism check examples/config -o wide
+      xdsprism check examples/config --node-params env,version,node.locality.zone
+      xdsprism check config --validate warn --descriptors own-filters.binpb
     """  # noqa: D301
     from .loading import load
 
-    store, report = load(config)
-    rows = _rows(store)
+    is_sent = _sent_by_nodes(node_params)
+    store, report = load(config, validate)
+    rows = _rows(store, padded=output == "wide")
     if output == "name":
         for row in rows:
             click.echo(f"{row['type']}/{row['name']}")
@@ -40,18 +60,68 @@ def check(config: tuple[str, ...], output: str | None) -> None:
         out.as_yaml({"resources": rows})
     else:
         _table(rows, wide=output == "wide")
+    for warning in (*report.warnings, *_unsendable(store, is_sent)):
+        out.note(f"warning: {warning}")
     variants = sum(len(row["variants"]) for row in rows)
     out.note(f"valid: {report.resources} resources, {variants} variants, {report.files} files")
 
 
-def _rows(store: Store) -> list[dict[str, Any]]:
-    """As /api/resources shows them, with what no variant covers."""
+def _sent_by_nodes(text: str | None) -> Callable[[str], bool]:
+    """Which keys clients have by their node; any, where that is not said. Raises UsageError."""
+    from ..core.node_params import can_send, check_names
+
+    if text is None:
+        return lambda _: True
+    names = keys("--node-params", text)
+    check_names(names)
+    return partial(can_send, names)
+
+
+def _unsendable(store: Store, is_sent: Callable[[str], bool]) -> Iterator[Problem]:
+    """Each key that constraints mention and no node can give, where it is mentioned first."""
+    from ..core import constraints
+
+    places: dict[str, list[Variant]] = {}
+    for table in store.tables():
+        for _, known in sorted(table):
+            for variant in known.variants:
+                mentioned = constraints.keys(variant.stated) | constraints.keys(variant.base or constraints.TRUE)
+                for key in mentioned:
+                    places.setdefault(key, []).append(variant)
+    for key, variants in sorted(places.items()):
+        why = _why_not(key, is_sent)
+        if why is not None:
+            first = variants[0]
+            label = f"{store.spec(first.type_url).label}/{first.name}"
+            others = len({(each.type_url, each.name) for each in variants}) - 1
+            further = f" (and {others} more)" if others else ""
+            origin = first.origin or Origin("")
+            yield Problem(f"{label}{further} mentions {key!r}: {why}", origin.file, origin.line)
+
+
+def _why_not(key: str, is_sent: Callable[[str], bool]) -> str | None:
+    """Why no client has this param by its node; None: one can have it."""
+    from ..core.node_params import NODE_FIELDS, is_unknown_field
+
+    if is_unknown_field(key):
+        return f"a node has no such field, so only locator clients can send it; there are {', '.join(NODE_FIELDS)}"
+    if is_sent(key):
+        return None
+    return "only locator clients can send it; name it in --node-params if clients have it by their node"
+
+
+def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
+    """As /api/resources shows them, with what no variant covers; `padded`: constraints as clients get them (DYN-34)."""
     from ..admin import read_model
+    from ..core.expr import show
 
     rows = list(read_model.resources(store, limit=None).rows)
     for row in rows:
         known = store.table(row["type_url"]).get(row["name"])
         row["not_covered"] = known.gaps(GAPS) if known is not None else []
+        if padded and known is not None:
+            for shown, variant in zip(row["variants"], known.variants, strict=True):
+                shown["constraint"] = show(variant.constraint)
     return rows
 
 

@@ -14,13 +14,18 @@ from ..core.expr import show
 from ..core.twins import RESOURCE
 from ..core.types import TypeUrl, Variant
 from ..messages.protos import find_message, type_name
+from ..messages.twins import to_v3
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """The resource itself where that says it all, else a discovery.Resource around it."""
-    body = document_of(variant.type_url, variant.body)
-    when = {"$when": show(variant.constraint)} if variant.constraint != TRUE else {}
-    extras = MessageToDict(Resource.FromString(variant.extras), preserving_proto_field_name=True)
+    """The resource itself where that says it all, else a discovery.Resource around it.
+
+    In the words of v3 whatever the server speaks, since `serve` takes no others (VER-4).
+    """
+    body = document_of(variant.type_url, to_v3(variant.type_url, variant.body))
+    when = {"$when": show(variant.shown)} if variant.shown != TRUE else {}
+    around = Resource.FromString(to_v3(RESOURCE, variant.extras))
+    extras = MessageToDict(around, preserving_proto_field_name=True)
     if extras or _name_in(variant.type_url, variant.body) != variant.name:
         return {"@type": RESOURCE, **when, "name": variant.name, **extras, "resource": body}
     return {"@type": body.pop("@type"), **when, **body}
@@ -28,7 +33,7 @@ def document(variant: Variant) -> dict[str, Any]:
 
 def columns(variant: Variant) -> tuple[str, str]:
     """Whom it is for, and its version: in SotW that of the response, as resources have none of their own there."""
-    return show(variant.constraint) if variant.constraint != TRUE else "-", variant.version or "-"
+    return show(variant.shown) if variant.shown != TRUE else "-", variant.version or "-"
 
 
 def aliases(variant: Variant) -> str:

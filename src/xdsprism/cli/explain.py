@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.types import resolve_type
 from ..errors import UsageError, XdsError
 from . import output as out
+from .admin_port import request
 from .asking import title
-from .options import Address, params_option
+from .options import Address, descriptors_option, params_option, validate_option
+from .variables import choose_typed
 
-TIMEOUT = 10.0
+if TYPE_CHECKING:
+    from ..messages.verdicts import Validate
 
 
 @click.command()
@@ -22,6 +25,8 @@ TIMEOUT = 10.0
 @click.option("--admin", type=Address(), help="Ask a running server instead of reading CONFIG.")
 @params_option
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="  [default: a table]")
+@validate_option("envoy", "As `serve` is told, of CONFIG.")
+@descriptors_option
 def explain(
     type_word: str,
     name: str,
@@ -29,6 +34,7 @@ def explain(
     admin: str | None,
     params: dict[str, str],
     output: str | None,
+    validate: Validate,
 ) -> None:
     """Say which variant of a resource a client gets, and why not the others.
 
@@ -41,10 +47,15 @@ def explain(
       xdsprism explain rds main examples/config --param env=prod
       xdsprism explain rds main --admin 127.0.0.1:18001 --param env=prod
     """  # noqa: D301
+    if not choose_typed("config", "admin")[1]:
+        admin = None
     if bool(config) == (admin is not None):
         raise UsageError("give either CONFIG or --admin")
     type_url = resolve_type(type_word)
-    answer = _from_server(admin, type_url, name, params) if admin else _from_files(config, type_url, name, params)
+    if admin is not None:
+        answer = _from_server(admin, type_url, name, params)
+    else:
+        answer = _from_files(config, validate, type_url, name, params)
     if answer is None:
         raise XdsError(f"{title(type_url, name)} does not exist")
     if output == "json":
@@ -57,33 +68,24 @@ def explain(
         click.get_current_context().exit(1)
 
 
-def _from_files(config: tuple[str, ...], type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+def _from_files(
+    config: tuple[str, ...], validate: Validate, type_url: str, name: str, params: dict[str, str]
+) -> dict[str, Any] | None:
     from ..admin import read_model
     from .loading import load
 
-    store, _ = load(config)
+    store, _ = load(config, validate)
     return read_model.explain(store.table(type_url), name, params)
 
 
 def _from_server(admin: str, type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
-    import json
-    from http.client import HTTPConnection, HTTPException
     from urllib.parse import urlencode
 
     given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
-    host, _, port = admin.rpartition(":")
-    connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT)
-    try:
-        connection.request("GET", f"/api/explain?{urlencode(given)}")
-        response = connection.getresponse()
-        answer: dict[str, Any] = json.loads(response.read())
-    except (OSError, HTTPException, ValueError) as error:
-        raise XdsError(f"no answer from the admin port {admin}: {error}") from error
-    finally:
-        connection.close()
-    if response.status not in (200, 404):
-        raise XdsError(f"{admin}: {answer.get('error', response.status)}")
-    return answer if response.status == 200 else None
+    status, answer = request(admin, f"/api/explain?{urlencode(given)}")
+    if status not in (200, 404):
+        raise XdsError(f"{admin}: {answer.get('error', status)}")
+    return answer if status == 200 else None
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def get(question: Question, *, output: str, timeout: float) -> None:
     """Ask a server for resources of TYPE, all of them or those called NAME, and print them.
 
-    TYPE is one of lds, rds, srds, vhds, cds, eds, sds, rtds, ecds, a message's full name or a type URL. What is
+    TYPE is one of lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds, a message's full name or a type URL. What is
     printed as YAML or JSON can be served again. Exit status 1: one of the names does not exist, is invalid or was not
     answered for in time, or the server can't be reached.
 
@@ -131,7 +131,9 @@ def _explain(question: Question, found: Found, seconds: float) -> None:
         out.note(reason)
     for name in found.unanswered:
         what = title(question.type_url, name) if question.names else "no resources"
-        hint = "" if question.delta or _is_collection(name) else " (it may not exist: --delta tells at once)"
+        hint = (
+            "" if question.delta is not False or _is_collection(name) else " (it may not exist: --delta tells at once)"
+        )
         out.note(f"{what}: no answer within {seconds:g} s{hint}")
     if not (found.held or found.errors or found.nameless or found.unanswered or found.outage):
         out.note("no resources")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..core.store import Store
+    from ..messages.verdicts import Validate
     from ..sources.files import LoadReport
 
 
-def load(paths: tuple[str, ...]) -> tuple[Store, LoadReport]:
+def load(paths: tuple[str, ...], validate: Validate) -> tuple[Store, LoadReport]:
     """Raises ConfigError with everything that is wrong."""
     from ..core.store import Store
     from ..sources.files import FileSource
 
     store = Store()
-    return store, FileSource(paths).load(store.apply).report
+    return store, FileSource(paths, validate=validate, allow_empty=True).load(store.apply).report

@@ -10,10 +10,13 @@ from ..errors import ConfigError, UsageError, XdsError
 from ..release import release
 from .bench import bench
 from .check import check
+from .confirm import confirm
 from .explain import explain
 from .get import get
+from .outlet import checked_output
 from .relay import relay
 from .serve import serve
+from .variables import HELP, add_variables, name_variable
 from .watch import watch
 
 
@@ -44,14 +47,21 @@ class WrongUsage(Failure):
 class Commands(click.Group):
     """The commands, with our errors turned into exit statuses (DESIGN 4)."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        with checked_output():
+            return super().main(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:
+            name_variable(error)
+            raise
         except XdsError as error:
             raise (WrongUsage if isinstance(error, UsageError) else Failure)(error) from error
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, epilog=HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(release(), prog_name="xdsprism")
 def main() -> None:
     """One xDS resource name, many variants, each client gets its own.
@@ -63,5 +73,6 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, bench):
+for _command in (serve, relay, get, watch, check, explain, confirm, bench):
+    add_variables(_command)
     main.add_command(_command)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.node_params import NODE_FIELDS
 from ..core.settings import ENGINE
 from ..errors import UsageError
 
@@ -22,6 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
+
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%", re.ASCII)
 
 
 class Address(click.ParamType[str]):
@@ -58,6 +62,20 @@ class Seconds(click.ParamType[float]):
         if seconds < 0 or not isfinite(seconds):
             self.fail(f"{value!r} is no number of seconds", param, ctx)
         return seconds
+
+
+class Percent(click.ParamType[float]):
+    """A part of a whole: N%, from 0% to 100%."""
+
+    name = "N%"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = _PERCENT.fullmatch(value)
+        if found is None or float(found[1]) > 100:
+            self.fail(f"{value!r} is no part of a whole, such as 50%: from 0% to 100%", param, ctx)
+        return float(found[1])
 
 
 class Assignment(click.ParamType[tuple[str, str]]):
@@ -115,12 +133,11 @@ def daemon_options(command: F) -> F:
                 show_default=True,
                 help="Status pages and metrics, or 'off'.",
             ),
-            click.option(
-                "--node-params",
-                metavar="KEY,KEY|*|none",
+            node_params_option(
+                "What of its node is a param of a client that sends none of its own: keys of the node's metadata, "
+                f"nested ones by dots (labels.app), and {', '.join(NODE_FIELDS)}. "
+                "'*': every string in the metadata; 'none': nothing.",
                 default="*",
-                show_default=True,
-                help="Which keys of a node's metadata are params of clients that send none of their own.",
             ),
             click.option(
                 "--resource-errors",
@@ -207,6 +224,52 @@ def daemon_options(command: F) -> F:
     return command
 
 
+def node_params_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """DESIGN 6.2: `serve` and `relay` go by it, `check` is told of it."""
+    return click.option(
+        "--node-params",
+        metavar="KEY,KEY|*|none",
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
+def validate_option(default: str | None, text: str) -> Callable[[F], F]:
+    return click.option(
+        "--validate",
+        type=click.Choice(["envoy", "warn", "off"]),
+        default=default,
+        show_default=True,
+        help=text,
+    )
+
+
+FILES_VALIDATED = (
+    "What Envoy would refuse is an error, a warning, or not looked for. Where it is an error, it is still a warning in "
+    "what only gRPC can use: listeners with an api_listener, and what they alone lead to."
+)
+
+
+def descriptors_option(command: F) -> F:
+    return click.option(
+        "--descriptors",
+        metavar="FILE",
+        multiple=True,
+        expose_value=False,
+        callback=_know,
+        help="Message types of your own: a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` "
+        "and `buf build -o FILE` make it. May be given several times.",
+    )(command)
+
+
+def _know(_: click.Context, __: click.Parameter, files: tuple[str, ...]) -> None:
+    for file in files:
+        from ..messages.protos import add_descriptors
+
+        add_descriptors(file)
+
+
 def keys(option: str, text: str) -> Collection[str] | None:
     """DESIGN 6.2. None: all of them."""
     if text == "*":
@@ -259,4 +322,6 @@ def optional(address: str) -> str | None:
 
 
 def announce(line: str) -> None:
-    click.echo(f"xdsprism: {line}", err=True)
+    """A daemon serves though nobody can read what it says: its log may be on a disk that is full."""
+    with suppress(OSError):
+        click.echo(f"xdsprism: {line}", err=True)

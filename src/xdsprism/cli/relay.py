@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .options import ENVIRONMENT, Seconds, announce, daemon_options, keys, optional, settings_of, tls_of
+from .options import (
+    ENVIRONMENT,
+    Seconds,
+    announce,
+    daemon_options,
+    descriptors_option,
+    keys,
+    optional,
+    settings_of,
+    tls_of,
+    validate_option,
+)
 
 if TYPE_CHECKING:
     from ..config import RelayConfig
@@ -19,7 +30,8 @@ if TYPE_CHECKING:
 @click.option(
     "--bootstrap",
     metavar="FILE",
-    help="The servers behind it, in gRPC's JSON; if not given, as GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG say.",
+    help="The servers behind it, in gRPC's JSON; if not given, as GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG say. "
+    "Its dynamic_parameters are what clients have that send none, for each key that their node does not give.",
 )
 @daemon_options
 @click.option("--cache", metavar="FILE", help="Keep the last known state here, to start from while no server is there.")
@@ -39,7 +51,15 @@ if TYPE_CHECKING:
     "--delta/--sotw",
     default=True,
     show_default=True,
-    help="How the servers are asked; virtual hosts on demand are incremental only.",
+    help="How the servers are asked. One that has no delta is asked in SotW, without virtual hosts on demand.",
+)
+@click.option(
+    "--upstream-form",
+    type=click.Choice(["auto", "locators", "names"]),
+    default="auto",
+    show_default=True,
+    help="Ask the servers with dynamic parameters, by plain names, or as each turns out to understand. By plain names "
+    "all clients share what a server answers.",
 )
 @click.option(
     "--linger",
@@ -48,6 +68,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long something that nobody wants any more is kept up to date.",
 )
+@click.option(
+    "--report-nacks",
+    is_flag=True,
+    default=False,
+    help="Tell the servers what clients reject, by a NACK that names the client; ACKs wait for the clients, up to 5 s.",
+)
+@validate_option(
+    "off",
+    "What Envoy would refuse is refused by a NACK that names it, so that clients keep what they have; passed on and "
+    "logged; or not looked for. A listener with an api_listener, which is gRPC's, is let pass.",
+)
+@descriptors_option
 def relay(**given: Any) -> None:
     """Pass on what other xDS servers have, and remember it.
 
@@ -59,6 +91,7 @@ def relay(**given: Any) -> None:
     Example:
       xdsprism relay --bootstrap bootstrap.json --cache relay.db
       xdsprism relay --bootstrap istio.json --group-by CLUSTER_ID,NAMESPACE
+      xdsprism relay --bootstrap bootstrap.json --validate warn --descriptors own-filters.binpb
     """  # noqa: D301
     from ..app import run
     from ..observe.logs import configure
@@ -83,10 +116,13 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         max_connection_age=given["max_connection_age"],
         tls=tls_of(given),
         delta=given["delta"],
+        upstream_form=given["upstream_form"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,
         group_by=_group_by(given["group_by"]),
         linger=given["linger"],
         max_stale=given["max_stale"],
+        report_nacks=given["report_nacks"],
+        validate=given["validate"],
     )
 
 

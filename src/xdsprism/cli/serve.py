@@ -7,28 +7,62 @@ from typing import Any
 
 import click
 
-from .options import announce, daemon_options, optional, settings_of, tls_of
+from ..errors import UsageError
+from .options import (
+    FILES_VALIDATED,
+    Percent,
+    announce,
+    daemon_options,
+    descriptors_option,
+    optional,
+    settings_of,
+    tls_of,
+    validate_option,
+)
 
 
 @click.command()
-@click.argument("config", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("config", nargs=-1, required=True, type=click.Path())
 @daemon_options
+@validate_option("envoy", FILES_VALIDATED)
+@descriptors_option
+@click.option(
+    "--max-removals",
+    type=Percent(),
+    metavar="N%",
+    default="50%",
+    show_default=True,
+    help="Hold back an edit that removes more of a type's resources than this, and at least 10, or all that there is, "
+    "until `xdsprism confirm` lets it through. 100%: hold nothing back.",
+)
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Start even if CONFIG has no resources, or is not there.",
+)
 def serve(config: tuple[str, ...], **given: Any) -> None:
     """Serve the resources in CONFIG (files, or directories of them) to xDS clients.
 
     An edit is taken within a moment, whole or not at all: what is wrong with it is logged, and the last good
-    configuration stays. SIGHUP reads everything again, SIGTERM ends every stream cleanly. Port 0 takes a free port.
+    configuration stays. So it does if an edit would remove too much at once, until `xdsprism confirm` lets it through.
+    SIGHUP reads everything again, SIGTERM ends every stream cleanly. Port 0 takes a free port.
 
     \b
     Example:
       xdsprism serve examples/config --listen 0.0.0.0:18000 --node-params env,version
       xdsprism serve examples/config --rest 0.0.0.0:18080
+      xdsprism serve examples/config --max-removals 20%
+      xdsprism serve config --validate warn --descriptors own-filters.binpb
       xdsprism serve examples/config --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
     """  # noqa: D301
     from ..app import run
     from ..config import ServeConfig
     from ..observe.logs import configure
 
+    if not given["allow_empty"]:
+        for path in config:
+            if not Path(path).exists():
+                raise UsageError(f"CONFIG {path!r} does not exist; to start without it, say --allow-empty")
     configure(given["log_format"], given["log_level"])
     run(
         ServeConfig(
@@ -41,6 +75,9 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             engine=given["engine"],
             max_connection_age=given["max_connection_age"],
             tls=tls_of(given),
+            max_removals=given["max_removals"],
+            allow_empty=given["allow_empty"],
+            validate=given["validate"],
         ),
         announce,
     )

@@ -1,4 +1,4 @@
-"""The gRPC bootstrap JSON, parsed and checked (A27, A30, A47, A65, A97, and the gRFC on dynamic parameters).
+"""The gRPC bootstrap JSON, parsed and checked (A27, A30, A47, A65, A81, A95, A97, and the gRFC on dynamic parameters).
 
 Read once: nothing looks at the file, the mapping or the environment again (DYN-53). Fields that are not known are
 ignored, as A27 says, since bootstrap generators are often newer than clients; a known field with a wrong value is an
@@ -7,7 +7,6 @@ error that names it, and all errors are reported at once.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -24,18 +23,25 @@ from google.protobuf.message import DecodeError
 from ..core import xdstp
 from ..core.types import NO_PARAMS, Params
 from ..errors import ConfigError, Problem, UsageError, show_path
-from ..messages.convert import Faults, has_own_form, kind_of, to_message
-
-PATH_VARIABLE = "GRPC_XDS_BOOTSTRAP"
-TEXT_VARIABLE = "GRPC_XDS_BOOTSTRAP_CONFIG"
-V3_VARIABLE = "GRPC_XDS_EXPERIMENTAL_V3_SUPPORT"
-PARAMS_VARIABLE = "GRPC_EXPERIMENTAL_XDS_DYNAMIC_PARAMETERS"
+from ..messages.convert import has_own_form, to_message
+from ..messages.faults import Faults, kind_of
+from .bootstrap_source import find_document
+from .environment import dynamic_parameters_enabled, v3_enabled
 
 V3 = "xds_v3"
 FAIL_ON_DATA_ERRORS = "fail_on_data_errors"
 IGNORE_RESOURCE_DELETION = "ignore_resource_deletion"
 RESOURCE_TIMER_IS_TRANSIENT_ERROR = "resource_timer_is_transient_error"
-FEATURES = frozenset({V3, FAIL_ON_DATA_ERRORS, IGNORE_RESOURCE_DELETION, RESOURCE_TIMER_IS_TRANSIENT_ERROR})
+TRUSTED_XDS_SERVER = "trusted_xds_server"
+FEATURES = frozenset(
+    {
+        V3,
+        FAIL_ON_DATA_ERRORS,
+        IGNORE_RESOURCE_DELETION,
+        RESOURCE_TIMER_IS_TRANSIENT_ERROR,
+        TRUSTED_XDS_SERVER,
+    }
+)
 
 INSECURE, TLS, GOOGLE_DEFAULT = "insecure", "tls", "google_default"
 JWT_TOKEN_FILE = "jwt_token_file"  # noqa: S105
@@ -78,17 +84,25 @@ class CallCreds:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One way to one xDS server. XTP-13: equal entries share a stream, so only what is understood takes part."""
+    """One way to one xDS server. XTP-13: equal entries share a stream, so only what is understood takes part.
+
+    BST-2: where `channel` is None, the bootstrap does not say how the channel is secured. The client's own credentials
+    are used then, or TLS with the system's roots if it has none; never plain text.
+    """
 
     uri: str
-    channel: ChannelCreds = ChannelCreds(INSECURE)
+    channel: ChannelCreds | None = None
     calls: tuple[CallCreds, ...] = ()
     features: frozenset[str] = frozenset({V3})
 
     def __post_init__(self) -> None:
         # A97 is silent. gRPC fails every call on such a channel; this says so before the first one.
-        if self.calls and self.channel.type == INSECURE:
+        if self.calls and self.is_plain_text:
             raise UsageError(f"{self.uri}: {_PLAIN_TEXT_TOKEN}")
+
+    @property
+    def is_plain_text(self) -> bool:
+        return self.channel is not None and self.channel.type == INSECURE
 
     @property
     def v3(self) -> bool:
@@ -107,6 +121,11 @@ class ServerConfig:
     def resource_timer_is_transient_error(self) -> bool:
         return RESOURCE_TIMER_IS_TRANSIENT_ERROR in self.features
 
+    @property
+    def trusted_xds_server(self) -> bool:
+        """BST-6: whether its resources may decide what concerns security, such as rewriting authorities (A81)."""
+        return TRUSTED_XDS_SERVER in self.features
+
 
 @dataclass(frozen=True, slots=True)
 class AuthorityConfig:
@@ -116,6 +135,7 @@ class AuthorityConfig:
     servers: tuple[ServerConfig, ...]  # in order of preference (A71)
     params: Params = NO_PARAMS
     listener_template: str | None = None
+    fallback_on_reachability_only: bool = False  # FBK-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +157,7 @@ class Bootstrap:
         environ: Mapping[str, str] = os.environ,
     ) -> Bootstrap:
         """Read it from a path, a mapping or JSON text, or from where the environment says. Raises ConfigError."""
-        file, document = _find(source, environ)
+        file, document = find_document(source, environ)
         return _Reader(file, environ).bootstrap(document)
 
     @classmethod
@@ -209,70 +229,6 @@ def _authority_prefix(name: str) -> str:
     return f"{xdstp.SCHEME}//{xdstp.quote_authority(name)}/"
 
 
-# -- from wherever it is to a document
-
-
-def _find(source: str | Path | Mapping[str, Any] | None, environ: Mapping[str, str]) -> tuple[str, Any]:
-    """Return what to call it in an error, and what it holds."""
-    if source is None:
-        path, text = environ.get(PATH_VARIABLE), environ.get(TEXT_VARIABLE)
-        if path:  # BST-1: the path wins, as in every gRPC
-            return path, _parse(path, _read(path, f" (named by {PATH_VARIABLE})"))
-        if text:
-            return TEXT_VARIABLE, _parse(TEXT_VARIABLE, text)
-        raise ConfigError(f"no bootstrap: set {PATH_VARIABLE} to the path of one, or {TEXT_VARIABLE} to its JSON")
-    if isinstance(source, Mapping):
-        return "bootstrap", _copy(source)
-    if isinstance(source, str) and source.lstrip().startswith("{"):
-        return "bootstrap", _parse("bootstrap", source)
-    return str(source), _parse(str(source), _read(source))
-
-
-def _read(path: str | Path, hint: str = "") -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError([Problem("not UTF-8", str(path))]) from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        why = getattr(error, "strerror", None) or error
-        raise ConfigError([Problem(f"can't read the bootstrap{hint}: {why}", str(path))]) from None
-
-
-def _parse(file: str, text: str) -> Any:
-    try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        json.dumps(document, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise ConfigError([Problem(f"not JSON: {error.msg} (column {error.colno})", file, error.lineno)]) from None
-    except UnicodeEncodeError as error:  # JSON can spell half of a character, protobuf can't
-        raise ConfigError([Problem(f"{error.object[error.start]!a} is no character", file)]) from None
-    except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError([Problem(why, file)]) from None
-    return document
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
-    return result
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _copy(source: Mapping[str, Any]) -> Any:
-    """DYN-53: what the caller does to the mapping later changes nothing here."""
-    try:
-        text = json.dumps(dict(source), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError([Problem(f"can't be written as JSON: {error}", "bootstrap")]) from None
-    return _parse("bootstrap", text)
-
-
 # -- from a document to a Bootstrap
 
 
@@ -282,9 +238,8 @@ class _Reader:
     def __init__(self, file: str, environ: Mapping[str, str]) -> None:
         self._file = file
         self._problems: list[Problem] = []
-        # VER-12, DYN-54: unset means on.
-        self._v3 = _switched_on(environ, V3_VARIABLE)
-        self._params_on = _switched_on(environ, PARAMS_VARIABLE)
+        self._v3 = v3_enabled(environ)
+        self._params_on = dynamic_parameters_enabled(environ)
 
     def bootstrap(self, document: Any) -> Bootstrap:
         root = self._entry(document, ())
@@ -318,6 +273,9 @@ class _Reader:
 
     def _string(self, holder: Mapping[str, Any], path: _Path, key: str) -> str | None:
         return self._expect(holder.get(key), str, "a string", (*path, key))
+
+    def _boolean(self, holder: Mapping[str, Any], path: _Path, key: str) -> bool:
+        return self._expect(holder.get(key), bool, "true or false", (*path, key)) or False
 
     def _needed(self, holder: Mapping[str, Any], path: _Path, key: str) -> str | None:
         value = holder.get(key)
@@ -366,7 +324,8 @@ class _Reader:
             if not (own or entry.get("xds_servers") or root.get("xds_servers")):
                 self._wrong((*path, "xds_servers"), "missing here, and there are none at the top level to use instead")
             template = self._authority_template(entry, path, name)
-            found[name] = AuthorityConfig(name, own, self._params(entry, path), template)
+            reachability = self._boolean(entry, path, "fallback_on_reachability_only")
+            found[name] = AuthorityConfig(name, own, self._params(entry, path), template, reachability)
         return MappingProxyType(found)
 
     def _authority_template(self, entry: Mapping[str, Any], path: _Path, name: str) -> str | None:
@@ -392,9 +351,9 @@ class _Reader:
         calls = self._calls(entry, path)
         features = {feature for feature in self._list(entry, path, "server_features") if isinstance(feature, str)}
         known = (features & FEATURES) - (set() if self._v3 else {V3})  # VER-7
-        if uri is None or channel is None:
+        if uri is None:
             return None
-        if calls and channel.type == INSECURE:
+        if calls and channel is not None and channel.type == INSECURE:
             self._wrong((*path, "call_creds"), _PLAIN_TEXT_TOKEN)
             return None
         return ServerConfig(uri, channel, calls, frozenset(known))
@@ -406,7 +365,10 @@ class _Reader:
         return self._expect(value, dict, "an object", path)
 
     def _channel(self, server: Mapping[str, Any], path: _Path) -> ChannelCreds | None:
-        """BST-2: the first type that is known here; the configuration of the others is not looked at."""
+        """BST-2: the first type that is known here; the configuration of the others is not looked at.
+
+        None where the list is missing or empty (A30), which leaves the choice to the client.
+        """
         types = self._typed(server, path, "channel_creds")
         for kind, entry, where in types:
             match kind:
@@ -418,9 +380,10 @@ class _Reader:
                     return self._google_default(where)
                 case _:
                     continue
-        named = ", ".join(kind for kind, _, _ in types)
-        lack = f"none of these is supported: {named}" if named else "missing"
-        self._wrong((*path, "channel_creds"), f"{lack}; use one of {TLS}, {INSECURE}, {GOOGLE_DEFAULT}")
+        if types:  # an entry without a type is an error already
+            named = ", ".join(kind for kind, _, _ in types)
+            text = f"none of these is supported: {named}; use one of {TLS}, {INSECURE}, {GOOGLE_DEFAULT}"
+            self._wrong((*path, "channel_creds"), text)
         return None
 
     def _calls(self, server: Mapping[str, Any], path: _Path) -> tuple[CallCreds, ...]:
@@ -469,10 +432,6 @@ class _Reader:
             self._wrong((*path, "refresh_interval"), f'expected a duration such as "600s", got the string {text}')
             return REFRESH_INTERVAL
         return float(text[:-1])
-
-
-def _switched_on(environ: Mapping[str, str], variable: str) -> bool:
-    return environ.get(variable, "").strip().lower() != "false"
 
 
 def _importable(module: str) -> bool:

@@ -6,31 +6,37 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any as AnyType
 
-from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
 from ..core.codec import name_of
 from ..core.replies import Check, Checked
-from ..core.types import TypeUrl
+from ..core.types import CLUSTER, TypeUrl
 from ..core.xdstp import is_xdstp
 from ..errors import XdsError, show_path
+from ..messages.installed import installed_class
 from ..messages.protos import find_message, type_name
 from ..messages.rules import UnknownType, check
+from .leds import COLLECTION, entry_faults, is_optional_name
+
+_CLUSTER = type_name(CLUSTER)
+_EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
 
 # Says what is wrong with a message; nothing: it is good. Raising ValueError or XdsError says it too.
 Validator = Callable[[AnyType], Iterable[str]]
 
 
 def check_rules(message: AnyType) -> list[str]:
-    """The default validator: what Envoy's own rules refuse, and one of gRPC's.
+    """The default validator: what Envoy's own rules refuse, and two of gRPC's.
 
     A typed config of a type that is not installed is let pass: somebody else may know it.
     """
-    found = check(message)
-    faults = [_told(path, text) for path, text in found if not isinstance(text, UnknownType)] if found else []
-    if isinstance(message, Cluster) and is_xdstp(message.name) and not _names_its_endpoints(message):
+    known = [(path, text) for path, text in check(message) if not isinstance(text, UnknownType)]
+    faults = [_told(path, text) for path, text in known if not is_optional_name(message, path)]
+    if message.DESCRIPTOR.full_name == _CLUSTER and is_xdstp(message.name) and not _names_its_endpoints(message):
         faults.append("eds_cluster_config.service_name: needed, as the name of the cluster is an xdstp one")  # XTP-14
+    if message.DESCRIPTOR.full_name == COLLECTION:
+        faults += entry_faults(message)  # CLI-25
     return faults
 
 
@@ -39,7 +45,7 @@ def _told(path: tuple[str | int, ...], text: str) -> str:
 
 
 def _names_its_endpoints(cluster: AnyType) -> bool:
-    is_eds = cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type == Cluster.EDS
+    is_eds = cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type == _EDS
     return not is_eds or bool(cluster.eds_cluster_config.service_name)
 
 
@@ -47,28 +53,40 @@ def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
     """Read and check; a type that has a validator of its own is checked by that one in place of the rules."""
 
     def check_contents(type_url: TypeUrl, body: bytes) -> Checked:
-        kind = _kind(type_url)
+        validator = validators.get(type_url)
+        kind = _class(type_url) if validator is not None else _kind(type_url)
         if kind is None:
             message: AnyType = Any(type_url=type_url, value=body)
-            return Checked(message, "", _faults(validators.get(type_url), message))
+            return Checked(message, "", _faults(validator, message))
         try:
             message = kind.FromString(body)
         except DecodeError as error:
             return Checked(None, "", (f"it can't be decoded: {error}",))
-        return Checked(message, name_of(message) or "", _faults(validators.get(type_url, check_rules), message))
+        return Checked(message, name_of(message) or "", _faults(validator or check_rules, message))
 
     return check_contents
 
 
 def decoded(type_url: TypeUrl, body: bytes) -> AnyType:
-    """A resource that was checked before, once more as a message."""
-    kind = _kind(type_url)
+    """A resource that was checked before, as the message that a program knows it as."""
+    kind = _class(type_url)
     return kind.FromString(body) if kind is not None else Any(type_url=type_url, value=body)
 
 
 @lru_cache(maxsize=256)
 def _kind(type_url: TypeUrl) -> type[Message] | None:
     return find_message(type_name(type_url))
+
+
+@lru_cache(maxsize=256)
+def _class(type_url: TypeUrl) -> type[Message] | None:
+    """The class that programs import, or else the one that is known here.
+
+    The entries of an LbEndpointCollection were one message at first (envoy#38777) and are a list since (envoy#45764).
+    Where xds-protos has them as one, all but the last would be lost.
+    """
+    name = type_name(type_url)
+    return find_message(name) if name == COLLECTION else installed_class(name) or find_message(name)
 
 
 def _faults(validator: Validator | None, message: AnyType) -> tuple[str, ...]:

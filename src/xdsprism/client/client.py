@@ -18,11 +18,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..core import xdstp
+from ..core.authority import Authority
+from ..core.dialect import Dialect, RequestForm
 from ..core.events import WILDCARD, Key
 from ..core.facts import Fact
 from ..core.loads import Loads
-from ..core.replies import RequestEncoder, ResponseDecoder, ads_path, node_bytes
-from ..core.subscriber import Authority, Subscriber
+from ..core.replies import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
+from ..core.subscriber import Subscriber
 from ..core.twins import as_v3
 from ..core.types import VIRTUAL_HOST, Params, TypeSpec, TypeUrl
 from ..core.upstream import Upstream
@@ -32,6 +34,7 @@ from ..observe.logs import FactLog, log
 from ..release import release
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
+from .credentials import checked_credentials
 from .last_good import LastGood, Shelf
 from .line import Line
 from .listing import Listing
@@ -52,28 +55,32 @@ class Client:
     """An xDS client. It belongs to the event loop in which it was entered.
 
     bootstrap           a path, a mapping, JSON text or a Bootstrap; none: as GRPC_XDS_BOOTSTRAP says
-    delta               incremental streams in place of state of the world
+    delta               incremental streams in place of state of the world; None: where the server has them
     transport           "v2" or "v3" for every server, in place of what each server's features say (A30)
     validators          by type URL: what to check in place of `validate.rules`; yields what is wrong with a message
     verify_constraints  refuse variants whose constraints do not match the params that were sent
     fail_on_data_errors drop what a server deletes or denies; None: as its features say (A88)
     cache               a file for the last good state, to start from while every server is down; or a shelf of one
     types               what the protocol should know of further types
+    credentials         grpc.ChannelCredentials for servers without channel_creds in the bootstrap; None: TLS (A30)
     max_message_bytes   the largest response that is taken; a stream on which a larger one comes is given up
     connect             how to get to a server; gRPC, unless a test has something else
     """
+
+    _features: tuple[str, ...] = FEATURES  # of the node: what whoever gets the resources can do
 
     def __init__(  # noqa: PLR0913 # each is one choice
         self,
         bootstrap: Bootstrap | str | Path | Mapping[str, Any] | None = None,
         *,
-        delta: bool = False,
+        delta: bool | None = False,
         transport: Literal["auto", "v2", "v3"] = "auto",
         validators: Mapping[TypeUrl, Validator] | None = None,
         verify_constraints: bool = False,
         fail_on_data_errors: bool | None = None,
         cache: str | Path | Shelf | None = None,
         types: Iterable[TypeSpec] = (),
+        credentials: Any = None,
         max_message_bytes: int = RECEIVE_BYTES,
         connect: Connect | None = None,
         chance: Callable[[], float] = random.random,
@@ -84,11 +91,13 @@ class Client:
         self.is_closed = False
         self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # of what happens
         self.subscriber = Subscriber(types, verify_constraints=verify_constraints, recall=self._recall)
-        self._delta = delta
+        self._delta = delta is not False
+        self._needs_delta = delta is True
         self._transport = transport
         self._fail_on_data_errors = fail_on_data_errors
         self._check = checking(validators or {})
         self._cache = cache
+        self._credentials = checked_credentials(credentials)
         self._max_message_bytes = max_message_bytes
         self._connect = connect
         self._chance = chance
@@ -370,7 +379,9 @@ class Client:
         known = self._authorities.get(config.name)
         if known is None:
             servers = [self._upstream(server) for server in config.servers]
-            known = self._authorities[config.name] = Authority(config.name or "", servers)
+            known = self._authorities[config.name] = Authority(
+                config.name or "", servers, reachability_only=config.fallback_on_reachability_only
+            )
         return known
 
     def _upstream(self, server: ServerConfig) -> Upstream:
@@ -381,12 +392,18 @@ class Client:
             known = self._servers[server] = self.subscriber.upstream(
                 server.uri,
                 delta=self._delta,
+                dialect=self._dialect(server),
                 fail_on_data_errors=server.fail_on_data_errors if fail is None else fail,
                 timer_is_transient=server.resource_timer_is_transient_error,
-                formless=not self._is_v3(server),
+                trusted=server.trusted_xds_server,
             )
             known.wake = lambda: self._wake(known, server)
         return known
+
+    def _dialect(self, server: ServerConfig) -> Dialect:
+        """VER-13: v2 has no locators. Who gave params to a client of v3 wants them to be sent."""
+        form = RequestForm.LOCATORS if self._is_v3(server) else RequestForm.NAMES
+        return Dialect(form, needs_delta=self._needs_delta)
 
     def _wake(self, upstream: Upstream, server: ServerConfig) -> None:
         line = self._line(upstream, server)
@@ -398,15 +415,15 @@ class Client:
     def _line(self, upstream: Upstream, server: ServerConfig) -> Line:
         known = self._lines.get(upstream)
         if known is None:
-            v3, delta = self._is_v3(server), upstream.delta
+            v3 = self._is_v3(server)
             node = self._node(server)
             known = self._lines[upstream] = Line(
                 self.subscriber,
                 upstream,
                 transport=self._reach(server),
-                path=ads_path(v3=v3, delta=delta),
-                encoder=lambda: RequestEncoder(node, delta=delta, v3=v3),
-                decoder=self._decoder(upstream),
+                path=lambda: ads_path(v3=v3, delta=upstream.delta),
+                encoder=lambda: RequestEncoder(node, delta=upstream.delta, v3=v3),
+                decoder=lambda: self._decoder(upstream),
                 settle=self._settle,
                 taken=self._all_taken,
                 chance=self._chance,
@@ -420,14 +437,14 @@ class Client:
     def _reach(self, server: ServerConfig) -> Transport:
         if self._connect is not None:
             return self._connect(server)
-        return GrpcTransport(server, self._running.time, self._max_message_bytes)
+        return GrpcTransport(server, self._running.time, self._max_message_bytes, credentials=self._credentials)
 
     def _is_v3(self, server: ServerConfig) -> bool:
         """VER-12."""
         return server.v3 if self._transport == "auto" else self._transport == "v3"
 
     def _node(self, server: ServerConfig) -> bytes:
-        return node_bytes(self.bootstrap.node, self._release, v3=self._is_v3(server))
+        return node_bytes(self.bootstrap.node, self._release, v3=self._is_v3(server), features=self._features)
 
     async def _all_taken(self) -> None:
         """CLI-20."""

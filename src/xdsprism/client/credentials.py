@@ -47,21 +47,38 @@ _SYSTEM_ROOTS = (
 )
 
 
-class Access:
-    """What it takes to get into one server, kept fresh. Times are given; `wall` is the clock that tokens expire by."""
+def checked_credentials(given: Any) -> Any:
+    """The credentials that an application passed to its client. Raises UsageError where they are of another kind."""
+    if given is not None and not isinstance(given, grpc.ChannelCredentials):
+        raise UsageError(f"credentials: expected grpc.ChannelCredentials, got {type(given).__name__}")
+    return given
 
-    def __init__(self, server: ServerConfig, wall: Callable[[], float] = time.time) -> None:
+
+class Access:
+    """What it takes to get into one server, kept fresh. Times are given; `wall` is the clock that tokens expire by.
+
+    given: grpc.ChannelCredentials of the application, for servers that the bootstrap names no channel_creds for.
+    """
+
+    def __init__(self, server: ServerConfig, wall: Callable[[], float] = time.time, given: Any = None) -> None:
+        self._given = given if server.channel is None else None
+        # BST-2: TLS with the system's roots where neither the bootstrap nor the application says anything.
+        self.is_tls_by_default = server.channel is None and given is None
+        kind = server.channel.type if server.channel is not None else TLS
         self._server = server
-        self._tls = _Tls(server) if server.channel.type == TLS else None
+        self._tls = _Tls(server) if kind == TLS and self._given is None else None
         self._google: Any = None
+        self._is_google = kind == GOOGLE_DEFAULT
         self._tokens = tuple(_Token(call.file, server.uri, wall) for call in server.calls)
 
     @property
     def channel_credentials(self) -> Any:
         """None for an insecure channel, otherwise grpc.ChannelCredentials. `renew` comes first."""
+        if self._given is not None:
+            return self._given
         if self._tls is not None:
             return self._tls.credentials
-        if self._server.channel.type == GOOGLE_DEFAULT and self._google is None:
+        if self._is_google and self._google is None:
             self._google = _google_default(self._server.uri)
         return self._google
 
@@ -94,7 +111,7 @@ class _Pem:
 class _Tls:
     def __init__(self, server: ServerConfig) -> None:
         self._uri = server.uri
-        self._files = server.channel.config or TlsFiles()
+        self._files = (server.channel.config if server.channel is not None else None) or TlsFiles()
         self._pem: _Pem | None = None
         self._credentials: Any = None
         self._next = -math.inf

@@ -17,6 +17,7 @@ from ..core.constraints import canonical
 from ..core.replies import node_bytes
 from ..core.watching import Collection, Entry, State
 from ..errors import UsageError
+from ..messages.redaction import redacted_bytes
 from ..release import release
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def client_status(
 ) -> Any:
     """Build a ClientStatusResponse: everything that is watched, each with its state and its last good contents.
 
-    contents    with the resources themselves, as they came
+    contents    with the resources themselves, as they came but for keys, passwords and tokens (OPS-14)
     scope       what to call this client among others of the program (A71); None: its first server
     """
     config = pb.ClientConfig(
@@ -124,7 +125,8 @@ def _describe(entry: Entry, into: Any, offset: float, *, contents: bool) -> None
         if entry.source is not None:  # a server, not the disk
             into.last_updated.CopyFrom(_moment(entry.updated + offset))
         if contents:  # CSD-2
-            into.xds_config.type_url, into.xds_config.value = variant.type_url, variant.body
+            into.xds_config.type_url = variant.type_url
+            into.xds_config.value = redacted_bytes(variant.type_url, variant.body)
     if refusal is not None:  # CSD-3: beside what is used still
         into.error_state.details, into.error_state.version_info = refusal.message, refusal.version
         into.error_state.last_update_attempt.CopyFrom(_moment(refusal.at + offset))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from envoy.config.cluster.v3.cluster_pb2 import Cluster
-from envoy.extensions.clusters.aggregate.v3.cluster_pb2 import ClusterConfig as Aggregate
-from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm
 from google.protobuf.message import DecodeError
 
 from ..core.dependencies import (
     ClusterPart,
+    CollectionPart,
     Config,
     Dependencies,
     EndpointPart,
@@ -23,17 +22,15 @@ from ..core.dependencies import (
     Ref,
     RoutePart,
 )
-from ..core.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, Params, TypeUrl
+from ..core.references import CONNECTION_MANAGER, aggregated, clusters_of, endpoints_of, unpacked
+from ..core.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE, Params, TypeUrl
 from ..core.watching import Watch
 from ..errors import WatchError
-from .updates import update_of
+from .leds import collections_of, endpoints_in, with_endpoints
+from .updates import Update, update_of
 
 if TYPE_CHECKING:
     from .client import Client
-
-# By the end of their names, as v2 has other packages for the same messages (VER-9).
-_HTTP = ".HttpConnectionManager"
-_AGGREGATES = ("aggregate.v3.ClusterConfig", "aggregate.v2alpha.ClusterConfig")
 
 
 class ConfigWatching:
@@ -112,7 +109,7 @@ class ConfigWatching:
             while (notice := watch.take()) is not None:
                 update = update_of(notice)
                 if update.ambient_error is None:  # A74: what there is stays in use
-                    known = update.error if update.error is not None else part_of(ref[0], update.resource)
+                    known = update.error if update.error is not None else part_of(*ref, update)
                     self._dependencies.learn(ref, known)
                     changed = True
             self._client.took(watch)
@@ -122,18 +119,20 @@ class ConfigWatching:
 # -- what a resource refers to
 
 
-def part_of(type_url: TypeUrl, message: Any) -> Known:
+def part_of(type_url: TypeUrl, name: str, update: Update) -> Known:
+    """What a resource refers to; the error where that can't be followed."""
     try:
-        return _PARTS[type_url](message)
+        return _PARTS[type_url](update)
     except (DecodeError, ValueError) as error:
-        return WatchError("INVALID_ARGUMENT", f"{message.name!r}: {error}")
+        return WatchError("INVALID_ARGUMENT", f"{name!r}: {error}")
 
 
-def _listener(message: Any) -> Part:
-    routes = tuple(dict.fromkeys(_route_of(each) for each in _connection_managers(message)))
+def _listener(update: Update) -> Part:
+    managers = _connection_managers(update.resource)
+    routes = tuple(dict.fromkeys(_route_of(each, trusted=update.trusted) for each in managers))
     if not routes:
         raise ValueError("a listener without an HTTP connection manager has no routes to follow")
-    return ListenerPart(message, routes)
+    return ListenerPart(update.resource, routes)
 
 
 def _connection_managers(listener: Any) -> Iterator[Any]:
@@ -142,47 +141,43 @@ def _connection_managers(listener: Any) -> Iterator[Any]:
     for chain in (*listener.filter_chains, listener.default_filter_chain):
         configs += [each.typed_config for each in chain.filters]
     for config in configs:
-        if config.type_url.endswith(_HTTP):
-            yield hcm.HttpConnectionManager.FromString(config.value)
+        if config.type_url.endswith(CONNECTION_MANAGER):
+            yield unpacked(config)
 
 
-def _route_of(manager: Any) -> str | RoutePart:
+def _route_of(manager: Any, *, trusted: bool) -> str | RoutePart:
     kind = manager.WhichOneof("route_specifier")
     if kind == "rds":
         return str(manager.rds.route_config_name)
     if kind == "route_config":
-        return _route(manager.route_config)
+        return _route(manager.route_config, trusted=trusted)
     raise ValueError(f"an HTTP connection manager with {kind or 'no routes'}; only rds and route_config are followed")
 
 
-def _route(message: Any) -> RoutePart:
-    names = [name for host in message.virtual_hosts for route in host.routes for name in _targets(route.route)]
-    for level in (message, *message.virtual_hosts):
-        names += [policy.cluster for policy in level.request_mirror_policies]
-    return RoutePart(message, tuple(dict.fromkeys(name for name in names if name)))
+def _route(message: Any, *, trusted: bool) -> RoutePart:
+    return RoutePart(message, clusters_of(message), trusted)
 
 
-def _targets(action: Any) -> Iterator[str]:
-    """Of a route; one that chooses by a header or a plugin names none."""
-    yield action.cluster
-    for weighted in action.weighted_clusters.clusters:
-        yield weighted.name
-    for policy in action.request_mirror_policies:
-        yield policy.cluster
-
-
-def _cluster(message: Any) -> Part:
-    config = message.cluster_type.typed_config
-    if config.type_url.endswith(_AGGREGATES):
-        return ClusterPart(message, children=tuple(Aggregate.FromString(config.value).clusters))
-    if message.WhichOneof("cluster_discovery_type") == "type" and message.type == Cluster.EDS:
-        return ClusterPart(message, service=message.eds_cluster_config.service_name or message.name)
+def _cluster(update: Update) -> Part:
+    message = update.resource
+    children = aggregated(message)
+    if children is not None:
+        return ClusterPart(message, children=children)
+    service = endpoints_of(message)
+    if service is not None:
+        return ClusterPart(message, service=service)
     return ClusterPart(message, endpoints=message.load_assignment if message.HasField("load_assignment") else None)
 
 
-_PARTS: dict[TypeUrl, Callable[[Any], Part]] = {
+def _endpoints(update: Update) -> Part:
+    collections = collections_of(update.resource)
+    return EndpointPart(update.resource, collections, partial(with_endpoints, update.resource) if collections else None)
+
+
+_PARTS: dict[TypeUrl, Callable[[Update], Part]] = {
     LISTENER: _listener,
-    ROUTE: _route,
+    ROUTE: lambda update: _route(update.resource, trusted=update.trusted),
     CLUSTER: _cluster,
-    ENDPOINT: EndpointPart,
+    ENDPOINT: _endpoints,
+    LB_ENDPOINT_COLLECTION: lambda update: CollectionPart(endpoints_in(update.resource)),
 }

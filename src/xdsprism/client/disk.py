@@ -31,7 +31,7 @@ from ..core.types import TypeUrl, Variant
 from ..errors import UsageError
 
 APPLICATION = 0x58445350  # "XDSP", in the header of the file: PRAGMA application_id
-SCHEMA = 2  # PRAGMA user_version; another one is not converted, the servers have it all
+SCHEMA = 3  # PRAGMA user_version; another one is not converted, the servers have it all
 
 _PAGE = 500  # rows read at a time
 _WAIT = 1.0  # seconds for a predecessor to let go of the file
@@ -42,7 +42,7 @@ _TABLES = (
         scope TEXT NOT NULL, type_url TEXT NOT NULL, name TEXT NOT NULL,
         constraints BLOB NOT NULL, located INTEGER NOT NULL,
         version TEXT NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL, extras BLOB NOT NULL,
-        aliases TEXT NOT NULL, warms TEXT, written_at REAL NOT NULL,
+        aliases TEXT NOT NULL, refers TEXT NOT NULL, written_at REAL NOT NULL,
         what TEXT NOT NULL, run INTEGER NOT NULL
     )""",
     "CREATE INDEX kept_by_name ON kept (scope, type_url, name)",
@@ -50,7 +50,7 @@ _TABLES = (
     "CREATE TABLE contact (run INTEGER NOT NULL, place TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (run, place))",
 )
 _COLUMNS = (
-    "scope, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at, what, run"
+    "scope, type_url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, what, run"
 )
 _INSERT = f"INSERT INTO kept ({_COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
 _DELETE = "DELETE FROM kept WHERE scope = ? AND type_url = ? AND name = ?"
@@ -357,7 +357,7 @@ def _row(scope: str, kept: Kept) -> tuple[Any, ...]:
         variant.body,
         variant.extras,
         json.dumps(variant.aliases),
-        variant.warms,
+        json.dumps(variant.references),
         kept.written_at,
         kept.what.value,
         kept.run,
@@ -365,12 +365,12 @@ def _row(scope: str, kept: Kept) -> tuple[Any, ...]:
 
 
 def _kept(row: Any) -> Kept | None:
-    _, _, type_url, name, constraints, located, version, digest, body, extras, aliases, warms, written_at, *rest = row
+    _, _, type_url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, *rest = row
     try:
         constraint = constraint_from_proto(pb.DynamicParameterConstraints.FromString(constraints))
     except (DecodeError, UsageError):
         return None
-    variant = Variant(
-        type_url, name, constraint, body, version, int(digest), tuple(json.loads(aliases)), extras, warms=warms
-    )
+    known = tuple(json.loads(aliases))
+    variant = Variant(type_url, name, constraint, body, version, int(digest), known, extras)
+    variant.references = tuple((kind, referred) for kind, referred in json.loads(refers))
     return Kept(variant, bool(located), written_at, What(rest[0]), rest[1])

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from ..core.authority import Authority
 from ..core.constraints import TRUE, Constraint, canonical, matches
-from ..core.subscriber import Authority
 from ..core.types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from ..core.watching import Collection, Entry, Recalled, State
 from .disk import Disk, Kept, What, may_keep

@@ -25,9 +25,9 @@ class Line:
         upstream: Upstream,
         *,
         transport: Transport,
-        path: str,
+        path: Callable[[], str],
         encoder: Callable[[], RequestEncoder],
-        decoder: ResponseDecoder,
+        decoder: Callable[[], ResponseDecoder],
         settle: Callable[[], None],
         taken: Callable[[], Awaitable[None]],
         chance: Callable[[], float],
@@ -35,7 +35,7 @@ class Line:
         self.transport = transport
         self._subscriber = subscriber
         self._upstream = upstream
-        self._path = path
+        self._path = path  # these three for each stream: which protocol it has is found out (PRX-33)
         self._encoder = encoder
         self._decoder = decoder
         self._settle = settle  # after everything that the core was told
@@ -79,7 +79,8 @@ class Line:
 
     async def _stream(self) -> None:
         try:
-            stream = await self.transport.open(self._path)
+            self._upstream.prepare()
+            stream = await self.transport.open(self._path())
             try:
                 await self._converse(stream)
             finally:
@@ -117,10 +118,11 @@ class Line:
             self._upstream.renewed()
 
     async def _read(self, stream: ByteStream) -> None:
+        decoder = self._decoder()
         while True:
             message = await stream.receive()
             try:
-                response = self._decoder.decode(message)
+                response = decoder.decode(message)
             except PeerError as error:
                 raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
             self._subscriber.receive(self._upstream, response, self._loop.time())

@@ -6,11 +6,11 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.backoff import Backoff
 from ..core.load_codec import decode_answer, encode_request
-from ..core.loads import Loads, LoadSession
+from ..core.loads import NAMED_METRICS, UTILIZATIONS, Loads, LoadSession
 from ..errors import XdsError
 
 if TYPE_CHECKING:
@@ -97,3 +97,9 @@ class LoadReporter:
         except XdsError:
             session.unsent(request)
             raise
+
+
+def orca_metrics(report: Any) -> dict[str, float]:
+    """What an OrcaLoadReport says, by the names that A85 gives it: for `ClusterLoads.finished`."""
+    metrics = {name: getattr(report, name) for name in UTILIZATIONS}
+    return metrics | {f"{NAMED_METRICS}{key}": value for key, value in report.named_metrics.items()}

@@ -32,6 +32,7 @@ class Update:
     error: WatchError | None = None
     ambient_error: WatchError | None = None
     variant: Variant | None = field(default=None, repr=False)  # the contents as they came, and whom they are for
+    trusted: bool = False  # BST-6: the resource came from a server with the feature `trusted_xds_server` (A81)
 
     @property
     def version(self) -> str:
@@ -47,9 +48,9 @@ def update_of(notice: Notice) -> Update:
     variant = notice.variant
     if notice.error is not None:
         error, ambient = (None, notice.error) if notice.ambient else (notice.error, None)
-        return Update(notice.type_url, notice.name, None, error, ambient, variant)
+        return Update(notice.type_url, notice.name, None, error, ambient, variant, notice.trusted and notice.ambient)
     message = decoded(variant.type_url, variant.body) if variant is not None else None
-    return Update(notice.type_url, notice.name, message, variant=variant)
+    return Update(notice.type_url, notice.name, message, variant=variant, trusted=notice.trusted)
 
 
 def vhost_name(route_config: str, host: str) -> str:

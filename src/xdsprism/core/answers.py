@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .batch import Batch, Slot, portions, slot_of
 from .collecting import CollectingSession
-from .constraints import Constraint
+from .constraints import Constraint, unpadded
 from .events import Absence, Key, Rejection, ResourceError, Send
 from .expr import show
 from .facts import Acked, Facts, Nacked, Oversize, Sent, Suppressed
 from .heartbeat import Heartbeats, Life
 from .interest import Interest
+from .limits import Room
 from .settings import Settings
 from .table import Table, alike
 from .types import Params, Variant
@@ -38,6 +39,10 @@ class Unjudged(NamedTuple):
     @property
     def is_heartbeat(self) -> bool:
         return self.send is not None and self.send.is_heartbeat
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        return (*self.send.plain, *self.send.located) if self.send is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,10 @@ class Progress:
     spared: bool = False  # the client came with something that it did not need to be sent
 
     @property
+    def is_answered(self) -> bool:
+        return max(self.acked, self.nacked) >= self.sent
+
+    @property
     def state(self) -> str:
         """As `istioctl proxy-status` says it."""
         if not self.sent:
@@ -98,9 +107,16 @@ class AnsweredSession(CollectingSession):
     )
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
+        self,
+        table: Table,
+        interest: Interest,
+        settings: Settings,
+        params: Params,
+        stream: int,
+        facts: Facts,
+        room: Room,
     ) -> None:
-        super().__init__(table, interest, settings, params, stream, facts)
+        super().__init__(table, interest, settings, params, stream, facts, room)
         self.progress = Progress()
         self._unjudged: dict[str, Unjudged] = {}
         self._nonces = (0, 0)  # revision, number of responses at that revision
@@ -120,13 +136,17 @@ class AnsweredSession(CollectingSession):
         base = f"{self.table.revision}.{self.table.spec.label}"
         return f"{base}.{number}" if number else base
 
-    def _sent(self, send: Send, now: float) -> Send:
+    def _sent(self, send: Send, now: float, *, keep: bool = True) -> Send:
+        """Count it and wait for its ACK. `keep`: what was in it is needed if the client rejects it.
+
+        Errors are not: a NACK never brings them back, and their names may be as long as a client likes (DYN-46).
+        """
         progress = self.progress
         progress.sent += 1
         progress.sent_version = send.version
         progress.sent_at = now
         lives = self._lives(send)
-        kept = None if self._full_state else send
+        kept = None if self._full_state or not keep else replace(send, errors=()) if send.errors else send
         self._unjudged[send.nonce] = Unjudged(progress.sent, now, send.version, kept, lives)
         for slot, _ in lives:
             self._beats.sent(slot, progress.sent)
@@ -139,7 +159,7 @@ class AnsweredSession(CollectingSession):
         return send
 
     @property
-    def _room(self) -> int:
+    def _quota(self) -> int:
         """How many more responses may go out alone: a client that NACKs thousands is asked a few at a time."""
         return max(0, UNJUDGED // 2 - len(self._unjudged))
 
@@ -156,8 +176,15 @@ class AnsweredSession(CollectingSession):
             self._facts.append(Acked(self.stream, self.table.spec.url, nonce, now - found.sent_at))
         else:
             self._rejected(found, nonce, error, now)
-            self._facts.append(Nacked(self.stream, self.table.spec.url, nonce, found.version, error))
+            parts = [(each.name, each.version) for each in found.variants]
+            isolates = self.delta and len(parts) > 1
+            self._facts.append(
+                Nacked(self.stream, self.table.spec.url, nonce, found.version, error, tuple(parts), isolates)
+            )
         return found
+
+    def is_judging(self, names: Iterable[str]) -> bool:
+        return bool(self._unjudged) or super().is_judging(names)
 
     def _accepted(self, response: Unjudged, now: float) -> None:
         progress = self.progress
@@ -348,4 +375,4 @@ def _parts(send: Send) -> Iterator[Part]:
 
 
 def _label(name: str, constraint: Constraint) -> str:
-    return f"{name} [{show(constraint)}]"
+    return f"{name} [{show(unpadded(constraint))}]"

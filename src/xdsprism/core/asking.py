@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .dialect import RequestForm
 from .events import WILDCARD, DeltaRequest, Key, Rejection, SotwRequest
 from .types import TypeSpec
 
@@ -33,18 +34,21 @@ class Answer:
     nonce: str
     version: str
     error: Rejection | None = None
+    is_reviewed: bool = False  # somebody else may yet find that it is a NACK (PRX-18)
 
 
 class Asking(ABC):
     """What both protocols share."""
 
-    def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None]) -> None:
+    def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None], form: RequestForm = RequestForm.LOCATORS) -> None:
+        self.form = form  # which of the keys say the same in two forms
         self._spec = spec
         self._wanted = dict(wanted)
         self._unsent = dict(wanted)  # the server has not heard of these yet
         self._dropped: dict[Key, None] = {}  # ... and still believes these to be wanted
         self._answers: deque[Answer] = deque()
         self._begun = False  # the first request was sent
+        self._nameless = False  # the server still takes an empty list of names for everything
 
     def want(self, key: Key) -> None:
         if key not in self._wanted:
@@ -61,13 +65,55 @@ class Asking(ABC):
                 self._dropped[key] = None
             self._touched()
 
+    def decide(self, form: RequestForm, retracted: Iterable[Key]) -> bool:
+        """The form is known, and these keys were asked only to find out; whether a wildcard among them was never said.
+
+        A server that understands locators did not take an empty list of names for a wildcard where there were any.
+        """
+        self.form = form
+        self._touched()
+        unsaid = False
+        for key in retracted:
+            if key == _ALL and self._nameless and key in self._wanted:
+                del self._wanted[key]
+                self._unsent.pop(key, None)
+                unsaid = True
+            else:
+                self.unwant(key)
+        self._nameless = self._nameless and not unsaid
+        return unsaid
+
     def answer(self, answer: Answer) -> None:
         self._answers.append(answer)
 
     @property
+    def says_names(self) -> bool:
+        """Whether the server was asked for anything by a plain name."""
+        said = (name for name, params in self._wanted if params is None)
+        return any(name != WILDCARD or not self._nameless for name in said)
+
+    @property
     def _legacy(self) -> bool:
         """WLD-1: an empty first request means all, and is the one form of it that every server understands."""
-        return not self._begun and self._spec.wildcard and [*self._wanted] == [_ALL]
+        return not self._begun and self._is_all
+
+    @property
+    def _is_all(self) -> bool:
+        """Whether all that is wanted can be said without a name. A locator beside it is the same in another form."""
+        if not self._spec.wildcard or _ALL not in self._wanted:
+            return False
+        if self.form is RequestForm.LOCATORS:
+            return len(self._wanted) == 1
+        return all(name == WILDCARD for name, _ in self._wanted)
+
+    @property
+    def needs_stream(self) -> bool:
+        """Whether a wildcard is wanted that can't be asked for on this stream any more.
+
+        Servers that know nothing but names may take `*` for one too, and an empty list after names for nothing (WLD-5).
+        """
+        wild = self._spec.wildcard and _ALL in self._wanted
+        return wild and self.form is RequestForm.NAMES and self._begun and not self._nameless
 
     @property
     def _again(self) -> bool:
@@ -85,12 +131,20 @@ class Asking(ABC):
 class SotwAsking(Asking):
     """CLI-2: each request lists everything."""
 
-    def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None], version: str) -> None:
-        super().__init__(spec, wanted)
+    def __init__(
+        self, spec: TypeSpec, wanted: Mapping[Key, None], version: str, form: RequestForm = RequestForm.LOCATORS
+    ) -> None:
+        super().__init__(spec, wanted, form)
         self.version = version  # CLI-5: of the last response that was good; it outlives the stream
         self._nonce = ""
-        self._nameless = False  # the server still takes an empty list for everything
+        self._told: tuple[Key, ...] = ()  # what the last request listed
         self._listed: tuple[Key, ...] | None = None
+
+    def want(self, key: Key) -> None:
+        """CLI-5: a first request that has this too can't say that the client has everything in that version."""
+        if not self._begun and key not in self._wanted:
+            self.version = ""
+        super().want(key)
 
     def poll(self) -> list[Asked]:
         asked = []
@@ -99,13 +153,23 @@ class SotwAsking(Asking):
             self._nonce = answer.nonce  # CLI-3, CLI-4
             if answer.error is None:
                 self.version = answer.version
-            asked.append(self._step(answer.error))
+            # CLI-4: a server may ignore a request whose nonce is not its newest, so that one changes nothing. What is
+            # left out of a request to be asked for again in the next would not be sent again otherwise.
+            asked.append(self._ask(self._told, answer.error) if self._answers else self._step(answer.error))
         while (self._unsent or self._dropped) and (self._wanted or self._begun):
             asked.append(self._step())
         return asked
 
+    @property
+    def _is_all(self) -> bool:
+        """Where servers are asked by names, a wildcard has what is wanted by name too: there it says all of it."""
+        wild = self._spec.wildcard and _ALL in self._wanted
+        return wild if self.form is RequestForm.NAMES else super()._is_all
+
     def _step(self, error: Rejection | None = None) -> Asked:
         """One request on the way to what is wanted: nearly always the only one."""
+        if self._nameless and self.form is RequestForm.NAMES and self._is_all:
+            return self._whole(error)
         if self._nameless and (self._again or not self._wanted):
             self._nameless = False  # WLD-5: only after a name does an empty list mean nothing
             return self._ask([_ALL], error)
@@ -121,17 +185,17 @@ class SotwAsking(Asking):
         self._dropped.clear()
         if self._legacy:
             self._nameless = True
-        if self._nameless and [*self._wanted] == [_ALL]:
-            return self._ask((), error, fresh)
-        self._nameless = False
+        self._nameless = self._nameless and self._is_all
         if self._listed is None:
-            self._listed = tuple(self._wanted)
+            located = (key for key in self._wanted if key[1] is not None)
+            self._listed = tuple(located if self._nameless else self._wanted)
         return self._ask(self._listed, error, fresh)
 
     def _ask(self, wanted: Sequence[Key], error: Rejection | None = None, fresh: tuple[Key, ...] = ()) -> Asked:
         self._begun = True
         # The same tuple for as long as it says the same, as it is encoded once.
-        return Asked(SotwRequest(tuple(wanted), self.version, self._nonce, error), fresh)
+        self._told = tuple(wanted)
+        return Asked(SotwRequest(self._told, self.version, self._nonce, error), fresh)
 
     def _touched(self) -> None:
         self._listed = None
@@ -140,9 +204,41 @@ class SotwAsking(Asking):
 class DeltaAsking(Asking):
     """CLI-6: the first request says what is held; later ones say what changes."""
 
-    def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None], held: Callable[[], Mapping[str, str]]) -> None:
-        super().__init__(spec, wanted)
+    def __init__(
+        self,
+        spec: TypeSpec,
+        wanted: Mapping[Key, None],
+        held: Callable[[], Mapping[str, str]],
+        form: RequestForm = RequestForm.LOCATORS,
+        *,
+        is_listed: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        super().__init__(spec, wanted, form)
         self._held = held
+        self._is_listed = is_listed  # whether the wildcard has a name
+        self._unsaid: dict[Key, None] = {}  # not wanted any more, which the server was not told
+
+    def want(self, key: Key) -> None:
+        if key in self._unsaid:
+            self._wanted[key] = self._unsaid.pop(key)
+        else:
+            super().want(key)
+
+    def unwant(self, key: Key) -> None:
+        if self._is_kept(key):
+            del self._wanted[key]
+            self._unsaid[key] = None
+            return
+        super().unwant(key)
+        if key == _ALL:
+            self._nameless = False
+            self._dropped |= self._unsaid
+            self._unsaid = {}
+
+    def _is_kept(self, key: Key) -> bool:
+        """Whether a name is better not given up: what a wildcard has too is not heard of any more on some servers."""
+        covered = self.form is RequestForm.NAMES and self._nameless and _ALL in self._wanted
+        return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key[0])
 
     def poll(self) -> list[Asked]:
         # CLI-3: an answer has a nonce, a change of subscriptions has none: two requests.
@@ -150,7 +246,7 @@ class DeltaAsking(Asking):
         self._answers.clear()
         if not self._begun:
             if self._wanted:
-                asked.append(self._first())
+                asked += self._first()
         elif self._again:
             asked += [self._change((), tuple(self._dropped)), self._change(tuple(self._unsent), ())]
         elif self._unsent or self._dropped:
@@ -159,10 +255,18 @@ class DeltaAsking(Asking):
         self._dropped.clear()
         return asked
 
-    def _first(self) -> Asked:
-        subscribe = () if self._legacy else tuple(self._wanted)
+    def _first(self) -> list[Asked]:
+        """Nearly always one request. A wildcard that is said by an empty list has to be alone in its own."""
+        wild = self.form is RequestForm.NAMES and self._spec.wildcard and _ALL in self._wanted
+        self._nameless = self._legacy or wild
         self._begun = True
-        return Asked(DeltaRequest(subscribe, initial_versions=self._held()), tuple(self._wanted))
+        subscribe = tuple(key for key in self._wanted if not (self._nameless and key == _ALL))
+        if not wild:
+            return [Asked(DeltaRequest(subscribe, initial_versions=self._held()), tuple(self._wanted))]
+        probes = tuple(key for key in subscribe if key[0] == WILDCARD)
+        named = tuple(key for key in subscribe if key[0] != WILDCARD)
+        first = Asked(DeltaRequest(probes, initial_versions=self._held()), (_ALL, *probes))
+        return [first, self._change(named, ())] if named else [first]
 
     def _change(self, subscribe: tuple[Key, ...], unsubscribe: tuple[Key, ...]) -> Asked:
         return Asked(DeltaRequest(subscribe, unsubscribe), subscribe)

@@ -71,5 +71,5 @@ class Needs:
     """What those who want a name need."""
 
     users: dict[Form, Params] = field(default_factory=dict)  # each finding that somebody uses, and one of these
-    waiting: dict[Category, Params | None] = field(default_factory=dict)  # classes without an answer; one to ask for
+    waiting: dict[Category, Mapping[Params, int]] = field(default_factory=dict)  # classes without an answer
     clinging: set[Form] = field(default_factory=set)  # what these have meanwhile

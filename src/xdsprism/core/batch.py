@@ -40,7 +40,8 @@ class Batch:
         """About how many bytes it takes."""
         bodies = sum(variant.size for variant in self.variants)
         names = sum(map(_length, self.removed)) + sum(2 * len(name) + ABOUT for name in self.unresolved)
-        return bodies + names + ABOUT * (len(self.withdrawn) + len(self.errors))
+        about = sum(len(absence.name) + ABOUT for absence in self.withdrawn)
+        return bodies + names + about + sum(len(error.about.name) + ABOUT for error in self.errors)
 
     @property
     def mixed(self) -> bool:

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .constraints import Constraint, canonical, keys, matches
+from .constraints import TRUE, Constraint, canonical, keys, matches
 from .events import WILDCARD
 from .table import Table
 from .types import Category, Params, TypeSpec, Variant, Wrong, category
 from .variants import VariantSet, pins
 
 REMEMBERED = 4096  # classes of params per name
+
+NEVER: Mapping[Params, int] = {}
 
 # What a finding is known by: its constraints, and for whom alone it is if they do not say all of it.
 Form = tuple[Constraint, Params | None]
@@ -36,7 +38,8 @@ class Finding:
 
     constraint: Constraint
     variant: Variant | None
-    stale: bool = False  # withdrawn: it is served only to those for whom nothing newer is known yet (PRX-5)
+    stale: bool = False  # no server stands for it any more: it is there until it is known what comes in its place
+    withdrawn: bool = False  # stale, since the server took it back: who has it keeps it until then (PRX-5)
     since: float = 0.0
     stale_since: float | None = None
     only: Params | None = None
@@ -67,18 +70,27 @@ class Trouble:
     code: int
     message: str
     unresolved: bool = False  # VHD-19: clients that know no errors are told that there is nothing
+    only: Params | None = None  # for these params alone, whoever else the constraint matches
+
+    def concerns(self, params: Mapping[str, str]) -> bool:
+        return matches(self.constraint, params) if self.only is None else self.only == params
 
 
 class CachedSet(VariantSet):
-    """The findings of one name, newest first; immutable, and to a session like any other set of variants."""
+    """The findings of one name, newest first; immutable, and to a session like any other set of variants.
+
+    PRX-38: what was withdrawn is not given to anybody. A session keeps what its client has as long as nothing is known;
+    so whoever has a withdrawn variant keeps it, and nobody gets one that was taken from it before.
+    """
 
     __slots__ = ("_classes", "_shared", "findings", "is_limited", "late", "own", "troubles")
 
-    def __init__(self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: int = 0) -> None:
+    def __init__(
+        self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: Mapping[Params, int] = NEVER
+    ) -> None:
         self.troubles = troubles
-        self.late = late  # see lateness.py
-        # What is stale comes last, whenever it was received.
-        self.findings = tuple(sorted(findings, key=lambda finding: finding.stale))
+        self.late = late  # of each question that was put, where one is late: see lateness.py
+        self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
         super().__init__(variants, tuple(sorted(mentioned)), None)
@@ -109,8 +121,12 @@ class CachedSet(VariantSet):
         return self._classes[alike]
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
-        found = self.find(params)
+        found = self._answer(params)
         return found.variant if found is not None else None
+
+    def _answer(self, params: Mapping[str, str]) -> Finding | None:
+        found = self.find(params)
+        return found if found is not None and not found.withdrawn else None
 
     def member(self, params: Mapping[str, str]) -> Variant | None:
         """A wildcard is told of what goes in the same response as of what comes: to it nothing is in doubt (PRX-5)."""
@@ -118,20 +134,38 @@ class CachedSet(VariantSet):
         return super().member(params) if found is not None and not found.stale else None
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
-        found = self.find(params)
+        found = self._answer(params)
         return found is not None and not (sure and found.kept and found.variant is None)
+
+    def lateness(self, params: Params) -> int:
+        """How late its own question is; before that was put, any that could have answered it too."""
+        if not self.late or params in self.late:
+            return self.late.get(params, 0)
+        alike = category(params, self.keys)
+        return max((late for each, late in self.late.items() if category(each, self.keys) == alike), default=0)
 
     def trouble(self, params: Mapping[str, str]) -> Trouble | None:
         if not self.troubles:
             return None
-        return next((each for each in self.troubles if matches(each.constraint, params)), None)
+        return next((each for each in self.troubles if each.concerns(params)), None)
 
-    def negative(self, params: Mapping[str, str]) -> Constraint:
-        """As the server gave it; where it did not say for whom there is nothing, for nobody who is any different."""
+    def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
+        """As the server gave it; where it did not say for whom there is nothing, for nobody who is any different.
+
+        In the latter case that says to whom it is an answer, and no more: others who have these params, and further
+        ones, may have a variant. So other relays do not take it for more (Upstream.is_relay).
+        """
         found = self.find(params)
         if found is not None and found.variant is None and found.only is None:
             return found.constraint
-        return pins({key: params.get(key) for key in {*self.keys, *params}})
+        return pins({key: params.get(key) for key in {*self.keys, *params, *beside}})
+
+
+def _rank(finding: Finding) -> int:
+    """What is stale comes last, whenever it was received. PRX-31: "for nobody" takes nothing from a variant's own."""
+    if finding.stale:
+        return 2
+    return 1 if finding.variant is None and finding.constraint == TRUE else 0
 
 
 NOTHING = CachedSet(())
@@ -166,9 +200,9 @@ class CacheTable(Table):
             return True
         return not found.aged and (not found.fleeting or found.revision > since)
 
-    def is_late(self, name: str, *, claims: bool) -> bool:
+    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
         known = self.get(name)
-        return isinstance(known, CachedSet) and known.late > claims
+        return isinstance(known, CachedSet) and known.lateness(params) > claims
 
     def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:
         return (name, params) in self.listed and not (sure and (name, params) in self.unsure)

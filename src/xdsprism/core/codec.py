@@ -7,9 +7,10 @@ No protobuf object is built on the way out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import Any as AnyType
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
@@ -21,11 +22,12 @@ from google.rpc.status_pb2 import Status
 from ..errors import PeerError, UsageError
 from .constraint_codec import constraint_to_proto
 from .constraints import FALSE, TRUE, Constraint
-from .events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
-from .settings import Limits
+from .events import Absence, DeltaRequest, Key, Rejection, Request, ResourceError, Send, SotwRequest
+from .limits import Limits
+from .node_params import node_of
+from .references import references_of, unpacked
 from .twins import RESOURCE, as_v2, as_v3, wrapper_of
 from .types import (
-    CLUSTER,
     LISTENER,
     PREFIX,
     ROUTE,
@@ -52,13 +54,11 @@ SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
 # Seconds. A heartbeat goes out twice in the time to live, and google.protobuf.Duration ends at 10,000 years.
 MIN_TTL, MAX_TTL = 0.1, 315_576_000_000.0
 
-_EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
-
 
 # -- resources in
 
 
-def variant_of(
+def variant_of(  # noqa: PLR0913 # all that makes a variant
     message: Message,
     *,
     name: str | None = None,
@@ -68,9 +68,11 @@ def variant_of(
     origin: Origin | None = None,
     ttl: float | None = None,
     base: Constraint | None = None,
+    written: Constraint | None = None,
 ) -> Variant:
     """Make a variant of a message. `extras`: further fields of discovery.Resource, encoded. `ttl`: in seconds.
 
+    `written`: the constraint as its author wrote it, for all who show it to people (DYN-34).
     `base`: of a virtual host, to whom it is given without being asked for (VHD-13).
     """
     opaque = isinstance(message, Any)
@@ -103,12 +105,21 @@ def variant_of(
         aliases=aliases,
         extras=extras,
         origin=origin,
-        warms=warms_of(message) if type_url == CLUSTER and known else None,
+        references=references_of(type_url, _unpacked(message)),
         ttl=check_ttl(ttl),
         base=(base if base is not None else FALSE) if host else None,
         domains=domains_of(message) if host and known else (),
         routing=routing_of(message) if type_url == ROUTE and known else None,
+        written=written,
     )
+
+
+def _unpacked(message: Message) -> Message | None:
+    """What is in an Any, if this program knows it."""
+    try:
+        return unpacked(message) if isinstance(message, Any) else message
+    except DecodeError:
+        return None
 
 
 def check_ttl(ttl: float | None) -> float | None:
@@ -142,12 +153,6 @@ def _name_field(descriptor: AnyType) -> str | None:
     return next((field for field in named if fields[field].cpp_type == fields[field].CPPTYPE_STRING), None)
 
 
-def warms_of(cluster: AnyType) -> str | None:
-    if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
-        return None
-    return spelled(str(cluster.eds_cluster_config.service_name or cluster.name))
-
-
 def domains_of(host: AnyType) -> tuple[str, ...]:
     """VHD-6: hosts are compared in lower case."""
     return tuple(domain.lower() for domain in host.domains)
@@ -174,13 +179,25 @@ class Decoder:
         "_known",
         "_limits",
         "_name",
+        "_node_params",
         "alike",
     )
 
-    def __init__(self, *, delta: bool, limits: Limits = DEFAULT, known: Known | None = None) -> None:
-        """`known`: to be shared by streams; most requests are ACKs, and these are alike."""
+    def __init__(
+        self,
+        *,
+        delta: bool,
+        limits: Limits = DEFAULT,
+        known: Known | None = None,
+        node_params: Collection[str] | None = None,
+    ) -> None:
+        """`known`: to be shared by streams; most requests are ACKs, and these are alike.
+
+        `node_params`: what the settings name of a node (node_params.py).
+        """
         self._delta = delta
         self._limits = limits
+        self._node_params = node_params
         self._known = known[delta] if known is not None else {}
         self.alike: Mapping[bytes, Request] = {}  # what the stream may say from its second message on
         self._name: bytes | None = None  # of the node: its id, as it is on the wire
@@ -197,15 +214,16 @@ class Decoder:
             )
         except DecodeError as error:
             raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
-        self._check(proto)
+        most = self._limits.request_names
         if first:
             self._name = name
             self.alike = self._known
         request = Request(
             proto.type_url,
-            _delta_request(proto) if self._delta else _sotw_request(proto),
-            node_of(proto.node) if first and proto.HasField("node") else None,
+            _delta_request(proto, most) if self._delta else _sotw_request(proto, most),
+            node_of(proto.node, self._node_params) if first and proto.HasField("node") else None,
             bool(node) and name != self._name,
+            unread=_unread(proto, _DELTA_LISTS if self._delta else _SOTW_LISTS, most) if len(message) > most else 0,
             is_v2=as_v3(proto.type_url) != proto.type_url,
             is_plain=_is_plain(proto) if self._delta else not proto.HasField("error_detail"),
         )
@@ -214,17 +232,6 @@ class Decoder:
                 self._known.clear()
             self._known[message] = request
         return request
-
-    def _check(self, proto: AnyType) -> None:
-        """What is too much is refused before anything is made of it: a name may take two bytes on the wire."""
-        fields = _DELTA_LISTS if self._delta else _SOTW_LISTS
-        longest = max(len(getattr(proto, field)) for field in fields)
-        most = self._limits.names_of(proto.type_url)
-        if longest > most:
-            message = f"{longest} names in one request; at most {most} are accepted"
-            raise PeerError("INVALID_ARGUMENT", message)
-        if len(proto.type_url) > self._limits.name_bytes:
-            raise PeerError("INVALID_ARGUMENT", f"a type_url of {len(proto.type_url)} characters is none")
 
 
 _SOTW_LISTS = ("resource_names", "resource_locators")
@@ -241,26 +248,35 @@ def _is_plain(proto: AnyType) -> bool:
     return not (proto.HasField("error_detail") or any(getattr(proto, field) for field in _DELTA_LISTS))
 
 
-def _sotw_request(proto: AnyType) -> SotwRequest:
-    wanted = _keys(proto.resource_names, proto.resource_locators)
+def _unread(proto: AnyType, fields: Iterable[str], most: int) -> int:
+    """How many names are left unread, past the limit: a name may take two bytes on the wire, and fifty in here."""
+    return sum([max(0, len(getattr(proto, field)) - most) for field in fields])
+
+
+def _sotw_request(proto: AnyType, most: int) -> SotwRequest:
+    wanted = _keys(proto.resource_names, proto.resource_locators, most)
     return SotwRequest(wanted, proto.version_info, proto.response_nonce, _rejection(proto))
 
 
-def _delta_request(proto: AnyType) -> DeltaRequest:
+def _delta_request(proto: AnyType, most: int) -> DeltaRequest:
     return DeltaRequest(
-        _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe),
-        _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe),
-        dict(proto.initial_resource_versions),
+        _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe, most),
+        _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe, most),
+        _versions(proto.initial_resource_versions, most),
         proto.response_nonce,
         _rejection(proto),
     )
 
 
-def _keys(names: Iterable[str], locators: Iterable[AnyType]) -> tuple[Key, ...]:
+def _versions(versions: Mapping[str, str], most: int) -> dict[str, str]:
+    return dict(versions if len(versions) <= most else islice(versions.items(), most))
+
+
+def _keys(names: Iterable[str], locators: Iterable[AnyType], most: int) -> tuple[Key, ...]:
     """DYN-14: names and locators may be mixed; both count."""
     return (
-        *((name, None) for name in names),
-        *((locator.name, Params(locator.dynamic_parameters)) for locator in locators),
+        *((name, None) for name in islice(names, most)),
+        *((locator.name, Params(locator.dynamic_parameters)) for locator in islice(locators, most)),
     )
 
 
@@ -268,13 +284,6 @@ def _rejection(proto: AnyType) -> Rejection | None:
     if not proto.HasField("error_detail"):
         return None
     return Rejection(proto.error_detail.code, proto.error_detail.message)
-
-
-def node_of(proto: AnyType) -> Node:
-    """DYN-43: metadata counts, Node.dynamic_parameters (TP1's context) never does."""
-    fields = proto.metadata.fields
-    metadata = {key: value.string_value for key, value in fields.items() if value.HasField("string_value")}
-    return Node(proto.id, proto.cluster, proto.user_agent_name, Params(metadata), frozenset(proto.client_features))
 
 
 def _name_in(node: bytes) -> bytes:

@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from .batch import Batch
-from .constraints import TRUE, Constraint
+from .constraints import TRUE, Constraint, matches
 from .events import WILDCARD, Absence, Key, ResourceError
 from .facts import Forgotten
+from .refusing import ABSENT, INVALID_ARGUMENT, answer_refused
 from .subscription import Session
 from .table import Transition, alike
-from .types import Params, Variant
+from .types import Params, Reference, Variant
 from .wants import Want, Wild
 
-INVALID_ARGUMENT = 3
 NOT_FOUND = 5
-ABSENT = "absent."  # how the version of what is not there begins
+FOLLOWED = 5_000  # names that one client has of a type, and whose references are followed
 
 
 class CollectingSession(Session, ABC):
@@ -51,8 +51,47 @@ class CollectingSession(Session, ABC):
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
             said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
             batch.join(self.release(said))
+        if batch.located and not self.table.authoritative:
+            self._repeat_overtaken(batch)
+            batch.located = dict.fromkeys(self._oldest_first(batch.located))
         self._forget_unknown()
         return batch
+
+    def _repeat_overtaken(self, batch: Batch) -> None:
+        """DYN-45: say again what the client has by one subscription and would replace by what comes for another.
+
+        Variants of a cache may overlap: it learns for one parameter set after the other that one is gone. A client
+        that asks with several of them uses, for each, the one received last that matches (PRX-24).
+        """
+        coming: dict[str, list[Variant]] = {}
+        for variant in batch.located if not self.table.spec.on_demand else ():
+            coming.setdefault(variant.name, []).append(variant)
+        for name, variants in coming.items():
+            for held, params in self._located(name):
+                if held not in batch.located and any(matches(each.constraint, params) for each in variants):
+                    batch.located[held] = None
+
+    def _located(self, name: str) -> Iterator[tuple[Variant, Params]]:
+        """What the client has of this name by locators, with the params of each."""
+        for want in self._wants.get(name, {}).values():
+            if want.held is not None and want.located and want.key not in self.leaving:
+                yield want.held, want.params
+        for wild in self._covering(name):
+            here = wild.started and wild.tag is not None and self._speaks_for(wild, name)
+            found = wild.listing.member(name, wild.params) if here else None
+            if found is not None:
+                yield found, wild.params
+
+    def _oldest_first(self, located: Iterable[Variant]) -> list[Variant]:
+        """DYN-45: of variants that overlap, a client uses the one received last. A cache has the newest first.
+
+        What it does not have any more, a client keeps only until something comes in its place (PRX-38).
+        """
+        variants = [*located]
+        names = {each.name for each in variants} if len(variants) > 1 else ()
+        known = [found for found in map(self.table.get, names) if found is not None]
+        ages = {id(each): age for found in known for age, each in enumerate(found.variants)}
+        return sorted(variants, key=lambda variant: -ages.get(id(variant), len(ages)))
 
     def _collect_want(self, want: Want, batch: Batch) -> None:
         self._warn(want, batch)
@@ -156,9 +195,14 @@ class CollectingSession(Session, ABC):
         else:
             batch.unresolved[want.name] = None
 
-    def _explain(self, want: Want, batch: Batch) -> None:
-        """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7)."""
+    def _explain(self, want: Want, held: Variant, batch: Batch) -> None:
+        """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7).
+
+        DYN-25: where a cache can't say more than the name, the error is about exactly what was sent.
+        """
         want.absence = self._negative(want.name, want.params) if want.located else TRUE
+        if want.located and want.absence == TRUE and not self.table.authoritative:
+            want.absence = held.constraint
         self._absent(batch, want)
 
     def _collect_wild(self, wild: Wild, batch: Batch) -> None:
@@ -170,15 +214,19 @@ class CollectingSession(Session, ABC):
             self._start(wild, batch)
         if wild.is_behind:
             for change in wild.listing.difference(wild.cursor, wild.params).transitions.values():
-                if self._find((change.name, wild.tag)) is None:
+                if self._speaks_for(wild, change.name):
                     self._collect_member(wild, change, batch)
             wild.cursor = wild.listing.advance(wild.cursor)
         if wild.again:
             wild.again = False
             self._collect_members(wild, batch)
 
+    def _speaks_for(self, wild: Wild, name: str) -> bool:
+        """WLD-7: of a member that has an explicit subscription that one speaks; VHD-11: of one that left, none."""
+        key = name, wild.tag
+        return self._find(key) is None and key not in self._declined
+
     def _collect_member(self, wild: Wild, change: Transition, batch: Batch) -> None:
-        """WLD-7: a member that has an explicit subscription is not for here, since that one speaks for it."""
         key = change.name, wild.tag
         before = self.leaving.pop(key, change.before)
         if change.after is None:
@@ -195,7 +243,7 @@ class CollectingSession(Session, ABC):
     def _collect_members(self, wild: Wild, batch: Batch) -> None:
         members = wild.listing.snapshot(wild.params).variants
         for variant in members:
-            if self._find((variant.name, wild.tag)) is None:
+            if self._speaks_for(wild, variant.name):
                 self._start_member(wild, variant, batch)
         if not members and wild.name != WILDCARD:
             self._say_empty(wild, batch)
@@ -230,7 +278,8 @@ class CollectingSession(Session, ABC):
     def _negative(self, name: str, params: Params) -> Constraint:
         """DESIGN 6.4: constraints that say for whom there is nothing; with no variants at all, for anybody."""
         known = self.table.get(name)
-        return known.negative(params) if known is not None else TRUE
+        beside = (key for want in self._wants.get(name, {}).values() for key in want.params)
+        return known.negative(params, beside) if known is not None else TRUE
 
     def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:
         if not located:
@@ -258,9 +307,21 @@ class CollectingSession(Session, ABC):
             if want.held is not None and want.located == located and want.key not in self.leaving:
                 yield want.held
         for wild in self._covering(name):
-            found = wild.listing.member(name, wild.params) if (wild.tag is not None) == located else None
+            here = (wild.tag is not None) == located and (name, wild.tag) not in self._declined
+            found = wild.listing.member(name, wild.params) if here else None
             if found is not None:
                 yield found
+
+    def _answer_refused(self) -> Batch:
+        """DYN-46: what is said of subscriptions past a limit; nothing is kept of them."""
+        refused, self._refused = self._refused, None
+        return answer_refused(
+            refused.take() if refused is not None else {},
+            self.table.spec,
+            delta=self.delta,
+            errors=self.settings.resource_errors != "none",
+            held=lambda key: self._held(key[0], located=key[1] is not None),
+        )
 
     def holdings(self) -> Iterator[Variant]:
         """All that the client has, or is about to be given."""
@@ -268,6 +329,64 @@ class CollectingSession(Session, ABC):
             yield from (want.held for want in wants.values() if want.held is not None)
         for wild in self._wildcards():
             yield from wild.listing.snapshot(wild.params).variants
+
+    # -- what refers to what (core.removals)
+
+    @property
+    def has_wildcards(self) -> bool:
+        return bool(self._wilds)
+
+    def provides(self, name: str) -> bool:
+        """Whether the client has, or was sent, what is asked for by this name."""
+        if name == WILDCARD:
+            return any(wild.started for wild in self._wildcards())
+        return next(self._having(name), None) is not None
+
+    def references_from(self, name: str) -> Iterator[Reference]:
+        """What the client needs for what it has by this name, or by this wildcard."""
+        if name == WILDCARD:
+            return iter(self.references())
+        return (reference for variant in self._having(name) for reference in variant.references)
+
+    def _having(self, name: str) -> Iterator[Variant]:
+        for want in (*self._wants.get(name, {}).values(), *self._aliased.get(name, {})):
+            if want.held is not None:
+                yield want.held
+        for wild in self._covering(name):
+            found = wild.listing.member(name, wild.params)
+            if found is not None:
+                yield found
+
+    def references(self) -> set[Reference]:
+        """What the client needs for all that it is to keep.
+
+        Who asks for very many by name is a relay, and sees to the order of its own clients: those are left out.
+        """
+        found: set[Reference] = set()
+        for wild in self._wildcards():
+            found.update(wild.listing.references(wild.params))
+        if len(self._wants) <= FOLLOWED:
+            found.update(reference for variant in self._kept() for reference in variant.references)
+        return found
+
+    def _kept(self) -> Iterator[Variant]:
+        """What the client has by name, without what is leaving."""
+        for wants in self._wants.values():
+            for key, want in wants.items():
+                if want.held is not None and key not in self.leaving:
+                    yield want.held
+
+    def needs(self, reference: Reference) -> bool:
+        """Whether something that the client is to keep refers to this; of virtual hosts, whether any there is does."""
+        if not self.table.referring.get(reference):
+            return False
+        if self.table.spec.on_demand or any(reference in variant.references for variant in self._kept()):
+            return True
+        return any(reference in wild.listing.references(wild.params) for wild in self._wildcards())
+
+    def refers_to(self, reference: Reference) -> bool:
+        """The same, of what is leaving as well: the client has it until it is told."""
+        return self.needs(reference) or any(reference in held.references for held in self.leaving.values())
 
     def _has(self, variant: Variant, *, located: bool) -> bool:
         """Whether this is (to our knowledge) what the client should have."""
@@ -277,13 +396,13 @@ class CollectingSession(Session, ABC):
         """Let go of what is leaving: the removals themselves (DYN-26: in the form of the subscription)."""
         batch = Batch()
         leaving = {key: self.leaving.pop(key) for key in (list(self.leaving) if keys is None else keys)}
-        for key in leaving:
+        for key, held in leaving.items():
             want = self._find(key)
             if want is not None:
                 self._hold(want, None)
                 want.answered = True
                 if not self.delta:
-                    self._explain(want, batch)
+                    self._explain(want, held, batch)
         for (_, tag), held in leaving.items():
             self._let_go(batch, held, located=tag is not None)
         return batch

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..errors import UsageError
 from .constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
@@ -31,7 +33,7 @@ def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraint
 
 
 def constraint_from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
-    """Raises UsageError for what can't be a constraint (DYN-8, DYN-9)."""
+    """Raises UsageError for what can't be a constraint (DYN-8, DYN-9), or is of a kind that is not known (PRX-37)."""
     constraint = _from_proto(proto, MAX_DEPTH)
     check_limits(constraint)
     return constraint
@@ -40,22 +42,40 @@ def constraint_from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
 def _from_proto(proto: pb.DynamicParameterConstraints, depth: int) -> Constraint:
     if not depth:
         raise UsageError(f"constraints are nested more than {MAX_DEPTH} deep")
+    _check_known(proto)
     kind = proto.WhichOneof("type")
     if kind == "constraint":
         return _single_from_proto(proto.constraint)
     if kind == "not_constraints":
         return Not(_from_proto(proto.not_constraints, depth - 1))
     if kind == "and_constraints":
+        _check_known(proto.and_constraints)
         return All(tuple(_from_proto(item, depth - 1) for item in proto.and_constraints.constraints))
     if kind == "or_constraints":
+        _check_known(proto.or_constraints)
         return AnyOf(tuple(_from_proto(item, depth - 1) for item in proto.or_constraints.constraints))
     return TRUE
 
 
 def _single_from_proto(proto: Any) -> Constraint:
+    _check_known(proto)
     kind = proto.WhichOneof("constraint_type")
     if not proto.key:
         raise UsageError("a constraint has no key: give the key that it is about")
     if kind is None:
         raise UsageError(f"the constraint on {proto.key!r} says neither value nor exists: give one of them")
-    return Eq(proto.key, proto.value) if kind == "value" else Exists(proto.key)
+    if kind == "value":
+        return Eq(proto.key, proto.value)
+    _check_known(proto.exists)
+    return Exists(proto.key)
+
+
+def _check_known(proto: Message) -> None:
+    """PRX-37: a newer peer may restrict a variant in a way that this release can't read: that is not no restriction."""
+    unknown = UnknownFieldSet(proto)
+    if len(unknown):
+        numbers = sorted({unknown[each].field_number for each in range(len(unknown))})
+        raise UsageError(
+            f"{proto.DESCRIPTOR.name} has a kind of constraint that is not known here "
+            f"(field {', '.join(map(str, numbers))}): update xdsprism, or send constraints of the kinds that it knows"
+        )

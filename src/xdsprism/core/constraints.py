@@ -109,6 +109,38 @@ def keys(constraint: Constraint) -> frozenset[str]:
     return frozenset(atom.key for atom in atoms(constraint))
 
 
+def conjunction(*items: Constraint) -> Constraint:
+    """All of these, as one flat `and`."""
+    flat = [part for item in items for part in (item.items if isinstance(item, All) else (item,))]
+    return flat[0] if len(flat) == 1 else All(tuple(flat))
+
+
+def idle(key: str) -> Constraint:
+    """A clause on `key` that is always true: how a constraint mentions a key that makes no difference to it."""
+    return AnyOf((Exists(key), Not(Exists(key))))
+
+
+def mentioning(constraint: Constraint, wanted: Iterable[str]) -> Constraint:
+    """Pad the constraint: add an idle clause for each of the `wanted` keys that it leaves out (DYN-34)."""
+    lacking = sorted(frozenset(wanted) - keys(constraint))
+    return conjunction(constraint, *map(idle, lacking)) if lacking else constraint
+
+
+def unpadded(constraint: Constraint) -> Constraint:
+    """Leave out the idle clauses that `mentioning` adds, whoever added them; what is left means the same."""
+    parts = constraint.items if isinstance(constraint, All) else (constraint,)
+    kept = [part for part in parts if not _is_idle(part)]
+    return constraint if len(kept) == len(parts) else conjunction(*kept)
+
+
+def _is_idle(constraint: Constraint) -> bool:
+    match constraint:
+        case AnyOf((Exists(key), Not(Exists(other)))) | AnyOf((Not(Exists(key)), Exists(other))):
+            return key == other
+        case _:
+            return False
+
+
 def failing(constraint: Constraint, params: Mapping[str, str]) -> Constraint:
     """The smallest part that refuses these params; only for a constraint that doesn't match them.
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, assert_never
 
-from .constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms
+from .constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, canonical, conjunction, keys
 
 BUDGET = 200_000
 MAX_KEYS = 128  # as deep as a diagram may get: walks recurse once for each key. DYN-46 lets a client send 64
@@ -55,6 +56,18 @@ class Operation:
     decide: Callable[[Node, Node], Node]
     identity: Node = _UNDECIDED
     memo: dict[tuple[Node, Node], Node] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=1024)
+def mean_the_same(one: Constraint, other: Constraint) -> bool:
+    """Whether two constraints match the same params; False where it would take too long to tell."""
+    if canonical(one) == canonical(other):
+        return True
+    try:
+        diagrams = Decisions(sorted(keys(one) | keys(other)))
+        return diagrams.constraint(one) is diagrams.constraint(other)
+    except TooComplex:
+        return False
 
 
 def lookup(node: Node, params: Mapping[str, str]) -> Node:
@@ -373,8 +386,3 @@ def _guard(node: Branch, choices: list[_Choice]) -> Constraint:
 def _one_of(key: str, values: list[str]) -> Constraint:
     items = tuple(Eq(key, value) for value in values)
     return items[0] if len(items) == 1 else AnyOf(items)
-
-
-def conjunction(*items: Constraint) -> Constraint:
-    flat = [part for item in items for part in (item.items if isinstance(item, All) else (item,))]
-    return flat[0] if len(flat) == 1 else All(tuple(flat))

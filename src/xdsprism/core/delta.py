@@ -11,26 +11,22 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from .answers import Part
 from .batch import Batch, Slot
-from .collecting import ABSENT
 from .constraints import canonical, matches
 from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Facts
-from .hosts import explicit, split
 from .interest import Interest
+from .limits import Refusal, Room
+from .refusing import ABSENT
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
 from .table import Table
 from .types import Params, Variant, remnant
-from .wants import Want, Wild, read_keys
+from .wants import Want, Wild
 from .xdstp import is_wild, is_xdstp, spelled, wildcards
-
-AHEAD = 4  # responses about virtual hosts that may be under way
-PATIENCE = 0.5  # seconds
 
 
 class DeltaSession(SteadySession):
@@ -38,36 +34,36 @@ class DeltaSession(SteadySession):
 
     __slots__ = (
         "_alone",
-        "_claims",
         "_doubtful",
         "_first",
         "_gone",
-        "_released",
-        "configs",
-        "is_alone",
     )
 
     delta = True
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
+        self,
+        table: Table,
+        interest: Interest,
+        settings: Settings,
+        params: Params,
+        stream: int,
+        facts: Facts,
+        room: Room,
     ) -> None:
-        super().__init__(table, interest, settings, params, stream, facts)
+        super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
         # NAK-29: to be sent again, each by itself; by slot, so that there can't be more of it than of resources.
         self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
-        self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
-        self._claims: Mapping[str, str] = {}  # virtual hosts that the client has, by whichever hosts
-        self.is_alone = False  # there are no other types on this stream
-        self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
 
     # -- in
 
     def receive(self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True) -> None:
-        subscribe = read_keys(request.subscribe, self.table.spec, self.settings)
-        unsubscribe = read_keys(request.unsubscribe, self.table.spec, self.settings)
+        refused: dict[Key, Refusal] = {}
+        subscribe = self._admitted(request.subscribe, refused)
+        unsubscribe = self._admitted(request.unsubscribe, {})  # what was refused never was subscribed
         if request.nonce:
             rejected = self._judge(request.nonce, request.error, now)
             if rejected is not None and request.error is not None and rejected.send is not None:
@@ -75,20 +71,39 @@ class DeltaSession(SteadySession):
         first, self._first = self._first, False
         initial = self._spelled(request.initial_versions) if first else {}  # DLT-16: only on the first of the type
         self._returns = self._returns or bool(initial)
-        self._claims = initial if self.table.spec.on_demand else {}
-        if first and not subscribe and not unsubscribe:
+        self._claim(initial)
+        if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
         wanted = dict.fromkeys(subscribe)
+        leaving = [key for key in dict.fromkeys(unsubscribe) if key not in wanted]  # DLT-18
+        refused |= self._lacking_room(wanted, leaving)
         for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
-            self._subscribe(key, initial)
-        for key in unsubscribe:
-            if key not in wanted:  # DLT-18
-                self._unsubscribe(key, wanted)
+            if key not in refused:
+                self._subscribe(key, initial)
+        for key in leaving:
+            self._unsubscribe(key, wanted)
+        if self._refused is not None:
+            for key in request.unsubscribe:
+                self._refused.drop(key)
+        if refused:
+            self._refuse_unless_told(refused, request.initial_versions if first else {})
 
     accept = SteadySession.acknowledged  # of an ACK, that is all
 
+    def _refuse_unless_told(self, refused: Mapping[Key, Refusal], initial: Mapping[str, str]) -> None:
+        """VHD-7: who comes back with the version of a host that there is none for was told on an earlier stream."""
+        known = {name for name, tag in refused if tag is None and initial.get(name, "").startswith(ABSENT)}
+        if known:
+            self._suppressed(len(known))
+        self._refuse_keys(
+            {key: refusal for key, refusal in refused.items() if key[1] is not None or key[0] not in known}
+        )
+
     def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
-        """XTP-1."""
+        """XTP-1. DYN-46: what a client has by a name past the limit is not remembered either."""
+        longest = self.settings.limits.name_bytes
+        if max(map(len, versions), default=0) > longest:
+            versions = {name: version for name, version in versions.items() if len(name) <= longest}
         if self.table.spec.on_demand or not any(map(is_xdstp, versions)):
             return versions
         return {spelled(name): version for name, version in versions.items()}
@@ -147,14 +162,27 @@ class DeltaSession(SteadySession):
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
-        if wild.tag is None:
-            self._released.clear()
         self._forget_doubts(list(self._doubtful))
 
     def _drop(self, want: Want) -> None:
         held = want.held
         super()._drop(want)
         self._forget_doubts([want.name] if held is None else [want.name, held.name])
+        if held is not None and want.located and not self.table.authoritative:
+            self._withdraw_silently_lost(held)
+
+    def _withdraw_silently_lost(self, held: Variant) -> None:
+        """PRX-31: say a removal that was left unsaid because this variant was still held by the subscription that goes.
+
+        A cache learns for one parameter set after the other that a variant is gone. A client that asks with several of
+        them is told when the last one loses it, since a removal is about the variant, and not about a subscription.
+        """
+        wants = (want for want in self._wants.get(held.name, {}).values() if want.located and want.answered)
+        lost = [want.params for want in wants if want.held is None]
+        wilds = (wild for wild in self._covering(held.name) if wild.located and wild.started)
+        lost += [wild.params for wild in wilds if wild.listing.member(held.name, wild.params) is None]
+        if any(matches(held.constraint, params) for params in lost):
+            self._gone.withdrawn[Absence(held.name, held.constraint)] = None  # `_still` drops it where it is held yet
 
     def _forget_doubts(self, names: Iterable[str]) -> None:
         """What no locator covers any more, be it by an alias or as a wildcard, the client drops by itself (WLD-9)."""
@@ -213,58 +241,13 @@ class DeltaSession(SteadySession):
 
     # -- out
 
-    def rerouted(self, config: str) -> None:
-        """VHD-16: where the route configuration itself goes by another stream, nothing else would say so."""
-        if self.is_alone:
-            self.revisit({config})
-
-    def revisit(self, configs: Collection[str]) -> None:
-        """VHD-16: route configurations changed, so their virtual hosts are sent again, after them.
-
-        VHD-23: of one that is new Envoy does not ask for the base set (V4).
-        """
-        for want in (want for wants in self._wants.values() for want in wants.values()):
-            if want.held is not None and split(want.name)[0] in configs:
-                want.answered = False
-                self._dirty[want] = None
-        for wild in self._wildcards():
-            for config, name in self._base(wild):
-                if config in configs and self._find((name, wild.tag)) is None:
-                    self._owed[name, wild.tag] = None
-            if wild.tag is None and wild.started:
-                self._released.update(dict.fromkeys(configs))
-
-    def _base(self, wild: Wild) -> Iterator[tuple[str, str]]:
-        """The base set: route configurations and names."""
-        return ((split(variant.name)[0], variant.name) for variant in wild.listing.snapshot(wild.params).variants)
-
-    def collect(self) -> Batch:
-        batch = super().collect()
-        if self._claims and not self._waits:
-            claims, self._claims = self._claims, {}
-            if not self._wilds:
-                self._disclaim(claims, batch)
-        return batch
-
-    def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> None:
-        """DLT-14, where hosts were asked for: what the client has, and what none of them leads to now, goes."""
-        if all(None not in (tag for _, tag in wants) for wants in self._wants.values()):
-            return  # locators: each has been told what there is in place of it
-        for name, version in claims.items():
-            asked = self._find((name, None)) is not None or version.startswith(ABSENT)
-            if not asked and not any(self._held(name, located=False)):
-                batch.removed[name] = None
-
     def _collect_wild(self, wild: Wild, batch: Batch) -> None:
         super()._collect_wild(wild, batch)
-        if self._released and wild.tag is None and wild.started:
-            released, self._released = self._released, {}
-            based = {config for config, _ in self._base(wild)}
-            for config in released:
-                if config not in based:
-                    batch.removed[f"{config}/_"] = None  # V3: the cheapest answer that ends Envoy's waiting
         if wild.initial and wild.started:
             self._take_leave(wild, batch)
+
+    def is_judging(self, names: Iterable[str]) -> bool:
+        return bool(self._alone) or super().is_judging(names)
 
     @property
     def at_rest(self) -> bool:
@@ -305,17 +288,12 @@ class DeltaSession(SteadySession):
 
     @property
     def pending(self) -> bool:
-        return bool((self._alone or self._gone) and self._room) or bool(self._released) or super().pending
+        return bool((self._alone or self._gone) and self._quota) or super().pending
 
     @property
     def paced_until(self) -> float | None:
-        """VHD-24: Envoy makes its whole table anew with each response, which takes the longer the more it has (V18).
-
-        So where it does not keep up, what is asked meanwhile waits for it and goes out together. A client that answers
-        nothing waits for a moment only.
-        """
-        late = self.table.spec.on_demand and len(self._unjudged) >= AHEAD and self.pending
-        return self.progress.sent_at + PATIENCE if late and self.progress.sent_at is not None else None
+        """Until when a client that does not keep up is let alone; None: it is not paced."""
+        return None
 
     def poll(self, now: float, *, together: bool = True) -> list[Send]:
         """What is to be said now. `together`: removals need not wait for other types."""
@@ -331,6 +309,9 @@ class DeltaSession(SteadySession):
             batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
         self._take_along(batch)
         sends = self._chunks(batch, now) if batch or due else []
+        if self._refused:  # in responses of their own, of which nothing is kept
+            parts = self._answer_refused().parts(self.settings.response_bytes)
+            sends += [self._respond(part, now, keep=False) for part in parts]
         alone = self._next_alone(batch)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
         return sends + [self._respond(part, now) for part in alone]
@@ -361,7 +342,7 @@ class DeltaSession(SteadySession):
     def _next_alone(self, batch: Batch) -> list[Batch]:
         """Of what waits to be sent alone: what is still the state of things."""
         parts: list[Batch] = []
-        room = self._room
+        room = self._quota
         while self._alone and len(parts) < room:
             part = self._still(self._alone.pop(next(iter(self._alone))))
             parts += [part] if part else []
@@ -415,16 +396,10 @@ class DeltaSession(SteadySession):
         else:
             super()._start_member(wild, variant, batch)
 
-    def _start(self, wild: Wild, batch: Batch) -> None:
-        """VHD-13: the base set, and for route configurations without one an answer all the same."""
-        super()._start(wild, batch)
-        if self.table.spec.on_demand and wild.tag is None:
-            self._released.update(dict.fromkeys(self.configs()))  # VHD-13
-
     def _take_leave(self, wild: Wild, batch: Batch) -> None:
         """DLT-14: of what the client has from an earlier stream, what is not there for it any more goes."""
-        if self.table.spec.on_demand and self._waits:
-            return  # what it asks for by hosts may turn out to be it
+        if not self._may_take_leave():
+            return
         for name in wild.initial:
             if wild.name not in wildcards(name):
                 continue
@@ -453,7 +428,7 @@ class DeltaSession(SteadySession):
             if batch.plain.get(variant.name) is variant:
                 del batch.plain[variant.name]
 
-    def _respond(self, batch: Batch, now: float) -> Send:
+    def _respond(self, batch: Batch, now: float, *, keep: bool = True) -> Send:
         send = Send(
             self.table.spec.url,
             True,  # noqa: FBT003
@@ -465,26 +440,19 @@ class DeltaSession(SteadySession):
             tuple(batch.withdrawn),
             tuple(batch.errors),
         )
-        if self.table.spec.on_demand:
-            absent = f"{ABSENT}{self.settings.epoch}.{self.stream}.{send.nonce}"  # V8: a new one each time
-            plain = tuple(self._strings(variant, located=False) for variant in send.plain)
-            located = tuple(self._strings(variant, located=True) for variant in send.located)
-            send = replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=plain + located)
-        return self._sent(send, now)
+        return self._sent(self._completed(send, batch), now, keep=keep)
 
-    def _strings(self, variant: Variant, *, located: bool) -> tuple[str, ...]:
-        """VHD-4: every explicit domain, and whatever this client called it.
+    # -- what is different about virtual hosts (core.host_session)
 
-        A locator may have been given one that is for fewer than the virtual host is (HostSet.proven): of that it is
-        known for this host alone.
-        """
-        config, _ = split(variant.name)
-        domains = explicit(variant.domains) if not located else ()
-        strings = dict.fromkeys(f"{config}/{domain}" for domain in domains)
-        for want in self._aliased.get(variant.name, {}):
-            if want.located == located and want.held is not None and want.held.identity == variant.identity:
-                strings[want.name] = None
-        return tuple(string for string in strings if string != variant.name and string not in variant.aliases)
+    def _claim(self, initial: Mapping[str, str]) -> None:
+        """The client has these from an earlier stream."""
+
+    def _may_take_leave(self) -> bool:
+        """Whether it is known by now what the client still asks for of what it has."""
+        return True
+
+    def _completed(self, send: Send, _batch: Batch) -> Send:
+        return send
 
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
         version = str(self.table.revision)

@@ -1,4 +1,4 @@
-"""A listener and all that it leads to, together: routes, clusters, endpoints (gRFC A74).
+"""A listener and all that it leads to, together: routes, clusters, endpoints and lists of endpoints (gRFCs A74, A95).
 
 Whoever watches one resource at a time sees torn configurations: a route to a cluster that is not there yet. This waits
 until there is a result for everything that is referred to, and only then shows the whole:
@@ -15,13 +15,13 @@ one is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from ..errors import WatchError
-from .types import CLUSTER, ENDPOINT, LISTENER, ROUTE, TypeUrl
+from .types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE, TypeUrl
 
 DEPTH = 16  # A37: of clusters within clusters, the uppermost and the leaf included
 
@@ -35,6 +35,7 @@ Ref = tuple[TypeUrl, str]
 class RoutePart:
     message: Any
     clusters: tuple[str, ...]
+    trusted: bool = False  # BST-6: it came from a `trusted_xds_server`, by itself or inside its listener
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,12 +52,23 @@ class ClusterPart:
     children: tuple[str, ...] | None = None  # of an aggregate
 
 
+# From the endpoints of each collection that could be had to the message with all of them in it.
+Fill = Callable[[Mapping[str, tuple[Any, ...]]], Any]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointPart:
     message: Any
+    collections: tuple[str, ...] = ()  # CLI-25: where endpoints of its localities are, in place of the message
+    fill: Fill | None = None
 
 
-Part = ListenerPart | RoutePart | ClusterPart | EndpointPart
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectionPart:
+    endpoints: tuple[Any, ...]
+
+
+Part = ListenerPart | RoutePart | ClusterPart | EndpointPart | CollectionPart
 Known = Part | WatchError
 
 
@@ -68,7 +80,8 @@ class ClusterConfig:
     """One cluster, or why there is none.
 
     An aggregate has `leaves`: the clusters to use in its place, best first, without those that can't be had. Any other
-    has `endpoints`, its own or those that came by EDS, or an `endpoints_error`.
+    has `endpoints`, its own or those that came by EDS, or an `endpoints_error`. Localities whose endpoints came by LEDS
+    have them in `lb_endpoints` like all others; one whose collection is in `collection_errors` has none.
     """
 
     cluster: Any = None
@@ -76,6 +89,7 @@ class ClusterConfig:
     endpoints_error: WatchError | None = None
     leaves: tuple[str, ...] | None = None
     error: WatchError | None = None
+    collection_errors: Mapping[str, WatchError] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,7 @@ class Config:
     routes: tuple[Any, ...] = ()  # one for each HTTP connection manager that has one of its own
     clusters: Mapping[str, ClusterConfig] = field(default_factory=lambda: MappingProxyType({}))
     error: WatchError | None = None
+    trusted_routes: tuple[bool, ...] = ()  # BST-6: of each of `routes`, whether it came from a `trusted_xds_server`
 
 
 class Dependencies:
@@ -138,7 +153,12 @@ class _Walk:
         names = dict.fromkeys([*(name for route in routes for name in route.clusters), *clusters])
         parts = self._clusters(names)
         shown = {name: self._cluster(name, parts) for name in parts}
-        return Config(root.message, tuple(route.message for route in routes), MappingProxyType(shown))
+        return Config(
+            root.message,
+            tuple(route.message for route in routes),
+            MappingProxyType(shown),
+            trusted_routes=tuple(route.trusted for route in routes),
+        )
 
     def _find(self, type_url: TypeUrl, name: str) -> Known | None:
         ref = type_url, name
@@ -166,8 +186,17 @@ class _Walk:
             return ClusterConfig(part.message, part.endpoints)
         known = self._find(ENDPOINT, part.service)
         if isinstance(known, EndpointPart):
-            return ClusterConfig(part.message, known.message)
+            return self._with_collections(part, known)
         return ClusterConfig(part.message, endpoints_error=known if isinstance(known, WatchError) else None)
+
+    def _with_collections(self, cluster: ClusterPart, part: EndpointPart) -> ClusterConfig:
+        """CLI-25. A collection that can't be had concerns its localities only: the others go on."""
+        known = {name: self._find(LB_ENDPOINT_COLLECTION, name) for name in part.collections}
+        if part.fill is None or self.is_torn:
+            return ClusterConfig(cluster.message, part.message)
+        found = {name: each.endpoints for name, each in known.items() if isinstance(each, CollectionPart)}
+        errors = {name: each for name, each in known.items() if isinstance(each, WatchError)}
+        return ClusterConfig(cluster.message, part.fill(found), collection_errors=MappingProxyType(errors))
 
 
 def _children(known: Known | None) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ class Node:
     user_agent: str = ""
     metadata: Params = NO_PARAMS  # the string values only
     features: frozenset[str] = frozenset()
+    named: Params = NO_PARAMS  # what else the settings name: fields, nested keys, numbers, booleans (node_params.py)
 
     @property
     def takes_ttl(self) -> bool:
@@ -73,6 +74,7 @@ class Request:
     node: Node | None = None
     other_node: bool = False  # SRV-7: a later message named a different node
     v2: bool = False  # it came in the words of v2, which has no times to live
+    unread: int = 0  # names past the limit on those in one request (DYN-46)
     is_v2: bool = field(default=False, compare=False)  # its type is called as in v2
     is_plain: bool = field(default=False, compare=False)  # it may be an ACK, and no more than that
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from .dialect import RequestForm
 from .events import Node, Rejection
+from .holding import HeldBack
+from .limits import RefusalKind
 from .types import TypeUrl
 
 Lookup = Literal["hit", "miss", "stale"]
@@ -72,6 +75,8 @@ class Nacked:
     nonce: str
     version: str
     error: Rejection
+    parts: tuple[tuple[str, str], ...] = ()  # names and versions of what was in it, where that is known
+    isolates: bool = False  # each of these is sent once more, alone (NAK-29)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,17 @@ class Forgotten:
     stream: int
     type_url: TypeUrl
     names: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionsRefused:
+    """DYN-46: a request asked for something past a limit; that is answered as not existing, and all else is served."""
+
+    stream: int
+    type_url: TypeUrl
+    limit: RefusalKind
+    count: int
+    reason: str  # of the first of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +135,23 @@ class Published:
 class Refused:
     """A configuration was not taken; what was current stays current."""
 
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # those that the last refusal did not have
+    known: int = 0  # others, that were told with an earlier one
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHeldBack:
+    """A configuration removes so much that it waits for a confirmation; what was current stays current (OPS-13)."""
+
+    change: HeldBack
+    remedy: str  # what lets it through
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLetThrough:
+    """It was confirmed."""
+
+    change: HeldBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +168,43 @@ class Lost:
     server: str
     error: str
     failed: bool  # it had not answered anything
+    reached: bool = True  # there was a stream
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionQuarantined:
+    """PRX-35: a server ends the stream when it is asked for this; for so many seconds it is not asked again."""
+
+    server: str
+    type_url: TypeUrl
+    name: str
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NackReported:
+    """PRX-18: a server is told that a client of the relay rejects what it sent."""
+
+    server: str
+    type_url: TypeUrl
+    version: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormFound:
+    """PRX-32: a server turned out to understand locators, or plain names only. Once for each server and form."""
+
+    server: str
+    form: RequestForm
+
+
+@dataclass(frozen=True, slots=True)
+class LacksDelta:
+    """PRX-33: a server does not have the delta method, and is asked in state of the world. Once for each server."""
+
+    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +288,21 @@ Fact = (
     | Nacked
     | Suppressed
     | Forgotten
+    | SubscriptionsRefused
     | Oversize
     | OtherNode
     | Published
     | Refused
+    | ChangeHeldBack
+    | ChangeLetThrough
     | Reached
     | Lost
+    | SubscriptionQuarantined
+    | NackReported
     | Rejected
     | Ambiguous
+    | FormFound
+    | LacksDelta
     | Looked
     | Consulted
     | Polled

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from ..errors import PeerError
 from .events import WILDCARD, Key, Request, Send, SotwRequest
 from .facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
-from .stream import AnySession, Stream
+from .removals import AnySession
+from .stream import Stream
 from .types import TypeUrl
 
 NOTHING = f"{0:016x}"  # the version of no resources at all; it is the sum of their hashes
@@ -175,11 +176,11 @@ class Fetch:
 def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
     table = session.table
     for key in keys:
-        params = key[1] or session.params  # DYN-13
+        params = key[1] or session.plain_params(key[0])  # DYN-13
         if key[0] == WILDCARD:
             known = table.lists(params)
         else:
             known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
-            known = known or table.is_late(key[0], claims=False) or session.complaint(key[0]) is not None
+            known = known or table.is_late(key[0], params, claims=False) or session.complaint(key[0]) is not None
         if not known:
             yield key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ..errors import STATUS
 from .cached import CachedSet, Finding, Form, Trouble
@@ -12,8 +13,13 @@ from .types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from .variants import pins
 from .watching import Collection, Entry, State
 
+if TYPE_CHECKING:
+    from .upstream import Upstream
+
 DENIED = "PERMISSION_DENIED"  # ERR-10: as good as not there
 UNAVAILABLE = "UNAVAILABLE"
+REFUSED = "INVALID_ARGUMENT"  # DYN-46: it will never be answered
+NO_ANSWER = frozenset({"NOT_FOUND", DENIED, REFUSED})
 
 Pin = Callable[[Entry], Constraint | None]
 
@@ -139,7 +145,7 @@ def _present(voice: Voice, variant: Variant, pin: Constraint | None, known: Cach
 
 
 def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | None, known: CachedSet) -> None:
-    absence = pin if pin is not None else voice.entry.absence
+    absence = pin if pin is not None else None if _is_refused(voice.entry) else voice.entry.absence
     kept = voice.entry.kept_at is not None
     if absence is None or not matches(absence, voice.params):
         said.add(voice, Finding(_exactly(voice.params, known), None, only=voice.params, kept=kept))
@@ -161,11 +167,11 @@ def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Troub
         error = entry.verdict if told else entry.error if entry.lacking else None
         if error is None or error.status == "NOT_FOUND":
             continue
-        whose = pin(entry) or (entry.absence if told else None)
+        whose, only = pin(entry) or (entry.absence if told and not _is_refused(entry) else None), None
         if whose is None or not matches(whose, voice.params):
-            whose = _exactly(voice.params, known)
+            whose, only = _exactly(voice.params, known), voice.params
         text = error.message if told or error.status == UNAVAILABLE else str(error)
-        found[Trouble(whose, STATUS.index(error.status if told else UNAVAILABLE), text)] = None
+        found[Trouble(whose, STATUS.index(error.status if told else UNAVAILABLE), text, only=only)] = None
     too_old = "what is known of it is too old, and no server can be reached"
     aged = (Trouble(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged)
     return (*found, *aged)
@@ -183,15 +189,22 @@ def _generalise(said: Said) -> None:
 
 
 def _press(said: Said, voices: Iterable[Voice]) -> None:
-    """Several who lost something may be alike, and the server can tell: one of them asks, once, what there is now."""
+    """Several who lost something may be alike, and the server can tell: one of them asks, once, what there is now.
+
+    PRX-31: a server that does not say for whom there is nothing would only say the same again.
+    """
     lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
     if len(lost) > 1:
         forms = {form[1]: form for form in lost}
         told = (voice for voice in voices if not voice.wild and voice.params in forms)
-        first = next((voice for voice in told if voice.entry.source is not None), None)
+        first = next((voice for voice in told if _is_telling(voice.entry.source)), None)
         if first is not None:
             said.doubtful.append(first.entry)
             del said.findings[forms[first.params]], said.holders[forms[first.params]]
+
+
+def _is_telling(source: Upstream | None) -> bool:
+    return source is not None and source.pins_absence
 
 
 def _exactly(params: Params, known: CachedSet) -> Constraint:
@@ -210,7 +223,7 @@ def refreshed(known: CachedSet, said: Said, now: float) -> CachedSet:
     news = [each for form, each in current.items() if each is not before.get(form)]
     same = [each for form, each in before.items() if each is current.get(form)]
     lost = [each for form, each in before.items() if form not in current and each.variant is not None]
-    findings = (*news, *same, *(doubted(each, now) for each in lost if each.only is None))
+    findings = (*news, *same, *(_withdrawn(each, now) for each in lost if each.only is None))
     return known if findings == known.findings else CachedSet(findings)
 
 
@@ -220,14 +233,18 @@ def _kept(old: Finding | None, new: Finding, now: float) -> Finding:
         return replace(new, since=now)
     if old.aged != new.aged:
         old = replace(old, aged=new.aged)
-    return replace(old, stale=False, stale_since=None, since=now) if old.stale else old
+    return replace(old, stale=False, withdrawn=False, stale_since=None, since=now) if old.stale else old
 
 
 def _same(one: Variant | None, other: Variant | None) -> bool:
     if one is None or other is None:
         return one is other
     same = one.version == other.version and one.body == other.body and one.extras == other.extras
-    return same and (one.ttl, one.warms, one.base) == (other.ttl, other.warms, other.base)
+    return same and (one.ttl, one.references, one.base) == (other.ttl, other.references, other.base)
+
+
+def _withdrawn(finding: Finding, now: float) -> Finding:
+    return finding if finding.stale else replace(doubted(finding, now), withdrawn=True)
 
 
 def doubted(finding: Finding, now: float) -> Finding:
@@ -238,10 +255,16 @@ def _is_denied(entry: Entry) -> bool:
     return entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == DENIED
 
 
+def _is_refused(entry: Entry) -> bool:
+    """DYN-46: the server did not take this question, and so says nothing of others (PRX-35)."""
+    refused = entry.verdict is not None and entry.verdict.status == REFUSED
+    return refused and entry.state is State.RECEIVED_ERROR
+
+
 def is_missing(entry: Entry) -> bool:
     """Whether it is known that there is nothing."""
     verdict = entry.verdict.status if entry.verdict is not None and entry.state is State.RECEIVED_ERROR else ""
-    denied = verdict in ("NOT_FOUND", DENIED)
+    denied = verdict in NO_ANSWER
     return entry.variant is None and (entry.state is State.DOES_NOT_EXIST or denied)
 
 

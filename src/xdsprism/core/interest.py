@@ -17,6 +17,8 @@ from .xdstp import wildcards
 class Demand(Protocol):
     """Who has to get what is wanted from elsewhere hears of each subscription: name or wildcard, and params."""
 
+    caches: bool  # what there is was said by another server, to some; of the others nothing may be known
+
     def want(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
@@ -24,6 +26,8 @@ class Demand(Protocol):
 
 class NoDemand:
     """Everything there is, is here."""
+
+    caches = False
 
     def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
         """Nothing to do."""
@@ -43,6 +47,9 @@ class Interested(Protocol):
 
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
+
+    def is_judging(self, names: Iterable[str]) -> bool:
+        """Whether its client has yet to be sent what changed of these names, or to answer what it was sent."""
 
 
 class Interest:
@@ -160,6 +167,12 @@ class Interest:
                 session.touch(want)
                 woken[session] = None
         return True
+
+    def concerned(self, type_url: TypeUrl, names: Sequence[str]) -> Iterator[Interested]:
+        """Who wants one of these names, by itself or under a wildcard; the same one perhaps several times."""
+        yield from self._named(type_url, names)
+        for wild in dict.fromkeys(each for name in names for each in wildcards(name)) if self._wild else ():
+            yield from self.everybody(type_url, wild)
 
     def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
         by_name = self._names.get(type_url)

@@ -14,9 +14,8 @@ from enum import IntEnum
 
 from .findings import is_pending
 from .types import Params, TypeUrl
+from .upstream import MOMENT
 from .watching import Entry, State
-
-MOMENT = 2.0  # seconds
 
 Question = tuple[tuple[TypeUrl, str], Params]
 
@@ -40,14 +39,17 @@ class Lateness:
     def __bool__(self) -> bool:
         return bool(self.due or self._late)
 
-    def of(self, subject: tuple[TypeUrl, str], asked: Mapping[Params, Entry], now: float) -> Late:
-        return max((self._judge((subject, params), entry, now) for params, entry in asked.items()), default=Late.NOT)
+    def of(self, subject: tuple[TypeUrl, str], asked: Mapping[Params, Entry], now: float) -> Mapping[Params, Late]:
+        """How late each question about a name is; nothing, where none is."""
+        judged = {params: self.judge((subject, params), entry, now) for params, entry in asked.items()}
+        return judged if any(judged.values()) else {}
 
     def drop(self, question: Question) -> None:
         self.due.pop(question, None)
         self._late.discard(question)
 
-    def _judge(self, question: Question, entry: Entry, now: float) -> Late:
+    def judge(self, question: Question, entry: Entry, now: float) -> Late:
+        """How late one question is. The first time that this is asked, it begins to count."""
         if not is_pending(entry) or entry.state is State.TIMEOUT:
             self.drop(question)
             return Late.TOO_LONG if is_pending(entry) else Late.NOT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from math import nan
 from typing import Any
 
@@ -12,9 +13,17 @@ from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from ..errors import PeerError
-from .codec import node_of
 from .load_reports import LoadMessage
-from .loads import ClusterReport, LoadAnswer, LoadRequest, Locality, LocalityReport, MetricReport
+from .loads import (
+    UTILIZATIONS,
+    ClusterReport,
+    LoadAnswer,
+    LoadRequest,
+    Locality,
+    LocalityReport,
+    MetricReport,
+)
+from .node_params import node_of
 
 _NANOS = 1_000_000_000
 
@@ -45,13 +54,16 @@ def encode_answer(answer: LoadAnswer) -> bytes:
     return bytes(proto.SerializeToString(deterministic=True))
 
 
-def decode_request(message: bytes) -> LoadMessage:
-    """Raises PeerError for what is no request at all; whether the numbers make sense is for others to say."""
+def decode_request(message: bytes, node_params: Collection[str] | None = None) -> LoadMessage:
+    """`node_params`: what the settings name of a node (node_params.py).
+
+    Raises PeerError for what is no request at all; whether the numbers make sense is for others to say.
+    """
     try:
         proto = LoadStatsRequest.FromString(message)
     except DecodeError as error:
         raise PeerError("INVALID_ARGUMENT", f"not a load stats request: {error}") from error
-    node = node_of(proto.node) if proto.HasField("node") else None
+    node = node_of(proto.node, node_params) if proto.HasField("node") else None
     return LoadMessage(node, tuple(_heard(stats) for stats in proto.cluster_stats))
 
 
@@ -78,10 +90,17 @@ def _heard_at(stats: Any) -> LocalityReport:
         stats.total_successful_requests,
         stats.total_error_requests,
         stats.total_requests_in_progress,
-        tuple(
-            MetricReport(each.metric_name, each.num_requests_finished_with_metric, each.total_metric_value)
-            for each in stats.load_metric_stats
-        ),
+        _heard_metrics(stats),
+    )
+
+
+def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
+    """LRS-3: utilization has fields of its own. Where it is among the named metrics too, it is there twice."""
+    found = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
+    named = [(each.metric_name, each) for each in stats.load_metric_stats if each.metric_name not in found]
+    return tuple(
+        MetricReport(name, each.num_requests_finished_with_metric, each.total_metric_value)
+        for name, each in (*found.items(), *named)
     )
 
 
@@ -118,9 +137,8 @@ def _locality(report: LocalityReport) -> Any:
     proto.locality.zone = report.locality.zone
     proto.locality.sub_zone = report.locality.sub_zone
     for metric in report.metrics:
-        proto.load_metric_stats.add(
-            metric_name=metric.name,
-            num_requests_finished_with_metric=metric.requests,
-            total_metric_value=metric.total,
-        )
+        own = metric.name in UTILIZATIONS  # LRS-3
+        stats = getattr(proto, metric.name) if own else proto.load_metric_stats.add(metric_name=metric.name)
+        stats.num_requests_finished_with_metric = metric.requests
+        stats.total_metric_value = metric.total
     return proto

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 
-from .events import Node
+from .events import WILDCARD, Node
 from .facts import Fact, LoadsHeard, LoadsRefused
 from .loads import SEND_ALL_CLUSTERS, ClusterReport, LoadAnswer, Locality, LocalityReport
 from .settings import Settings
@@ -164,7 +164,7 @@ class Reporter:
     def receive(self, message: LoadMessage, now: float) -> None:
         if self.node is None:  # as in SRV-6: the first message says who it is, or it is anonymous
             self.node = message.node or Node()
-            self._params = self._settings.params_of(self.node)
+            self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
         for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
             self._drop(key)
         taken = sum(self._take(report, now) for report in message.reports)

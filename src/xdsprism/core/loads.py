@@ -36,13 +36,18 @@ class Locality:
 
 NOWHERE = Locality()
 
+# A85: metrics that have fields of their own in a report, and the map of all that backends name themselves. Both go by
+# the same strings here, in `Cluster.lrs_report_endpoint_metrics` and in reports.
+UTILIZATIONS = ("cpu_utilization", "mem_utilization", "application_utilization")
+NAMED_METRICS = "named_metrics."
+
 
 # -- what is said
 
 
 @dataclass(frozen=True, slots=True)
 class MetricReport:
-    """A metric that backends gave along with answers."""
+    """A metric that backends gave along with answers; one of UTILIZATIONS, or by any other name."""
 
     name: str
     requests: int
@@ -159,6 +164,23 @@ class _Cluster:
             self.at(locality.locality).put_back(locality)
 
 
+class MetricFilter:
+    """Which metrics of backends are reported, by `Cluster.lrs_report_endpoint_metrics` (LRS-3, A85).
+
+    None: there is no such list, and the application passes only what is to be reported. Strings that name no metric
+    known here are ignored, since newer control planes may know more.
+    """
+
+    def __init__(self, listed: Iterable[str] | None) -> None:
+        self._everything = listed is None
+        listed = frozenset(listed or ())
+        self._all_named = f"{NAMED_METRICS}*" in listed
+        self._names = {name for name in listed if name in UTILIZATIONS or name.startswith(NAMED_METRICS)}
+
+    def passes(self, name: str) -> bool:
+        return self._everything or name in self._names or (self._all_named and name.startswith(NAMED_METRICS))
+
+
 class ClusterLoads:
     """Records the load of one cluster, under the name by which an EDS service knows it, if there is one.
 
@@ -166,8 +188,9 @@ class ClusterLoads:
     request. Not to be shared between threads.
     """
 
-    def __init__(self, find: Callable[[], _Cluster]) -> None:
+    def __init__(self, find: Callable[[], _Cluster], metrics: MetricFilter) -> None:
         self._find = find
+        self._metrics = metrics
 
     def started(self, locality: Locality = NOWHERE) -> None:
         """A request went out."""
@@ -178,7 +201,11 @@ class ClusterLoads:
     def finished(
         self, locality: Locality = NOWHERE, *, ok: bool = True, metrics: Mapping[str, float] | None = None
     ) -> None:
-        """A request that was `started` is over. `metrics`: what the backend said of it (ORCA)."""
+        """A request that was `started` is over.
+
+        metrics: what the backend said of it (ORCA), by the names that A85 gives them: `cpu_utilization`,
+        `mem_utilization`, `application_utilization`, and `named_metrics.KEY`.
+        """
         counts = self._find().at(locality)
         if not counts.in_progress:
             raise UsageError(f"finished() without started() at {locality}: a request is started where it goes to")
@@ -188,7 +215,8 @@ class ClusterLoads:
         else:
             counts.failed += 1
         for name, value in (metrics or {}).items():
-            counts.measured(name, 1, value)
+            if self._metrics.passes(name):
+                counts.measured(name, 1, value)
 
     def dropped(self, category: str = "") -> None:
         """A request was turned away before it went anywhere, by the policy's category if it has one."""
@@ -202,10 +230,15 @@ class Loads:
         self._reported = now
         self._clusters: dict[tuple[str, str], _Cluster] = {}
 
-    def cluster(self, name: str, service: str = "") -> ClusterLoads:
+    def cluster(self, name: str, service: str = "", *, report_metrics: Iterable[str] | None = None) -> ClusterLoads:
+        """Where to record the load of one cluster.
+
+        report_metrics: `lrs_report_endpoint_metrics` of the Cluster, which lists the metrics of backends that are
+        reported; an empty list: none (A85). None: all that are recorded.
+        """
         if not name:
             raise UsageError("loads are recorded for a cluster: give its name")
-        return ClusterLoads(partial(self._find, name, service))
+        return ClusterLoads(partial(self._find, name, service), MetricFilter(report_metrics))
 
     def report(self, now: float, only: Collection[str] | None = None) -> tuple[ClusterReport, ...]:
         """Take what was counted since the last report; of clusters that are not in `only` it stays.

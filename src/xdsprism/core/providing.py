@@ -24,7 +24,7 @@ from itertools import count
 from ..errors import UsageError
 from .backoff import Backoff
 from .cached import CachedSet, Finding, Form, Trouble
-from .constraints import Constraint, failing, matches
+from .constraints import Constraint, failing, matches, unpadded
 from .expr import show
 from .facts import Ambiguous, Consulted, Fact, Outcome
 from .hosts import AskedHosts
@@ -144,9 +144,12 @@ Due = tuple[float, int, Subject, Finding | None]
 class Providing:
     """Keeps a store filled with what its readers want and its providers make."""
 
+    caches = False
+
     def __init__(self, store: Store) -> None:
         self.facts: list[Fact] = []
         self.idle = IDLE
+        self.judge: Callable[[Variant], None] = lambda _: None  # raises XdsError for what is not to be given to anybody
         self.awake: list[Callable[[], None]] = []  # those who run jobs; told when there may be something to do
         self._store = store
         self._providers: dict[TypeUrl, Provider] = {}
@@ -443,7 +446,7 @@ class Providing:
             if old is not None and new is not None and not old.stale and old.form != new.form:
                 first = job.provider.type_url not in self._confused
                 self._confused.add(job.provider.type_url)
-                kept, other = show(new.constraint), show(old.constraint)
+                kept, other = show(unpadded(new.constraint)), show(unpadded(old.constraint))
                 self.facts.append(Ambiguous(job.provider.type_url, job.name, kept, other, first))
 
     def failed(self, job: Job, message: str, now: float, random: float) -> bool:

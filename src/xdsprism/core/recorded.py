@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from ..errors import UsageError
-from .constraints import All, AnyOf, Constraint, Eq, Exists, Not
+from .constraints import All, Constraint, Eq, Exists, Not, idle
 from .types import Params
 
 MOST_REFUSED = 64  # values that one key is found not to have; past that it is simpler to say which one it has (DYN-8)
@@ -97,7 +97,7 @@ class Record:
         refused = tuple(Not(Eq(key, each)) for each in sorted(seen.refused))
         if seen.is_seen:
             return (Exists(key), *refused)
-        return refused or (AnyOf((Exists(key), Not(Exists(key)))),)
+        return refused or (idle(key),)  # DYN-34
 
 
 @lru_cache(maxsize=4096)

@@ -16,23 +16,26 @@ After anything that happened, `flush` looks once at each name that it concerns:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from .ages import Ages, Silence
 from .audience import Audience, Needs
 from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
-from .constraints import Constraint, matches
+from .constraints import matches
 from .facts import Fact, Looked, Lookup
-from .findings import Departed, Said, Voice, doubted, is_awaited, is_pending, listen, refreshed, troubles
+from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .inquiry import choose
 from .lateness import Late, Lateness
+from .limits import Limits, Refusal
 from .lingering import Lingering
 from .listings import Listings
+from .question_params import question_params, refused_entry
 from .renewal import Renewals
 from .store import Store
-from .types import VIRTUAL_HOST, Params, TypeUrl, Variant, category
+from .supply import Supply
+from .types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from .variants import VariantSet
 from .watching import Collection, Entry
 from .xdstp import is_wild, wildcards
@@ -42,21 +45,6 @@ LINGER = 30.0  # seconds for which a subscription outlives the last who wanted i
 Subject = tuple[TypeUrl, str]
 
 _NOBODY = Audience()
-
-
-class Supply(Protocol):
-    """Subscriptions to a server."""
-
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
-        """Subscribe. Equal questions may share an entry."""
-
-    def ask_again(self, entry: Entry) -> None:
-        """What was said before does not count any more."""
-
-    def drop(self, entry: Entry) -> None: ...
-
-    def pin(self, entry: Entry) -> Constraint | None:
-        """Whom an answer without constraints is for; None: the server says it itself (TP2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +59,8 @@ class Holding:
 class Relaying:
     """Keeps a store filled with what its readers want."""
 
+    caches = True
+
     def __init__(
         self,
         store: Store,
@@ -81,11 +71,13 @@ class Relaying:
         reaches: Callable[[str, Params], bool] = lambda _, __: True,
         silence: Silence = lambda _, __: 0.0,
         max_stale: float = inf,
+        limits: Callable[[], Limits | None] = lambda: None,
     ) -> None:
         self.facts: list[Fact] = []
         self._store = store
         self._supply = supply
         self._listings = Listings(store, supply.pin, listed)
+        self._limits = limits  # of params that a server is asked with; None: it is asked without
         self._reaches = reaches  # whether a server can be asked for a name now
         self._arrivals: list[tuple[TypeUrl, str, Params, bool]] = []  # who came, or went
         self._wanted: dict[Subject, Audience] = {}
@@ -161,10 +153,9 @@ class Relaying:
     def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
         """OPS-11: what the cache has for somebody who comes now."""
         type_url, name = subject
+        known, fresh = finding is not None and not finding.withdrawn, finding is not None and not finding.stale
         if is_wild(name):
             known, fresh = self._store.table(type_url).lists(params, name), True
-        else:
-            known, fresh = finding is not None, finding is not None and not finding.stale
         if not known:
             return "miss"
         return "hit" if fresh and self._reaches(name, params) else "stale"
@@ -201,6 +192,8 @@ class Relaying:
         if wildcard is not None and subject in self._wanted:
             self._departed.note(wildcard, entry)
         self._touched[subject] = None
+        if isinstance(entry, Collection):  # it may have been answered: those who asked by name need not any more
+            self._touched.update(dict.fromkeys((entry.type_url, name) for name in entry.members))
 
     # -- for those who look after it
 
@@ -305,7 +298,9 @@ class Relaying:
             for params, entry in self._asked.get(wild, {}).items():
                 member = self._departed.member(subject, entry)
                 if member is not None:
-                    yield Voice(params, member, wild=True, wanted=params in audience, aged=entry in self._ages)
+                    # What a wildcard has of those who asked by name is not the server's answer to it yet (PRX-5).
+                    wanted = params in audience and is_answered(entry)
+                    yield Voice(params, member, wild=True, wanted=wanted, aged=entry in self._ages)
 
     def _plan(self, subject: Subject, before: CachedSet, now: float) -> CachedSet:
         if subject not in self._wanted:
@@ -317,25 +312,31 @@ class Relaying:
         needs = self._needs(subject, known)
         self._tidy_pending(subject, known, said, now)
         wrong = troubles((voice for voice in self._voices(subject) if not voice.wild), known, self._supply.pin)
-        self._inquire(subject, known, needs, wrong)
+        timed = self._inquire(subject, known, needs, wrong, now)
+        self._presume(subject, known)
         for form, holders in said.holders.items():
             if form not in needs.users or form in said.lasting:
                 self._let_go(subject, holders, now, at_once=form in needs.users)
             else:
                 self._hold_on(subject, known, form, holders, needs.users[form], now)
         known = self._still(subject, known, said, needs)
-        late = self._late(subject, now)
+        late = self._late(subject, timed, now)
         return known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
 
-    def _late(self, subject: Subject, now: float) -> Late:
+    def _late(self, subject: Subject, timed: Container[Params], now: float) -> Mapping[Params, Late]:
         """Where nothing else waits for an answer, it does not matter how long it takes."""
-        full_state = self._store.table(subject[0]).spec.full_state
-        return self._lateness.of(subject, self._asked.get(subject, {}), now) if full_state else Late.NOT
+        asked = self._asked.get(subject, {})
+        if self._store.table(subject[0]).spec.full_state:
+            return self._lateness.of(subject, asked, now)
+        for params in asked if self._lateness else ():
+            if params not in timed:
+                self._lateness.drop((subject, params))
+        return {}
 
     def _needs(self, subject: Subject, known: CachedSet) -> Needs:
         """Who uses what, and who has nothing: class by class, however many are of one."""
         needs = Needs()
-        audience, asked = self._audience(subject), self._asked.get(subject, {})
+        audience = self._audience(subject)
         for of, alike in audience.classes(known.keys).items():
             finding = known.shared(next(iter(alike)))
             one = next((params for params in alike if params not in known.own), None)
@@ -344,23 +345,45 @@ class Relaying:
             if finding is not None and not finding.stale:
                 needs.users[finding.form] = one
                 continue
-            free = (params for params in alike if params not in known.own and params not in asked)
-            needs.waiting[of] = next(free, None)
+            needs.waiting[of] = alike
             needs.clinging.update([finding.form] if finding is not None else [])
         needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
         return needs
 
-    def _inquire(self, subject: Subject, known: CachedSet, needs: Needs, wrong: tuple[Trouble, ...]) -> None:
-        """One of each class asks. As long as nothing is known of a name, all who ask are of one class (PRX-14)."""
-        asked = self._asked.get(subject, {})
-        flying = {category(params, known.keys) for params, entry in asked.items() if is_awaited(entry)}
-        for of, params in needs.waiting.items():
-            told = params is None or any(matches(trouble.constraint, params) for trouble in wrong)
-            if of not in flying and params is not None and not told:
-                self._ask(subject, params)
+    def _inquire(
+        self, subject: Subject, known: CachedSet, needs: Needs, wrong: tuple[Trouble, ...], now: float
+    ) -> set[Params]:
+        """Ask for those who wait. Returns which questions keep somebody else waiting."""
+        asked = self._asked.setdefault(subject, {})
+        inquiry = choose(needs, known, asked, wrong, lambda each: self._is_late((subject, each), asked[each], now))
+        for params in inquiry.chosen:
+            self._ask(subject, params, known.keys)
+        for params in inquiry.timed:
+            self._is_late((subject, params), asked[params], now)
+        if not asked:
+            del self._asked[subject]
+        return inquiry.timed
 
-    def _ask(self, subject: Subject, params: Params) -> None:
-        entry = self._asked.setdefault(subject, {})[params] = self._supply.ask(*subject, params)
+    def _is_late(self, question: tuple[Subject, Params], entry: Entry, now: float) -> bool:
+        return self._lateness.judge(question, entry, now) is not Late.NOT
+
+    def _presume(self, subject: Subject, known: CachedSet) -> None:
+        """PRX-34: a variant that is gone is gone for all who shared it; each was asked for what there is instead."""
+        for params, entry in self._asked.get(subject, {}).items():
+            finding = known.find(params) if is_pending(entry) else None
+            if finding is not None and finding.withdrawn:
+                self._supply.presume_gone(entry)
+
+    def _ask(self, subject: Subject, params: Params, mentioned: tuple[str, ...] = ()) -> None:
+        """mentioned: the keys that the variants that are known depend on."""
+        limits = self._limits()
+        asked = question_params(params, mentioned, limits) if limits is not None else params
+        if isinstance(asked, Refusal):
+            why = f"the node's metadata can't be sent to a server: {asked}; name the keys that matter by --node-params"
+            entry = refused_entry(*subject, params, why)
+        else:
+            entry = self._supply.ask(*subject, asked)
+        self._asked.setdefault(subject, {})[params] = entry
         if not is_awaited(entry):
             self._touched[subject] = None  # somebody else has asked the same already
 
@@ -400,7 +423,7 @@ class Relaying:
             self._unwanted.end((subject, kept))
             pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
             if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
-                self._ask(subject, user)
+                self._ask(subject, user, known.keys)
 
     def _let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> None:
         """PRX-9."""
@@ -468,4 +491,4 @@ class Relaying:
         standing = listen(others, known, self._supply.pin).findings
         for form, user in self._needs(subject, known).users.items():
             if form not in standing and user not in self._asked.get(subject, {}):
-                self._ask(subject, user)
+                self._ask(subject, user, known.keys)

@@ -6,7 +6,7 @@ of the node. Everything is written and read as v3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any as AnyType
 
@@ -29,6 +29,9 @@ from .xdstp import spelled as _name  # XTP-1: an xdstp name has one spelling in 
 
 USER_AGENT = "xdsprism"
 
+# A95: it can take the endpoints of a locality from an LbEndpointCollection.
+LISTS_OF_ENDPOINTS = "xds.endpoint.supports_lb_endpoint_collection"
+
 # What this client can do. TTL-1 knows two spellings of one thing.
 FEATURES = (
     "envoy.lb.does_not_support_overprovisioning",
@@ -36,6 +39,7 @@ FEATURES = (
     "xds.config.resource-in-sotw",
     "xds.config.supports-resource-in-sotw",
     "xds.config.supports-resource-ttl",
+    LISTS_OF_ENDPOINTS,
 )
 
 _ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
@@ -46,12 +50,12 @@ def ads_path(*, v3: bool, delta: bool) -> str:
     return _ADS.format("v3" if v3 else "v2", "Delta" if delta else "Stream")
 
 
-def node_bytes(node: bytes, release: str, *, v3: bool) -> bytes:
+def node_bytes(node: bytes, release: str, *, v3: bool, features: Iterable[str] = FEATURES) -> bytes:
     """The node of the bootstrap, and what the library says of itself (CLI-1)."""
     proto = NodeProto.FromString(node)
     proto.user_agent_name = USER_AGENT
     proto.user_agent_version = release
-    proto.client_features.extend(feature for feature in FEATURES if feature not in proto.client_features)
+    proto.client_features.extend(feature for feature in features if feature not in proto.client_features)
     encoded: bytes = proto.SerializeToString(deterministic=True)
     if not v3:  # A30: build_version is a field of v2 only, and v3's message has no place for it
         encoded += join_field(5, f"{USER_AGENT} {release}".encode())
@@ -66,7 +70,6 @@ class RequestEncoder:
         self._delta = delta
         self._v3 = v3
         self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
-        self._called: dict[TypeUrl, dict[str, set[Key]]] = {}  # v2, delta: what goes by a name
 
     def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
         node, self._node = self._node, b""
@@ -87,7 +90,7 @@ class RequestEncoder:
                 join_field(1, node) if node else b"",
                 join_field(2, url),
                 self._keys(request.subscribe, 3, 8),
-                self._keys(request.unsubscribe if self._v3 else self._nameless(type_url, request), 4, 9),
+                self._keys(request.unsubscribe, 4, 9),
                 *[_pair(5, name, version) for name, version in request.initial_versions.items()],
                 _text(6, request.nonce),
                 _error(7, request.error),
@@ -100,21 +103,7 @@ class RequestEncoder:
             known = self._listed[type_url] = wanted, self._keys(wanted, 3, 7)
         return known[1]
 
-    def _nameless(self, type_url: TypeUrl, request: DeltaRequest) -> list[Key]:
-        """VER-13: where there are no locators several keys go by one name; it is given up with the last of them."""
-        called = self._called.setdefault(type_url, {})
-        for key in request.subscribe:
-            called.setdefault(key[0], set()).add(key)
-        for key in request.unsubscribe:
-            called.get(key[0], set()).discard(key)
-        gone = [key for key in request.unsubscribe if not called.get(key[0])]
-        for name, _ in gone:
-            called.pop(name, None)
-        return gone
-
     def _keys(self, keys: Iterable[Key], name: int, locator: int) -> bytes:
-        if not self._v3:  # VER-13: v2 has no locators
-            keys = dict.fromkeys((each, None) for each, _ in keys)
         return b"".join(
             join_field(name, each.encode()) if params is None else join_field(locator, _locator(each, params))
             for each, params in keys
@@ -203,7 +192,7 @@ class ResponseDecoder:
             try:
                 withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
             except UsageError as error:
-                read.append(Flaw(_name(gone.name), TRUE, f"its removal can't be read: {error}"))
+                read.append(_unidentified(gone.name, f"its removal can't be read: {error}"))
         return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
 
     def _item(self, url: TypeUrl, item: AnyType, version: str) -> Read:
@@ -225,8 +214,7 @@ class ResponseDecoder:
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
             except UsageError as error:
-                # Nobody knows which variant it is: any of those that were asked for by a locator.
-                return Flaw(name, TRUE, f"its constraints are none: {error}", version)
+                return _unidentified(name, f"its constraints can't be read: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
             return self._empty(url, resource, name, constraint, ttl, version)
@@ -288,7 +276,8 @@ def _response(
     removed: tuple[str, ...],
     withdrawn: tuple[Absence, ...],
 ) -> Response:
-    read = list(read)
+    errors = [*map(_error_of, proto.resource_errors)]
+    read = [*read, *(item for item in errors if isinstance(item, Flaw))]
     flaws = [item for item in read if isinstance(item, Flaw)]
     return Response(
         url,
@@ -299,8 +288,9 @@ def _response(
         tuple(flaws),
         removed,
         withdrawn,
-        tuple(_errors(proto.resource_errors)),
+        tuple(item for item in errors if isinstance(item, ResourceError)),
         tuple(item for item in read if isinstance(item, Unresolved)),
+        proto.control_plane.identifier,
     )
 
 
@@ -321,12 +311,16 @@ def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
     return aliases, rest.SerializeToString(deterministic=True)
 
 
-def _errors(errors: Iterable[AnyType]) -> Iterator[ResourceError]:
-    """TP3. One whose constraints can't be read is about the name as a whole."""
-    for error in errors:
-        about = error.resource_name
-        try:
-            constraint = constraint_from_proto(about.dynamic_parameter_constraints)
-        except UsageError:
-            constraint = TRUE
-        yield ResourceError(Absence(_name(about.name), constraint), error.error_detail.code, error.error_detail.message)
+def _error_of(error: AnyType) -> ResourceError | Flaw:
+    """TP3. PRX-37: one whose constraints can't be read must not deny the resource to everybody."""
+    about = error.resource_name
+    try:
+        constraint = constraint_from_proto(about.dynamic_parameter_constraints)
+    except UsageError as wrong:
+        return _unidentified(about.name, f"whom its error is for can't be read: {wrong}")
+    return ResourceError(Absence(_name(about.name), constraint), error.error_detail.code, error.error_detail.message)
+
+
+def _unidentified(name: str, reason: str, version: str = "") -> Flaw:
+    """PRX-37: it may be any of the variants that were asked for by a locator; none of them is taken or lost by it."""
+    return Flaw(_name(name), TRUE, reason, version, is_identified=False)

@@ -61,6 +61,7 @@ class Flaw:
     reason: str
     version: str = ""
     aliases: tuple[str, ...] = ()
+    is_identified: bool = True  # False: its constraints can't be read, so nobody knows which variant it is (PRX-37)
 
     @property
     def identity(self) -> Identity:
@@ -84,6 +85,7 @@ class Response:
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
+    server: str = ""  # what it calls itself, if it does (SRV-20)
 
 
 def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
@@ -94,7 +96,7 @@ def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
     """
     flaws = list(response.flaws)
     identities = [arrival.identity for arrival in response.arrivals]
-    named = [flaw.identity for flaw in flaws if flaw.name]
+    named = [flaw.identity for flaw in flaws if flaw.name and flaw.is_identified]
     gone: set[Identity] = {(name, None) for name in response.removed}
     gone |= {(absence.name, canonical(absence.constraint)) for absence in response.withdrawn}
     if len({*identities, *named}) == len(identities) + len(named) and gone.isdisjoint(identities):

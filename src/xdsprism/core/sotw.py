@@ -14,7 +14,7 @@ Listeners and clusters are sent as full state (SOT-4), all others one by one as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from itertools import islice
 from operator import itemgetter
 
 from .answers import Lives
@@ -24,11 +24,12 @@ from .events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from .facts import Facts
 from .heartbeat import Life
 from .interest import Interest
+from .limits import Refusal, Room
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
 from .table import Table, digest_of
 from .types import Params, Variant
-from .wants import Want, Wild, read_keys
+from .wants import Want, Wild
 
 Resource = tuple[Variant, bool]  # the latter: whether in locator form
 
@@ -48,19 +49,30 @@ class SotwSession(SteadySession):
         "_first",
         "_list",
         "_newest",
+        "_refused_mark",
         "_stale",
+        "_told_refused",
     )
 
     delta = False
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
+        self,
+        table: Table,
+        interest: Interest,
+        settings: Settings,
+        params: Params,
+        stream: int,
+        facts: Facts,
+        room: Room,
     ) -> None:
-        super().__init__(table, interest, settings, params, stream, facts)
+        super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
         self._newest = ""  # the nonce of the newest response
         self._client_version = ""  # that the client says it accepted last
-        self._list: tuple[Key, ...] = ()
+        self._list: tuple[Key, ...] = ()  # the last that the client sent, without what was refused
+        self._refused_mark: int | None = None  # of all that was refused in it
+        self._told_refused: frozenset[int] = frozenset()  # hashes of these, up to a limit
         self._added: dict[Want, None] = {}  # subscribed and not yet answered
         self._copies: dict[Variant, int] = {}  # by how many subscriptions the client has each
         self._digest = 0  # of all that it has
@@ -71,13 +83,12 @@ class SotwSession(SteadySession):
     # -- in
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> None:
-        wanted = read_keys(request.wanted, self.table.spec, self.settings)
-        request = replace(request, wanted=wanted) if wanted is not request.wanted else request
+        wanted, refused = self._read(request.wanted)
         self._client_version = request.version
         if self._first:
             self._first = False
             self._returns = bool(request.version)
-            self._begin(request, legacy_wildcard=legacy_wildcard)
+            self._begin(request, wanted, refused, legacy_wildcard=legacy_wildcard)
             return
         judged = self._judge(request.nonce, request.error, now) if request.nonce else None
         if judged is not None:
@@ -85,9 +96,10 @@ class SotwSession(SteadySession):
             if request.error is not None and judged.send is not None:
                 self._doubt(judged.send)
         self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
-        if request.nonce == self._newest and judged is None and request.error is None and request.wanted == self._list:
+        if not self._is_list(wanted, refused):
+            self._want_exactly(wanted, refused)
+        elif request.nonce == self._newest and judged is None and request.error is None:
             self._repeat()
-        self._want_exactly(request.wanted)
 
     def accept(self, request: SotwRequest, now: float) -> bool:
         """Here an ACK says all that is wanted, too; and it is that of the newest response."""
@@ -106,11 +118,35 @@ class SotwSession(SteadySession):
             for name in self._wants:
                 self.resend(name)
 
-    def _begin(self, request: SotwRequest, *, legacy_wildcard: bool) -> None:
+    def _read(self, names: tuple[Key, ...]) -> tuple[tuple[Key, ...], dict[Key, Refusal]]:
+        """What of a list can be wanted, and what is refused (DYN-46)."""
+        refused: dict[Key, Refusal] = {}
+        wanted = self._admitted(names, refused)
+        if wanted != self._list:
+            keys = dict.fromkeys(wanted)
+            lacking = self._lacking_room(keys, (key for key in self.keys() if key not in keys))
+            if lacking:
+                refused.update(lacking)
+                wanted = tuple(key for key in wanted if key not in lacking)
+        return wanted, refused
+
+    def _is_list(self, wanted: tuple[Key, ...], refused: Mapping[Key, Refusal]) -> bool:
+        """Whether this is what the client wanted before: the usual ACK."""
+        return wanted == self._list and _mark(refused) == self._refused_mark
+
+    def _begin(
+        self,
+        request: SotwRequest,
+        wanted: tuple[Key, ...],
+        refused: Mapping[Key, Refusal],
+        *,
+        legacy_wildcard: bool,
+    ) -> None:
         """SRV-10: a nonce in a first request is from another stream and means nothing here."""
         if not request.wanted and self.table.spec.wildcard and legacy_wildcard:
             self._add_wild((WILDCARD, None))  # WLD-1
-        self._want_exactly(request.wanted)
+        if wanted or refused:  # otherwise WLD-1: an empty list keeps a legacy wildcard
+            self._want_exactly(wanted, refused)
         self._due = bool(self._wilds) or (self.table.spec.full_state and bool(request.wanted))  # WLD-10, SOT-9
         if self.table.spec.full_state and not self._wants and list(self._whole_table) == [None]:
             self._spare(request.version)
@@ -125,9 +161,20 @@ class SotwSession(SteadySession):
             wild.started, self._due = True, False
             self._suppressed(len(snapshot.variants))
 
-    def _want_exactly(self, wanted: tuple[Key, ...]) -> None:
-        if wanted == self._list:
-            return  # the usual ACK; WLD-1: an empty list keeps a legacy wildcard
+    def _refuse_once(self, refused: Mapping[Key, Refusal]) -> None:
+        """A list names on and on what was refused: it is said once (ERR-3), and only hashes are kept (DYN-46)."""
+        mark = _mark(refused)
+        if mark == self._refused_mark:
+            return
+        if self._refused is not None:
+            self._refused.keep(refused)
+        told = self._told_refused
+        self._refused_mark = mark
+        self._told_refused = frozenset(islice(map(hash, refused), self.settings.limits.unresolved))
+        self._refuse_keys({key: refusal for key, refusal in refused.items() if hash(key) not in told})
+
+    def _want_exactly(self, wanted: tuple[Key, ...], refused: Mapping[Key, Refusal]) -> None:
+        self._refuse_once(refused)
         self._list = wanted
         tags = {tag for name, tag in wanted if name == WILDCARD}
         keys = {key: None for key in wanted if key[0] != WILDCARD}
@@ -234,7 +281,7 @@ class SotwSession(SteadySession):
     def pending(self) -> bool:
         if self._stale:
             return self._pushed
-        return bool(self._added or (self._alone and self._room)) or super().pending
+        return bool(self._added or (self._alone and self._quota)) or super().pending
 
     @property
     def _pushed(self) -> bool:
@@ -274,6 +321,8 @@ class SotwSession(SteadySession):
         self._due = self._due and not due
         batch = self.collect()
         self.news = batch.variants
+        if self._refused:
+            batch.join(self._answer_refused())
         return due, batch
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
@@ -312,7 +361,7 @@ class SotwSession(SteadySession):
         sends: list[Send] = []
         self._alone = {(variant, form): None for variant, form in self._alone if self._has(variant, located=form)}
         version = self._current if self._alone else ""
-        while self._alone and self._room:
+        while self._alone and self._quota:
             variant, located = next(iter(self._alone))
             del self._alone[variant, located]
             if located and variant not in batch.located:
@@ -336,16 +385,22 @@ class SotwSession(SteadySession):
                 located[variant.identity] = variant
         plain_sorted = tuple(plain[name] for name in sorted(plain))
         version = _version(digest_of({*plain_sorted, *located.values()}))
-        return self._respond(version, plain_sorted, tuple(located.values()), errors, now)
+        ordered = located.values() if self.table.authoritative else self._oldest_first(located.values())
+        return self._respond(version, plain_sorted, tuple(ordered), errors, now)
 
     def _holdings(self) -> Iterable[tuple[Params | None, Variant]]:
-        """What is leaving comes first: where something else has taken its place, that counts."""
+        """What is leaving comes first: where something else has taken its place, that counts.
+
+        So does what a client keeps only until a cache knows what comes in its place (PRX-38): of overlapping variants
+        the last wins (DYN-45).
+        """
         yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
+        wants = [want for wants in self._wants.values() for want in wants.values() if want.key not in self.leaving]
+        kept = [want for want in wants if not self._knows(want)] if not self.table.authoritative else []
+        yield from ((want.key[1], want.held) for want in kept if want.held is not None)
         for tag, wild in self._whole_table.items():
             yield from ((tag, variant) for variant in self.table.snapshot(wild.params).variants)
-        for wants in self._wants.values():
-            held = ((want, want.held) for want in wants.values() if want.key not in self.leaving)
-            yield from ((want.key[1], variant) for want, variant in held if variant is not None)
+        yield from ((want.key[1], want.held) for want in wants if want.held is not None and want not in kept)
 
     def _respond(
         self,
@@ -385,6 +440,11 @@ class SotwSession(SteadySession):
             self._due = True
         else:
             super()._renew(life)
+
+
+def _mark(refused: Mapping[Key, Refusal]) -> int | None:
+    """What tells one set of refused subscriptions from another, however long their names are."""
+    return hash(frozenset(refused)) if refused else None
 
 
 def _version(digest: int) -> str:

@@ -38,6 +38,7 @@ class SteadySession(AnsweredSession):
             or self.leaving
             or self._owed
             or self._due
+            or self._refused
             or self._dirty
             or self._beats
             or self._beating
@@ -53,7 +54,13 @@ class SteadySession(AnsweredSession):
             return None
         table = self.table
         odd = table.spec.on_demand or self.leaving or self._owed or self._dirty or self._beats or self.progress.sent
-        if odd or len(self._wilds[WILDCARD]) > 1 or not self._lists(wild) or self._trouble(wild) is not None:
+        if (
+            odd
+            or self._refused
+            or len(self._wilds[WILDCARD]) > 1
+            or not self._lists(wild)
+            or self._trouble(wild) is not None
+        ):
             return None
         snapshot = wild.listing.snapshot(wild.params)
         if not snapshot.is_plain or self._nonces[0] == table.revision:

@@ -15,7 +15,7 @@ from .constraints import canonical
 from .hosts import HostTable, twice
 from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
-from .variants import Clash, VariantSet
+from .variants import Clash, VariantSet, padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,24 @@ class Store:
             del self._tables[type_url]
 
     def apply(self, changeset: Changeset) -> Applied:
-        """Take the complete new variants of each name, all or none. Raises ConfigError with every problem found."""
+        """Take the complete new variants of each name, all or none. Raises ConfigError with every problem found.
+
+        DYN-34: each variant is padded with the keys that the others of its name mention, whoever the writer is.
+        """
         revision = self.revision + 1
         problems: list[Problem] = []
         changes: list[Change] = []
-        moved: list[tuple[Variant, Origin | None]] = []
+        given: dict[Variant, Variant] = {}
         for (type_url, name), wanted in changeset.items():
             before = self.written(type_url, name)
-            kept = _keep(before, wanted, moved)
             there = before.variants if before is not None else ()
-            if len(kept) == len(there) and set(kept) == set(there):
-                continue
             try:
+                kept = _keep(before, padded(wanted), given)
+                if len(kept) == len(there) and set(kept) == set(there):
+                    continue
                 after = VariantSet.build(kept) if kept else None
             except Clash as clash:
-                problems.append(_clash_problem(type_url, name, clash, dict(moved)))
+                problems.append(_clash_problem(type_url, name, clash, given))
                 continue
             changes.append(Change(revision, type_url, name, self.named(type_url, name), after))
         problems += self._alias_problems(changes)
@@ -78,8 +81,8 @@ class Store:
         problems += [_problem(message, variant.origin) for message, variant in clashes]
         if problems:
             raise ConfigError(problems)
-        for variant, origin in moved:
-            variant.origin = origin
+        for variant, same in given.items():
+            variant.origin, variant.written = same.origin, same.written
         return self._commit(revision, changes)
 
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
@@ -132,13 +135,12 @@ class Store:
         return problems
 
 
-def _keep(
-    before: VariantSet | None, wanted: tuple[Variant, ...], moved: list[tuple[Variant, Origin | None]]
-) -> tuple[Variant, ...]:
+def _keep(before: VariantSet | None, wanted: tuple[Variant, ...], given: dict[Variant, Variant]) -> tuple[Variant, ...]:
     """Where contents and constraints are what they were, keep the object that was sent.
 
     DYN-30: constraints that differ only in form hash the same, and the form that clients were given stays, also with
-    new contents. Only the origin, which says where to look in the files, moves along, once the transaction is good.
+    new contents. `given` notes what each kept object was given as: once the transaction is good, its origin, which says
+    where to look in the files, and the constraint as written move along.
     """
     if before is None:
         return wanted
@@ -151,7 +153,7 @@ def _keep(
         if same is not None and same.base != variant.base:
             same = replace(variant, constraint=same.constraint, frames=same.frames)
         elif same is not None:
-            moved.append((same, variant.origin))
+            given[same] = variant
         elif form != variant.constraint:
             same = replace(variant, constraint=form, frames={})
         kept.append(same or variant)
@@ -162,8 +164,8 @@ def _problem(message: str, origin: Origin | None) -> Problem:
     return Problem(message, origin.file, origin.line) if origin is not None else Problem(message)
 
 
-def _clash_problem(type_url: TypeUrl, name: str, clash: Clash, moved: Mapping[Variant, Origin | None]) -> Problem:
+def _clash_problem(type_url: TypeUrl, name: str, clash: Clash, given: Mapping[Variant, Variant]) -> Problem:
     """DYN-37: the refusal names both variants, where they are written now, and a witness."""
-    first, second = (moved.get(variant, variant.origin) for variant in (clash.first, clash.second))
+    first, second = (given.get(variant, variant).origin for variant in (clash.first, clash.second))
     message = f"{type_url.rpartition('/')[2]} {name!r}: {clash.message}"
     return _problem(f"{message} (the other is at {second})" if second is not None else message, first)

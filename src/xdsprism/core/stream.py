@@ -4,37 +4,29 @@ The four verbs: `receive` a request, be told of changes (through the sessions' `
 `deadline` for when to poll again although nothing happened. A shell is a loop around them.
 
 Order (DESIGN 6.9): what is added or changed goes out by rank, clusters first. What only goes away follows in the
-opposite order, and waits until the types that may refer to it have moved on: sent and ACKed, or a timeout (ORD-2).
-If one of them was NACKed, its client still uses what it had, so the removal waits for better news (ORD-4).
+opposite order, and waits until the client needs it no more (removals.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..errors import PeerError
 from .delta import DeltaSession
-from .events import DeltaRequest, Key, Node, Request, Send, SotwRequest
-from .facts import Facts, Joined, OtherNode, Requested
+from .events import DeltaRequest, Node, Request, Send, SotwRequest
+from .facts import Facts, Joined, OtherNode, Requested, Sent
+from .host_session import HostSession
 from .interest import Interest
+from .limits import Refusal, Room
+from .refusing import RefusedTypes, note_refused
+from .removals import AnySession, Removals
 from .settings import Settings
 from .sotw import SotwSession
 from .store import Store
 from .twins import as_v2
-from .types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, TypeUrl, Variant
+from .types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
 
-AnySession = SotwSession | DeltaSession
-
-
-@dataclass(slots=True)
-class Hold:
-    """Removals of one type that came up together and wait: until when, and for which responses of which sessions."""
-
-    keys: list[Key]
-    until: float | None  # None: it is past
-    awaited: dict[AnySession, tuple[int, int]]  # the first and the last of them
-    patient: bool  # what the client has from an earlier stream: who refers to it may not have been heard of yet
+MAX_SHOWN = 256  # characters of what a client sent that go into a status
 
 
 class Stream:
@@ -43,8 +35,9 @@ class Stream:
     __slots__ = (
         "_changed",
         "_facts",
-        "_holds",
         "_interest",
+        "_refused_types",
+        "_removals",
         "_settings",
         "_settled",
         "_store",
@@ -53,6 +46,7 @@ class Stream:
         "number",
         "only_type",
         "params",
+        "room",
         "sessions",
     )
 
@@ -71,15 +65,21 @@ class Stream:
         self.delta = delta
         self.only_type = only_type
         self.node: Node | None = None
-        self.params = NO_PARAMS
+        self.params = NO_PARAMS  # by the node
         self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
+        self.room = Room(settings.limits)  # how many subscriptions there are, and how many were refused (DYN-46)
+        self._refused_types: RefusedTypes | None = None  # answers about types that there is no session for
         self._store = store
         self._interest = interest
         self._settings = settings
         self._facts = facts
-        self._holds: dict[TypeUrl, list[Hold]] = {}
+        self._removals = Removals(settings, aggregated=only_type is None)
         self._settled = False  # nothing is under way: all sessions are at rest, and no removal waits
         self._changed: AnySession | None = None  # the one session that has news
+
+    def plain_params(self, name: str) -> Params:
+        """What a subscription to `name` has that sends no params (DESIGN 6.2)."""
+        return self._settings.plain_params(self.params, name)
 
     def receive(self, request: Request, now: float) -> bool:
         """Take one request in; whether there may be something to say now. Raises PeerError if it can't go on."""
@@ -95,7 +95,13 @@ class Stream:
         self._identify(request)
         type_url = self._type_of(request)
         self._facts.append(Requested(self.number, type_url))
+        if request.unread:
+            refusal = Refusal("request_names", f"a request has more than {self._settings.limits.request_names} names")
+            note_refused(type_url, {refusal: request.unread}, self.room, self.number, self._facts)
         session = self._session(type_url)
+        if session is None:
+            self._refuse_type(type_url, request.body)
+            return
         session.v2 = request.v2
         session.takes_ttl = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
@@ -103,7 +109,6 @@ class Stream:
             session.receive(request.body, now, legacy_wildcard=legacy)
         elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
             session.receive(request.body, now, legacy_wildcard=legacy)
-        self._check_size()
 
     def stir(self, session: AnySession | None) -> None:
         """What this session wants changed; None: something did. The next poll is short if it is about one session."""
@@ -122,25 +127,25 @@ class Stream:
 
     def _look(self, now: float) -> list[Send]:
         """At everything."""
-        sends: list[Send] = []
+        sends = self._answer_refused_types()
         for session in self.sessions.values():
             session.tick(now)
         alone = sum(session.pending for session in self.sessions.values()) == 1
         for type_url, session in self.sessions.items():
             if not session.pending:
                 continue
-            sends += session.poll(now, together=alone and not self._referrers(session))
+            sends += session.poll(now, together=alone and not self._removals.referrers(session))
             if type_url == CLUSTER:
                 self._warm(session.news)
             elif type_url == ROUTE:
                 self._revisit(session.news)
         for type_url, session in reversed(self.sessions.items()):
-            keys = self._removable(type_url, session, now)
+            keys = self._removals.due(type_url, session, now)
             if keys:
                 sends += session.settle(now, keys)
         for session in self.sessions.values():
             sends += session.beat(now)
-        self._settled = not self._holds and all(session.at_rest for session in self.sessions.values())
+        self._settled = not self._removals and all(session.at_rest for session in self.sessions.values())
         return sends
 
     def _passes_on(self, session: AnySession) -> bool:
@@ -154,17 +159,23 @@ class Stream:
     def deadline(self) -> float | None:
         if self._settled:
             return None
-        times = [hold.until for holds in self._holds.values() for hold in holds]
+        times = [*self._removals.deadlines()]
         times += [session.next_beat for session in self.sessions.values()]
         times += [session.paced_until for session in self.sessions.values() if isinstance(session, DeltaSession)]
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the client has said of all that it was sent what it thinks of it."""
+        return all(session.progress.is_answered for session in self.sessions.values())
 
     def close(self) -> None:
         for type_url, session in self.sessions.items():
             session.close()
             self._store.discard(type_url)
         self.sessions = {}
-        self._holds = {}
+        self._refused_types = None
+        self._removals.clear()
         self._changed = None
 
     # -- who and what
@@ -184,84 +195,51 @@ class Stream:
                 raise PeerError("INVALID_ARGUMENT", "type_url is empty: an aggregated stream needs one in each request")
             return request.type_url
         if request.type_url not in ("", self.only_type):  # SRV-3
-            own, asked = (as_v2(url) if request.v2 else url for url in (self.only_type, request.type_url))
+            own, asked = (as_v2(url) if request.v2 else url for url in (self.only_type, request.type_url[:MAX_SHOWN]))
             raise PeerError("INVALID_ARGUMENT", f"this service serves {own}, not {asked}: use its own service or ADS")
         return self.only_type
 
-    def _session(self, type_url: TypeUrl) -> AnySession:
+    def _session(self, type_url: TypeUrl) -> AnySession | None:
+        """None: there is none for this type, and no room for one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
-            if len(self.sessions) >= self._settings.limits.types:
-                raise PeerError("RESOURCE_EXHAUSTED", f"more than {self._settings.limits.types} types on one stream")
-            kind = DeltaSession if self.delta else SotwSession
+            if self._refusal_of(type_url) is not None:
+                return None
             table = self._store.table(type_url)
-            session = kind(table, self._interest, self._settings, self.params, self.number, self._facts)
-            if isinstance(session, DeltaSession):
+            kind = SotwSession if not self.delta else HostSession if table.spec.on_demand else DeltaSession
+            session = kind(table, self._interest, self._settings, self.params, self.number, self._facts, self.room)
+            if isinstance(session, HostSession):
                 session.configs, session.is_alone = self._configs, self.only_type is not None
             self.sessions[type_url] = session
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
-            self.sessions = dict(ordered)
+            self.sessions = self._removals.sessions = dict(ordered)
         return session
 
-    def _check_size(self) -> None:
-        """DYN-46. Counted when the request was taken in: what it repeats is no more than there was."""
+    def _refusal_of(self, type_url: TypeUrl) -> Refusal | None:
+        """Why there can't be a session for a type that is new on this stream; for the type of a service there can."""
         limits = self._settings.limits
-        if sum([session.count for session in self.sessions.values()]) <= min(limits.subscriptions, limits.locators):
-            return
-        names = sum(session.count for session in self.sessions.values() if not session.table.spec.on_demand)
-        hosts = sum(session.count for session in self.sessions.values()) - names
-        locators = sum(session.locators for session in self.sessions.values() if not session.table.spec.on_demand)
-        if names > limits.subscriptions or locators > limits.locators:
-            message = f"more than {limits.subscriptions} names ({limits.locators} locators) on one stream"
-            raise PeerError("INVALID_ARGUMENT", message)
-        if hosts > limits.hosts:
-            raise PeerError("INVALID_ARGUMENT", f"more than {limits.hosts} virtual hosts on one stream")
+        if self.only_type is not None:
+            return None
+        if len(self.sessions) >= limits.types:
+            return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
+        return limits.refuses(type_url, "", None)
+
+    def _refuse_type(self, type_url: TypeUrl, body: SotwRequest | DeltaRequest) -> None:
+        """DYN-46: answer without a session, and keep nothing. In SotW stay quiet, as of an unknown type (SRV-5)."""
+        refusal = self._refusal_of(type_url)
+        keys = body.subscribe if isinstance(body, DeltaRequest) else body.wanted
+        if refusal is not None and keys:
+            note_refused(type_url, {refusal: len(keys)}, self.room, self.number, self._facts)
+            if self.delta:
+                self._refused_types = self._refused_types or RefusedTypes(self.number, self._settings)
+                self._refused_types.add(self._store.spec(type_url), keys, refusal)
+
+    def _answer_refused_types(self) -> list[Send]:
+        sends = self._refused_types.take() if self._refused_types is not None else []
+        self._facts += [Sent(self.number, each.type_url, each.nonce, 0, len(each.removed)) for each in sends]
+        return sends
 
     # -- order
-
-    def _referrers(self, session: AnySession) -> list[AnySession]:
-        found = (self.sessions.get(type_url) for type_url in session.table.spec.referrers)
-        return [referrer for referrer in found if referrer is not None]
-
-    def _removable(self, type_url: TypeUrl, session: AnySession, now: float) -> list[Key]:
-        """Of what is leaving: what need not wait any more."""
-        if not session.leaving:
-            self._holds.pop(type_url, None)
-            return []
-        holds = self._holds.pop(type_url, [])
-        known = {key for hold in holds for key in hold.keys}
-        fresh = [key for key in session.leaving if key not in known]
-        free: list[Key] = []
-        for hold in [*holds, self._hold(session, fresh, now)] if fresh else holds:
-            hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or went unwanted
-            if hold.until is not None and now >= hold.until:
-                hold.until = None
-            waits = hold.patient and hold.until is not None
-            if waits:
-                hold.awaited = {**self._unanswered(session), **hold.awaited}  # of those that are there by now
-            if not waits and all(self._moved_on(referrer, hold) for referrer in hold.awaited):
-                free += hold.keys
-            elif hold.keys:
-                self._holds.setdefault(type_url, []).append(hold)
-        return free
-
-    def _hold(self, session: AnySession, keys: list[Key], now: float) -> Hold:
-        foreign = any(session.leaving[key].is_remnant for key in keys)
-        patient = foreign and self.only_type is None and bool(session.table.spec.referrers)
-        return Hold(keys, now + self._settings.ack_timeout, self._unanswered(session), patient)
-
-    def _unanswered(self, session: AnySession) -> dict[AnySession, tuple[int, int]]:
-        found = ((referrer, referrer.progress) for referrer in self._referrers(session))
-        return {referrer: (state.acked + 1, state.sent) for referrer, state in found if state.sent > state.acked}
-
-    def _moved_on(self, referrer: AnySession, hold: Hold) -> bool:
-        first, last = hold.awaited[referrer]
-        progress = referrer.progress
-        if progress.nack is not None and progress.nacked >= first:
-            return False  # ORD-4
-        if any(parked.number >= first for parked in progress.rejected.values()):
-            return False
-        return max(progress.acked, progress.nacked) >= last or hold.until is None  # a NACK that no longer matters
 
     def _warm(self, clusters: Iterable[Variant]) -> None:
         """ORD-11: a changed cluster warms until its endpoints come again, and delta Envoy does not ask (S11)."""
@@ -276,15 +254,21 @@ class Stream:
     def _revisit(self, routes: Iterable[Variant]) -> None:
         hosts = self.sessions.get(VIRTUAL_HOST)
         configs = {route.name: None for route in routes if route.is_on_demand}
-        if isinstance(hosts, DeltaSession) and configs:
+        if isinstance(hosts, HostSession) and configs:
             hosts.revisit(configs)
 
     def _configs(self) -> list[str]:
-        """VHD-13: the route configurations that this client knows; if it gets these elsewhere, all that there are."""
-        routes = self.sessions.get(ROUTE)
+        """VHD-13: the route configurations that this client may know; if it gets these elsewhere, all that there are.
+
+        VHD-27: it may have others from its own static configuration, and use virtual hosts that are here under these.
+        """
+        hosts, routes = self._store.table(VIRTUAL_HOST), self.sessions.get(ROUTE)
         if routes is not None:
-            return [route.name for route in routes.holdings() if route.is_on_demand]
+            sent = {route.name: route.is_on_demand for route in routes.holdings()}
+            return [name for name, on_demand in sent.items() if on_demand] + [
+                name for name in hosts.configs() if name not in sent
+            ]
         table = self._store.table(ROUTE)
-        known = (each.select(self.params) for _, each in table)
+        known = (each.select(self.plain_params(name)) for name, each in table)
         own = [route.name for route in known if route is not None and route.is_on_demand]
-        return own + [name for name in self._store.table(VIRTUAL_HOST).configs() if table.named(name) is None]
+        return own + [name for name in hosts.configs() if table.named(name) is None]

@@ -4,55 +4,40 @@ Time and chance are arguments. Whoever drives it opens a stream to each upstream
 gives, hands in what was read, and calls `tick` when `deadline` is over. Watchers find their notices in their `Watch`.
 
 Servers (gRFC A71): an authority asks the first server of its list. If that one can't be reached, and something that is
-watched is neither cached nor known to be missing, it asks the next as well, and so on. The first server to answer makes
-all that come after it in the list superfluous.
+watched is neither cached nor known to be missing, it asks the next as well, and so on. An authority may be set to fall
+back whenever a server can't be reached, whatever is cached (gRFC A95). The first server to answer makes all that come
+after it in the list superfluous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
 from ..errors import WatchError
+from .ambiguity import Ambiguities
 from .asking import Answer, Asked
-from .constraints import Constraint, canonical
-from .events import WILDCARD, Key, Rejection
-from .expr import show
-from .facts import Ambiguous, Fact, Lost, Reached, Rejected
+from .authority import Authority
+from .constraints import Constraint
+from .dialect import Dialect
+from .events import Key, Rejection
+from .facts import Fact, LacksDelta, Lost, Reached, Rejected, SubscriptionQuarantined
+from .quarantine import RETRY, Question
 from .reading import Reading
+from .recognition import Recognition
 from .responses import Arrival, Response
+from .rewording import in_held_words
 from .topic import Topic
 from .types import TYPES, TypeSpec, TypeUrl, Variant
 from .upstream import Held, Upstream
 from .watching import Collection, Entry, Recalled, State, Watch
-from .xdstp import is_glob
+from .xdstp import is_wild
 
 INVALID_ARGUMENT = 3
 
-
-class Authority:
-    """Whose names these are: the servers that know them, best first, and how many of those are in use."""
-
-    def __init__(self, name: str, servers: Sequence[Upstream]) -> None:
-        self.name = name
-        self.servers = tuple(dict.fromkeys(servers))
-        self.active: tuple[Upstream, ...] = ()
-        self.seeking = False  # a server is to be found, whether anything is asked or not
-        self.entries: dict[Entry, None] = {}
-
-    @property
-    def failing(self) -> WatchError | None:
-        """Why nobody can be asked: the last server's reason, if all that are in use have failed.
-
-        One that is connected again can be asked, answered or not: where nothing is newer, a server has nothing to say.
-        """
-        failures = [None if upstream.connected else upstream.failing for upstream in self.active]
-        return failures[-1] if failures and all(failures) else None
-
-    @property
-    def lacks(self) -> bool:
-        return self.seeking or any(entry.lacking for entry in self.entries)
+Review = Callable[[Upstream, Response, float], tuple[Rejection | None, float]]
 
 
 class Subscriber:
@@ -68,14 +53,16 @@ class Subscriber:
         self.facts: list[Fact] = []
         self.listeners: list[Callable[[Entry, Variant | None], None]] = []  # what an entry holds is another: was this
         self.leavers: list[Callable[[Entry], None]] = []  # nobody watches it any more
+        self.review: Review | None = None  # how to answer what has nothing wrong with it, and how soon (PRX-18)
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self.strict = verify_constraints  # DYN-56
         self._recall = recall
         self._topics: dict[TypeUrl, Topic] = {}
+        self._recognition = Recognition(self._topics, self.facts)
         self._expiries: list[tuple[float, int, Entry]] = []
         self._ticket = count()
         self._upstreams: list[Upstream] = []
-        self._ambiguous: set[tuple[TypeUrl, str, frozenset[Constraint]]] = set()
+        self.ambiguities = Ambiguities(self.facts)
 
     # -- setting up
 
@@ -84,18 +71,19 @@ class Subscriber:
         label: str,
         *,
         delta: bool,
+        dialect: Dialect | None = None,
         fail_on_data_errors: bool = False,
         timer_is_transient: bool = False,
-        formless: bool = False,
+        trusted: bool = False,
     ) -> Upstream:
         made = Upstream(
             label,
-            self.spec,
-            self._held,
+            self,
             delta=delta,
+            dialect=dialect,
             fail_on_data_errors=fail_on_data_errors,
             timer_is_transient=timer_is_transient,
-            formless=formless,
+            trusted=trusted,
         )
         self._upstreams.append(made)
         return made
@@ -117,7 +105,7 @@ class Subscriber:
             entry.watches.append(watch)
             entry.greet(watch)
         else:
-            entry = self._enter(topic, Entry if not _is_collection(key) else Collection, authority, key, watch)
+            entry = self._enter(topic, Collection if is_wild(key[0]) else Entry, authority, key, watch)
         watch.entries.append(entry)
 
     def unwatch(self, watch: Watch) -> None:
@@ -136,6 +124,7 @@ class Subscriber:
             if self.spec(entry.type_url).full_state and not upstream.delta:
                 upstream.renew()  # what is not asked for in between would look as if it were gone
                 continue
+            upstream.note_answered(entry)  # it is not awaited before it has been asked for again
             upstream.unwant(entry.type_url, entry.key)
             upstream.want(entry.type_url, entry.key)
 
@@ -149,7 +138,11 @@ class Subscriber:
             for upstream in authority.active:
                 upstream.want(entry.type_url, key)
             self._cope(authority, [entry])
-        if isinstance(entry, Collection):
+            self._note_quarantine(entry)
+        twin = topic.answered_for_all(entry)
+        if twin is not None:
+            self._share_all(entry, twin)
+        elif isinstance(entry, Collection):
             for name, held in topic.held_by_name(entry).items():
                 self._share(entry.member(name), held)
         elif (member := topic.held_by_collection(entry)) is not None:
@@ -162,6 +155,13 @@ class Subscriber:
         if entry.expires is not None:
             heappush(self._expiries, (entry.expires, next(self._ticket), entry))
         self._changed(entry, None)
+
+    def _share_all(self, entry: Entry, twin: Entry) -> None:
+        """PRX-32: what a server that knows no params has said to one is for the other too."""
+        if isinstance(entry, Collection) and isinstance(twin, Collection):
+            for name, held in twin.members.items():
+                self._share(entry.member(name), held)
+        self._share(entry, twin)
 
     def _leave(self, entry: Entry) -> None:
         for leaver in self.leavers:
@@ -176,7 +176,7 @@ class Subscriber:
             del self._topics[entry.type_url]
         for upstream in entry.authority.active:
             upstream.unwant(entry.type_url, entry.key)
-            upstream.timers.pop(entry, None)
+            upstream.abandon(entry)
 
     # -- servers
 
@@ -208,7 +208,7 @@ class Subscriber:
             upstream.users.discard(authority)
             for entry in authority.entries:
                 upstream.unwant(entry.type_url, entry.key)
-                upstream.timers.pop(entry, None)
+                upstream.abandon(entry)
             upstream.wake()
         authority.active = authority.active[:kept]
 
@@ -217,8 +217,8 @@ class Subscriber:
         error = authority.failing
         if error is None:
             return
-        if len(authority.active) < len(authority.servers) and authority.lacks:
-            self._activate(authority)  # FBK-1
+        if authority.wants_next_server:
+            self._activate(authority)
             return
         for entry in [*entries]:  # FBK-2, FBK-5, CLI-17
             self._fall_back_on_disk(entry)
@@ -243,35 +243,91 @@ class Subscriber:
 
     def opened(self, upstream: Upstream, now: float) -> None:
         upstream.opened(now)
+        self._ask_kept(upstream, now)
         for authority in upstream.users:
             authority.seeking = False
         self.facts.append(Reached(upstream.label))
 
+    def _deny_unaskable(self, upstream: Upstream, now: float) -> None:
+        """PRX-33, VHD-1: what a server without delta can't be asked for does not exist there."""
+        unaskable, upstream.unaskable[:] = upstream.unaskable[:], []
+        for type_url, key in unaskable:
+            topic = self._topics.get(type_url)
+            entry = topic.find(key) if topic is not None else None
+            if entry is not None and entry.lacking:
+                what = f"{entry.name!r} is served incrementally only, and {upstream.label} has no delta method"
+                self.fail(entry, WatchError("NOT_FOUND", what), State.DOES_NOT_EXIST, now, drop=False)
+
     def ended(self, upstream: Upstream, error: WatchError, now: float, random: float) -> None:
-        failed = upstream.ended(error, now, random)
-        self.facts.append(Lost(upstream.label, str(error), failed))
+        at_once = upstream.is_to_be_asked_otherwise(error)
+        found = None
+        if not at_once:
+            found = upstream.quarantine.ended(error.status, str(error), now, partial(self._is_open, upstream))
+        reached = upstream.connected
+        failed = upstream.ended(error, now, random, at_once=at_once)
+        if not upstream.dialect.lacks_delta or not upstream.delta:
+            self.facts.append(Lost(upstream.label, str(error), failed, reached))
+        elif upstream.dialect.is_news(None):
+            self.facts.append(LacksDelta(upstream.label))  # PRX-33
         if failed:
             for authority in [*upstream.users]:
                 self._cope(authority, authority.entries)
+        if found is not None:
+            type_url, key = found.question
+            self.facts.append(SubscriptionQuarantined(upstream.label, type_url, key[0], found.error, RETRY))
+            entry = self._find(found.question)
+            if entry is not None:
+                self._note_quarantine(entry)
+
+    # -- PRX-35: what makes a server end the stream
+
+    def _find(self, question: Question) -> Entry | None:
+        topic = self._topics.get(question[0])
+        return topic.find(question[1]) if topic is not None else None
+
+    def _is_open(self, upstream: Upstream, question: Question) -> bool:
+        """Whether it is wanted, and the server has said nothing of it on the present stream."""
+        entry = self._find(question)
+        if entry is None or entry.came_from(upstream):
+            return False
+        return entry.lacking or entry.usable
+
+    def _ask_kept(self, upstream: Upstream, now: float) -> None:
+        for question in upstream.quarantine.release(now, partial(self._is_open, upstream)):
+            entry = self._find(question)
+            if entry is not None and entry.state is State.RECEIVED_ERROR:
+                entry.state = State.REQUESTED
+            upstream.ask_kept(*question)
+
+    def _note_quarantine(self, entry: Entry) -> None:
+        """Whoever watches it is told that no server is asked for it, and why."""
+        held = [each.quarantine.find((entry.type_url, entry.key)) for each in entry.authority.active]
+        if held and (last := held[-1]) is not None and all(held):
+            what = f"{entry.name!r} is not asked for: {entry.authority.active[-1].label} ended the stream when it was"
+            error = WatchError("UNAVAILABLE", f"{what} ({last.error})")
+            self.fail(entry, error, State.RECEIVED_ERROR, last.until - RETRY, drop=False)
 
     def poll(self, upstream: Upstream, now: float) -> list[tuple[TypeUrl, Asked]]:
         """What to write now. Timers start with the request that first has a name (CLI-11)."""
-        asked = upstream.poll()
+        self._deny_unaskable(upstream, now)
+        asked = upstream.poll(now)
         for type_url, request in asked:
             topic = self._topics.get(type_url)
-            for key in request.fresh if topic is not None else ():
-                entry = topic.find(key) if topic is not None else None
-                if entry is not None and entry.unanswered and not isinstance(entry, Collection):
-                    upstream.timers[entry] = now + upstream.patience
+            for entry in topic.asked(request.fresh, upstream) if topic is not None else ():
+                upstream.note_asked(entry, now)
         return asked
 
     def receive(self, upstream: Upstream, response: Response, now: float) -> None:
         if not upstream.asks(response.type_url):
             return  # NAK-22
-        if upstream.heard():
+        if upstream.heard(response.server):
             self._recovered(upstream)
+        for each in self._recognition.readable(upstream, response, now):
+            self._read(upstream, each, now)
+
+    def _read(self, upstream: Upstream, response: Response, now: float) -> None:
         topic = self._topics.get(response.type_url) or Topic(self.spec(response.type_url))
-        reading = Reading(self, topic, upstream, response, now)
+        reading = Reading(self, topic, upstream, in_held_words(response, topic, upstream), now)
         flaws = reading.read()
         error = None
         if flaws:
@@ -279,8 +335,12 @@ class Subscriber:
             error = Rejection(INVALID_ARGUMENT, f"{len(flaws)} resource(s) invalid: {message}")  # NAK-17
             nameless = tuple(flaw.reason for flaw in flaws if not flaw.name)
             self.facts.append(Rejected(upstream.label, response.type_url, response.version, message, nameless))
+        wait = 0.0
+        if error is None and self.review is not None:
+            error, wait = self.review(upstream, response, now)
         answer = Answer(response.nonce, response.version, error)
-        upstream.answer(response.type_url, answer, now, fruitful=reading.fruitful)
+        upstream.answer(response.type_url, answer, now, fruitful=reading.fruitful, wait=wait)
+        self._ask_kept(upstream, now)
 
     def _recovered(self, upstream: Upstream) -> None:
         was_failing = upstream.failing is not None
@@ -292,9 +352,13 @@ class Subscriber:
                     entry.recover()
         upstream.failing = None
 
-    def _held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
+    def held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
         topic = self._topics.get(type_url)
         return topic.held(upstream) if topic is not None else Held({}, complete=True)
+
+    def is_listed(self, type_url: TypeUrl, name: str) -> bool:
+        topic = self._topics.get(type_url)
+        return topic is not None and topic.is_listed(name)
 
     # -- time
 
@@ -304,13 +368,20 @@ class Subscriber:
             heappop(self._expiries)  # it lives longer by now, or is gone
         expiries = [self._expiries[0][0]] if self._expiries else []
         answers = [upstream.answer_due for upstream in self._upstreams if upstream.answer_due is not None]
-        return min([*timers, *expiries, *answers], default=None)
+        kept = [upstream.quarantine.due for upstream in self._upstreams if upstream.quarantine.due is not None]
+        forms = [upstream.form_due for upstream in self._upstreams if upstream.form_due is not None]
+        return min([*timers, *expiries, *answers, *kept, *forms], default=None)
 
     def tick(self, now: float) -> None:
         for upstream in self._upstreams:
+            for response in self._recognition.tick(upstream, now):
+                self._read(upstream, response, now)
             upstream.release(now)
-            while upstream.timer_due is not None and upstream.timer_due <= now:
-                entry, _ = upstream.timers.popitem(last=False)
+            self._ask_kept(upstream, now)
+            for entry in upstream.over(upstream.doubts, now):  # they began when the timers did, and are shorter
+                if entry.doubted is not None:
+                    self._confirm(entry, entry.doubted, upstream, now)
+            for entry in upstream.over(upstream.timers, now):
                 if entry.unanswered:  # and another server has not given it meanwhile
                     self._time_out(entry, upstream, now)
         while self._expiries and self._expiries[0][0] <= now:
@@ -320,11 +391,34 @@ class Subscriber:
 
     def _time_out(self, entry: Entry, upstream: Upstream, now: float) -> None:
         what = f"{entry.name!r}: {upstream.label} has not answered in {upstream.patience:g} s"
-        if upstream.timer_is_transient:  # CLI-14
+        if upstream.timer_is_transient and entry not in upstream.passed_over:  # CLI-14
             entry.fail(WatchError("UNAVAILABLE", what), State.TIMEOUT, now, drop=False)
         else:
             error = WatchError("NOT_FOUND", f"{what}, so it does not exist")
             self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=upstream.fail_on_data_errors)
+
+    def doubt(self, entry: Entry, error: WatchError, now: float) -> None:
+        """There may be none: the server has a moment to say otherwise."""
+        entry.doubted = error
+        for upstream in entry.authority.active:
+            upstream.doubt(entry, now)
+
+    def presume_gone(self, entry: Entry, now: float) -> bool:
+        """PRX-34: what it was served by is gone, and the server was asked: its silence means that there is nothing.
+
+        Not where a server always answers; nor in SotW of a type that is not full state (SOT-7). True if that is news.
+        """
+        full_state = self.spec(entry.type_url).full_state
+        telling = (full_state if not each.delta else not each.pins_absence for each in entry.authority.active)
+        news = entry.doubted is None and any(telling)
+        if news:
+            self.doubt(entry, WatchError("NOT_FOUND", f"{entry.name!r} does not exist any more"), now)
+        return news
+
+    def _confirm(self, entry: Entry, error: WatchError, upstream: Upstream, now: float) -> None:
+        upstream.note_answered(entry)
+        state = State.DOES_NOT_EXIST if error.status == "NOT_FOUND" else State.RECEIVED_ERROR
+        self.fail(entry, error, state, now, drop=upstream.fail_on_data_errors)
 
     def _expire(self, entry: Entry, now: float) -> None:
         """TTL-4. Whoever gave it a time to live meant that nobody should use it afterwards."""
@@ -367,7 +461,8 @@ class Subscriber:
     def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
         before, was_kept = entry.variant, entry.kept_at is not None
         topic.forget_alias(entry)
-        upstream.timers.pop(entry, None)
+        upstream.note_answered(entry)
+        entry.for_all = upstream.by_names
         news = entry.accept(arrival, upstream, now)
         if arrival.ttl is not None or entry.expires is not None:
             self.lives(entry, arrival.ttl, now)
@@ -390,17 +485,3 @@ class Subscriber:
         if other is not None:  # VHD-12: by this string it is gone, by that it is still there
             for listener in self.listeners:
                 listener(other, other.variant)
-
-    def note_ambiguity(self, entry: Entry, kept: Variant, other: Variant) -> None:
-        """DYN-45: the one received last wins; both are told of, once."""
-        pair = (entry.type_url, entry.name, frozenset(map(canonical, (kept.constraint, other.constraint))))
-        if pair not in self._ambiguous and len(self._ambiguous) < 10_000:
-            self._ambiguous.add(pair)
-            both = show(kept.constraint), show(other.constraint)
-            self.facts.append(Ambiguous(entry.type_url, entry.name, *both, first=True))
-        else:
-            self.facts.append(Ambiguous(entry.type_url, entry.name, "", "", first=False))
-
-
-def _is_collection(key: Key) -> bool:
-    return key[0] == WILDCARD or is_glob(key[0])

@@ -10,16 +10,19 @@ request is read and how a batch is put on the wire; see sotw.py and delta.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from .constraints import TRUE
-from .events import Key
+from .events import WILDCARD, Key
 from .facts import Facts
 from .interest import Interest
+from .limits import Refusal, Room, counted_as
+from .refusing import Refusals, note_refused, refused_among
 from .settings import Settings
 from .table import Table
-from .types import Params, Variant, Wrong
-from .wants import Group, Want, Wild
+from .types import NO_PARAMS, Params, Variant, Wrong
+from .wants import Group, Want, Wild, read_keys
 from .xdstp import complaint, wildcards
 
 
@@ -28,6 +31,7 @@ class Session:
 
     __slots__ = (
         "_aliased",
+        "_declined",
         "_dirty",
         "_due",
         "_facts",
@@ -36,13 +40,14 @@ class Session:
         "_open",
         "_owed",
         "_parted",
+        "_refused",
         "_returns",
+        "_room",
         "_unknown",
         "_wants",
         "_wilds",
         "count",
         "leaving",
-        "locators",
         "news",
         "params",
         "settings",
@@ -53,12 +58,19 @@ class Session:
     delta: bool
 
     def __init__(
-        self, table: Table, interest: Interest, settings: Settings, params: Params, stream: int, facts: Facts
+        self,
+        table: Table,
+        interest: Interest,
+        settings: Settings,
+        params: Params,
+        stream: int,
+        facts: Facts,
+        room: Room,
     ) -> None:
         self.table = table
         table.sessions += 1
         self.settings = settings
-        self.params = params  # of plain subscriptions
+        self.params = params  # of plain subscriptions, by the node
         self.leaving: dict[Key, Variant] = {}
         self.news: tuple[Variant, ...] = ()  # what the last poll found to be new or changed (ORD-11)
         self.stream = stream
@@ -67,15 +79,17 @@ class Session:
         self._interest = interest
         self._wants: dict[str, dict[Key, Want]] = {}  # by name
         self.count = 0  # of subscriptions
-        self.locators = 0  # of these
         # By the name of what they hold, where that is not what they asked for: an alias, or a host (VHD-3).
         self._aliased: dict[str, dict[Want, None]] = {}
         self._wilds: dict[str, dict[Params | None, Wild]] = {}  # by name: `*`, or a glob collection
+        self._declined: frozenset[Key] = frozenset()  # VHD-11: members of a wildcard that the client unsubscribed
         self._open: dict[Want, None] = {}  # not answered when this was last looked at
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
         self._unknown: dict[Want, None] = {}  # VHD-7: hosts that there are none for, the oldest first
+        self._room = room  # what the stream counts, over all its sessions
+        self._refused: Refusals | None = None  # subscriptions past a limit that are to be answered
         self._due = False  # the request must be answered even if there is nothing to say
         self._returns = False  # the client has something from an earlier stream
 
@@ -97,9 +111,16 @@ class Session:
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
 
+    def is_judging(self, names: Iterable[str]) -> bool:
+        """Whether the client has yet to be sent what changed of these names, or to answer what it was sent."""
+        if any(wild.started and wild.is_behind for wild in self._wildcards()):
+            return True
+        wants = (want for name in names for want in (*self._wants.get(name, {}).values(), *self._aliased.get(name, ())))
+        return any(want in self._dirty for want in wants)
+
     @property
     def pending(self) -> bool:
-        return bool(self._dirty or self._owed or self._due or self._behind)
+        return bool(self._dirty or self._owed or self._due or self._refused or self._behind)
 
     def close(self) -> None:
         self.table.sessions -= 1
@@ -151,7 +172,7 @@ class Session:
         if want.answered:
             answered.append(want)
             return False
-        late = self.table.is_late(want.name, claims=self._returns)
+        late = self.table.is_late(want.name, want.params, claims=self._returns)
         return not self._knows(want) and self._trouble(want) is None and not late
 
     def _lists(self, wild: Wild) -> bool:
@@ -179,9 +200,51 @@ class Session:
         """PRX-17: what must not be cached is not for those who come later."""
         return want.answered or self.table.serves(want.name, want.params, want.since)
 
+    def _admitted(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> tuple[Key, ...]:
+        """Those that can be subscribed, each in one spelling; the others are noted in `refused` (DYN-46)."""
+        found = refused_among(keys, self.table.spec.url, self.settings.limits)
+        if found:
+            refused.update(found)
+            keys = tuple(key for key in keys if key not in found)
+        return read_keys(keys, self.table.spec)
+
+    def _refuse_keys(self, refused: Mapping[Key, Refusal]) -> None:
+        """These are to be answered, each by itself, and not remembered (DYN-46)."""
+        if refused:
+            note_refused(self.table.spec.url, Counter(refused.values()), self._room, self.stream, self._facts)
+            self._refused = self._refused or Refusals()
+            self._refused.add(refused)
+
+    def _lacking_room(self, wanted: Collection[Key], leaving: Iterable[Key]) -> dict[Key, Refusal]:
+        """Those that the stream has no room for (DYN-46), when what is `leaving` has left."""
+        room, on_demand = self._room, self.table.spec.on_demand
+        if not room.is_short(len(wanted)):
+            return {}
+        kinds = {located: counted_as(NO_PARAMS if located else None, on_demand=on_demand) for located in (False, True)}
+        left = {kind: room.left(kind) for kind in kinds.values()}
+        for key in leaving:
+            left[kinds[key[1] is not None]] += self._has_subscribed(key)
+        refused: dict[Key, Refusal] = {}
+        for key in wanted:
+            kind = kinds[key[1] is not None]
+            if key == (WILDCARD, None) or self._has_subscribed(key):
+                continue  # there is one wildcard at most, and that is what most clients live by
+            if left[kind] > 0:
+                left[kind] -= 1
+            else:
+                refused[key] = room.refusal(kind)
+        return refused
+
+    def _has_subscribed(self, key: Key) -> bool:
+        return self._find(key) is not None or key[1] in self._wilds.get(key[0], {})
+
     def _counted(self, key: Key, step: int) -> None:
         self.count += step
-        self.locators += step if key[1] is not None else 0
+        self._room.count(counted_as(key[1], on_demand=self.table.spec.on_demand), step)
+
+    def plain_params(self, name: str) -> Params:
+        """What a subscription has that sends no params (DESIGN 6.2)."""
+        return self.settings.plain_params(self.params, name)
 
     def _find(self, key: Key) -> Want | None:
         return self._wants.get(key[0], {}).get(key)
@@ -191,7 +254,7 @@ class Session:
         if want is None:
             name, params = key
             # DYN-13: a locator without params matches like a plain name.
-            want = Want(key, params or self.params, self.table.revision)
+            want = Want(key, params or self.plain_params(name), self.table.revision)
             self._wants.setdefault(name, {})[key] = want
             self._open[want] = None
             self._counted(key, 1)
@@ -227,6 +290,7 @@ class Session:
         if held is None:
             change = wild.listing.difference(wild.cursor, wild.params).transitions.get(want.name)
             held = change.before if change is not None else wild.listing.member(want.name, want.params)
+            held = held if want.key not in self._declined else None
         self._hold(want, held)
 
     def _drop(self, want: Want) -> None:
@@ -292,7 +356,7 @@ class Session:
         name, tag = key
         wild = self._wilds.get(name, {}).get(tag)
         if wild is None:
-            wild = Wild(key, tag or self.params, self.table.listing(name))
+            wild = Wild(key, tag or self.plain_params(name), self.table.listing(name))
             self._wilds.setdefault(name, {})[tag] = wild
             self._interest.add_wild(self, self.table.spec.url, name)
             self._interest.demand.want(self.table.spec.url, name, wild.params)

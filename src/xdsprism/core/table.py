@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from .constraints import Constraint
 from .events import WILDCARD, Send
-from .types import NO_PARAMS, Change, Params, TypeSpec, Variant, Wrong
+from .types import NO_PARAMS, Change, Params, Reference, TypeSpec, Variant, Wrong
 from .variants import VariantSet, pins
 from .xdstp import collection_of
 
@@ -66,6 +66,7 @@ class Listing(ABC):
         self._keys: frozenset[str] = frozenset()
         self._snapshots: dict[Params, Snapshot] = {}
         self._differences: dict[tuple[int, Params], Difference] = {}
+        self._references: dict[Params, frozenset[Reference]] = {}
         self._categories: dict[Params, Params] = {}
 
     @abstractmethod
@@ -114,6 +115,16 @@ class Listing(ABC):
             plain = bool(variants) and all(variant.ttl is None for variant in variants)
             found = Snapshot(variants, digest_of(variants), plain)
             _remember(self._snapshots, category, found)
+        return found
+
+    def references(self, params: Params) -> frozenset[Reference]:
+        """What all of that refers to; made once per class and revision."""
+        category = self.classify(params)
+        found = self._references.get(category)
+        if found is None:
+            variants = self.snapshot(params).variants
+            found = frozenset(reference for variant in variants for reference in variant.references)
+            _remember(self._references, category, found)
         return found
 
     def difference(self, since: int, params: Params) -> Difference:
@@ -178,6 +189,7 @@ class Listing(ABC):
         if self.horizon == revision:
             self._snapshots.clear()
             self._differences.clear()
+            self._references.clear()
         floor = min(self._cursors, default=self.horizon)
         if self._log and self._log[0].revision <= floor:
             del self._log[: bisect_right(self._log, floor, key=_revision)]
@@ -247,6 +259,8 @@ class Table(Listing):
         self.revision = 0  # of the last change in this table
         self.sessions = 0  # that read it
         self.variants = 0  # of all names
+        self.referring: Counter[Reference] = Counter()  # how many variants here refer to something
+        self.is_nested = False  # something here referred to something of the same type, now or once: aggregates do
         self._sets: dict[str, VariantSet] = {}
         self._aliases: dict[str, str] = {}
         self._paths: dict[str, dict[str, None]] = {}  # xdstp names by their glob collections
@@ -297,7 +311,7 @@ class Table(Listing):
         """Whether what there is, is for somebody who came at revision `since` (PRX-17)."""
         return True
 
-    def is_late(self, name: str, *, claims: bool) -> bool:  # noqa: ARG002
+    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:  # noqa: ARG002
         """Whether it takes too long to get to know it, for one who has nothing yet, or who `claims` to have it."""
         return False
 
@@ -366,11 +380,21 @@ class Table(Listing):
 
     def _count(self, name: str, known: VariantSet, step: int) -> None:
         self.variants += step * len(known.variants)
+        for variant in known.variants:
+            if variant.references:
+                self._count_references(variant, step)
         for alias in known.aliases:
             if step > 0:
                 self._aliases[alias] = name
             elif self._aliases.get(alias) == name:
                 del self._aliases[alias]
+
+    def _count_references(self, variant: Variant, step: int) -> None:
+        for reference in variant.references:
+            self.referring[reference] += step
+            if not self.referring[reference]:
+                del self.referring[reference]
+            self.is_nested = self.is_nested or reference[0] == self.spec.url
 
     def settle(self) -> None:
         """After the last commit of a transaction."""

@@ -11,13 +11,13 @@ Their contents share parts with each other and with the document: not to be chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import UsageError, show_path
-from .constraints import TRUE, AnyOf, Constraint, Exists, Not, atoms, check_limits, keys
-from .decisions import Branch, Decisions, Node, TooComplex, conjunction, expression, joining, support, terminals
+from .constraints import FALSE, TRUE, Constraint, atoms, check_limits, keys, mentioning
+from .decisions import Branch, Decisions, Node, TooComplex, expression, joining, support, terminals
 from .expr import parse
 
 MAX_VARIANTS = 1024
@@ -28,6 +28,7 @@ WHEN = "$when"
 MATCH = "$match"
 
 Path: TypeAlias = tuple[str | int, ...]
+Condition: TypeAlias = str | bool  # as it is written: YAML and JSON read the expression `true` as a boolean
 
 
 class TemplateError(Exception):
@@ -43,8 +44,9 @@ class TemplateError(Exception):
 class Compiled:
     """One variant-to-be of a document."""
 
-    constraint: Constraint
+    constraint: Constraint  # mentions every key that any variant of the document does (DYN-34)
     content: Any
+    written: Constraint = TRUE  # the same without those that make no difference to this one
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +59,7 @@ class _Content:
 def compile_template(document: Any, *, limit: int = MAX_VARIANTS) -> list[Compiled]:
     """The variants of a document, special cases first; raises TemplateError."""
     if not _has_marks(document):
-        return [Compiled(TRUE, document)]
+        return [Compiled(TRUE, document, TRUE)]
     conditions = _survey(document)
     order = list(dict.fromkeys(atom.key for condition in conditions.values() for atom in atoms(condition)))
     try:
@@ -92,9 +94,9 @@ def _marks(item: dict[Any, Any]) -> list[str]:
     return [key for key in item if isinstance(key, str) and key.startswith("$")]
 
 
-def _survey(document: Any) -> dict[str, Constraint]:
+def _survey(document: Any) -> dict[Condition, Constraint]:
     """Check the document; returns what its conditions mean."""
-    conditions: dict[str, Constraint] = {}
+    conditions: dict[Condition, Constraint] = {}
     todo: list[tuple[Any, Path, bool]] = [(document, (), True)]
     seen: set[tuple[int, bool]] = set()
     while todo:
@@ -155,6 +157,8 @@ def _inside(item: dict[Any, Any], path: Path) -> list[tuple[Any, Path, bool]]:
 
 
 def _parsed(text: Any, path: Path) -> Constraint:
+    if isinstance(text, bool):
+        return TRUE if text else FALSE
     if not isinstance(text, str):
         raise TemplateError(path, f"must be an expression such as `env=prod`, not {text!r}")
     try:
@@ -169,7 +173,7 @@ def _parsed(text: Any, path: Path) -> Constraint:
 class _Compiler:
     """From a document that is known to be well-formed to its variants."""
 
-    def __init__(self, order: list[str], conditions: dict[str, Constraint]) -> None:
+    def __init__(self, order: list[str], conditions: dict[Condition, Constraint]) -> None:
         self.decisions = Decisions(order)
         self.conditions = conditions
         self.holds = {text: self.decisions.constraint(condition) for text, condition in conditions.items()}
@@ -190,10 +194,15 @@ class _Compiler:
             )
         when = self.conditions[document[WHEN]] if isinstance(document, dict) and WHEN in document else TRUE
         if len(contents) == 1 and when != TRUE:
-            return [Compiled(when, contents[0].value)]  # DYN-3: as it was written
+            return [Compiled(when, contents[0].value, when)]  # DYN-3: as it was written
         holds = self.decisions.indicators(root)
-        wanted = support(root) | keys(when)
-        return [Compiled(_mentioning(wanted, expression(holds[content])), content.value) for content in contents]
+        varying = support(root)
+        compiled = []
+        for content in contents:
+            found = expression(holds[content])
+            written = _padded(found, keys(when) - varying)  # a key that the author mentions stays mentioned
+            compiled.append(Compiled(_padded(found, varying | keys(when)), content.value, written))
+        return compiled
 
     def value(self, item: Any, depth: int) -> Node:
         """The diagram of any part of the document; ends in contents, or None where it is absent."""
@@ -214,7 +223,7 @@ class _Compiler:
         fields = {key: self.value(value, depth) for key, value in item.items() if key != WHEN}
         return self.limited(item.get(WHEN), self.mapping(fields))
 
-    def match(self, entries: list[tuple[str | None, Node]]) -> Node:
+    def match(self, entries: list[tuple[Condition | None, Node]]) -> Node:
         """The first entry whose condition holds, even if its value, a `$match` too, turns out to be absent."""
         hits = [
             self.limited(when, self.decisions.relabel(node, lambda content: content or self.absent))
@@ -224,7 +233,7 @@ class _Compiler:
             self.decisions.first(hits), lambda content: None if content is self.absent else content
         )
 
-    def limited(self, condition: str | None, node: Node) -> Node:
+    def limited(self, condition: Condition | None, node: Node) -> Node:
         return node if condition is None else self.decisions.only(self.holds[condition], node)
 
     def mapping(self, fields: dict[Any, Node]) -> Node:
@@ -270,12 +279,11 @@ class _Compiler:
         return found
 
 
-def _mentioning(wanted: set[str], constraint: Constraint) -> Constraint:
-    """Add a clause that is always true for each key that the constraint leaves out (DYN-34)."""
+def _padded(constraint: Constraint, wanted: Iterable[str]) -> Constraint:
+    """Have the constraint mention the wanted keys (DYN-34)."""
     try:
         check_limits(constraint)  # before anything walks it: a diagram that shares much makes a huge expression
-        idle = [AnyOf((Exists(key), Not(Exists(key)))) for key in sorted(wanted - keys(constraint))]
-        whole = conjunction(constraint, *idle)
+        whole = mentioning(constraint, wanted)
         check_limits(whole)
     except UsageError as error:
         raise TemplateError((), f"a variant of this document would be too complex: {error}") from error

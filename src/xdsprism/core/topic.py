@@ -8,7 +8,7 @@ from itertools import chain
 from .constraints import TRUE, Constraint, canonical, matches
 from .events import WILDCARD, Absence, Key
 from .responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
-from .types import VIRTUAL_HOST, TypeSpec, Variant
+from .types import VIRTUAL_HOST, Params, TypeSpec, Variant
 from .upstream import Held, Upstream
 from .watching import Collection, Entry, State
 from .xdstp import collection_of
@@ -39,6 +39,14 @@ class Topic:
     def find(self, key: Key) -> Entry | None:
         known: tuple[Entry, ...] = (*self._named.get(key[0], ()), *self._collections)
         return next((entry for entry in known if entry.key == key), None)
+
+    def asked(self, keys: Iterable[Key], upstream: Upstream) -> Iterator[Entry]:
+        """Whom a request with these keys asks the server about: of a collection, the members that are in doubt."""
+        for entry in (each for key in keys for each in self.known_by(key, upstream)):
+            if isinstance(entry, Collection):
+                yield from (member for member in entry.members.values() if member.doubted is not None)
+            else:
+                yield entry
 
     def add(self, entry: Entry) -> None:
         if isinstance(entry, Collection):
@@ -74,6 +82,33 @@ class Topic:
         members = (each.members.get(entry.name) for each in alike)
         return next((member for member in members if member is not None and member.variant is not None), None)
 
+    def answered_for_all(self, entry: Entry) -> Entry | None:
+        """Who asked for the same with other params, and was answered by a server that knows no params (PRX-32).
+
+        Such a server has been asked for the name, and has no reason to answer once more.
+        """
+        if isinstance(entry, Collection):
+            alike: Iterable[Entry] = (each for each in self._collections if each.name == entry.name)
+        else:
+            members = (each.members.get(entry.name) for each in self._covering(entry.name))
+            alike = (*self._named.get(entry.name, ()), *(member for member in members if member is not None))
+        of_all = (each for each in alike if each.authority is entry.authority and each.for_all and each is not entry)
+        return next(of_all, None)
+
+    def known_by(self, key: Key, upstream: Upstream) -> list[Entry]:
+        """Whose question a key on the wire is: several, where a server is asked by names."""
+        if key[1] is not None or not upstream.by_names:
+            found = self.find(key)
+            return [found] if found is not None else []
+        return [*self._named.get(key[0], ())]
+
+    def is_listed(self, name: str) -> bool:
+        return any(each.name == WILDCARD and name in each.members for each in self._collections)
+
+    def has_asked(self, name: str) -> bool:
+        """Whether a resource of this name can be an answer to anything."""
+        return bool(self._asked_for(name))
+
     def left(self, entry: Entry) -> None:
         """Nothing is held any more: a member of a collection is none then."""
         for each in self._collections:
@@ -86,6 +121,7 @@ class Topic:
         for each in self._collections:
             if each.state is not State.ACKED and upstream in each.authority.active and each not in denied:
                 each.state = State.ACKED
+                each.for_all = upstream.by_names
                 each.error = each.verdict = None
                 answered.append(each)
                 for watch in each.watches:
@@ -130,7 +166,7 @@ class Topic:
         groups = [each for each in self._covering(variant.name) if upstream in each.authority.active]
         if self.spec.on_demand and entries:  # VHD-13: it was asked for, so that alone puts it into nobody's base set
             groups = [each for each in groups if variant.name in each.members]
-        if upstream.formless:
+        if upstream.by_names:
             return [*entries, *(each.member(variant.name) for each in groups)]
         formed = [entry for entry in entries if (entry.key[1] is not None) == arrival.located]
         formed_groups = [each for each in groups if (each.key[1] is not None) == arrival.located]
@@ -160,7 +196,7 @@ class Topic:
 
     def denied(self, about: Absence, upstream: Upstream) -> list[Entry]:
         """Whom an error is for: TP3 names a resource, with constraints where they matter, or a whole glob (ERR-6)."""
-        entries: list[Entry] = [*self._known(about.name, upstream)]
+        entries: list[Entry] = [*self.known(about.name, upstream)]
         entries += [each for each in self._collections if each.name == about.name and upstream in each.authority.active]
         located = [entry for entry in entries if entry.key[1] is not None]
         if not located or len(located) == len(entries):
@@ -184,7 +220,7 @@ class Topic:
         """
         asked = chain.from_iterable(self._named.get(string, ()) for string in item.strings)
         entries = [entry for entry in asked if upstream in entry.authority.active]
-        if not upstream.formless:
+        if not upstream.by_names:
             formed = [entry for entry in entries if (entry.key[1] is not None) == (item.constraint is not None)]
             if item.constraint is not None:
                 formed = [entry for entry in formed if matches(item.constraint, entry.key[1] or {})]
@@ -206,9 +242,9 @@ class Topic:
         left: somebody who had it in this form, by another string, has just been given something else.
         """
         name, constraint = identity
-        known = [entry for entry in self._known(name, upstream) if entry.holds(name) or not entry.came_from(upstream)]
+        known = [entry for entry in self.known(name, upstream) if entry.holds(name) or not entry.came_from(upstream)]
         located = [entry for entry in known if entry.key[1] is not None]
-        if upstream.formless:
+        if upstream.by_names:
             return known
         if constraint is None:
             askers = (each for each in self._asked_for(name) if upstream in each.authority.active)
@@ -222,6 +258,11 @@ class Topic:
             for entry in located
             if _equal(entry, constraint) or (not entry.came_from(upstream) and matches(constraint, entry.key[1] or {}))
         ]
+
+    def held_constraints(self, name: str, upstream: Upstream) -> dict[Constraint, Params]:
+        """The constraints of every variant that is held of a name, each with params that it was given for."""
+        located = ((entry.variant, entry.key[1]) for entry in self.known(name, upstream) if entry.holds(name))
+        return {canonical(variant.constraint): params for variant, params in located if variant and params is not None}
 
     def held(self, upstream: Upstream) -> Held:
         """CLI-6, NAK-24: what was taken from this server. DYN-40: names of which one variant is held.
@@ -237,11 +278,14 @@ class Topic:
         for entry in self:
             if upstream not in entry.authority.active:
                 continue
+            if upstream.keeps(entry):  # PRX-35: the request does not have it, so nothing may be said of it
+                complete = False
+                continue
             variant = entry.variant
             if _is_loose(entry):
                 loose.add(entry.name)
             if variant is None or entry.source is not upstream:
-                complete = complete and not entry.lacking and variant is None
+                complete = complete and not entry.lacking and variant is None and not _is_absent_for_others(entry)
                 if variant is not None and (entry.key[1] is None or entry.collection is not None):
                     foreign[variant.name] = ""
             elif own.setdefault(variant.name, variant).version != variant.version:
@@ -263,11 +307,12 @@ class Topic:
     def _formed(self, identity: Identity, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
         """Who is known by this name and asked in this form; if nobody, all who are known by it."""
         name, constraint = identity
-        entries = self._known(name, upstream, aliases)
+        entries = self.known(name, upstream, aliases)
         formed = [entry for entry in entries if (entry.key[1] is not None) == (constraint is not None)]
-        return entries if upstream.formless else formed or entries
+        return entries if upstream.by_names else formed or entries
 
-    def _known(self, name: str, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
+    def known(self, name: str, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
+        """Who asked by this name, or has the resource of this name."""
         entries = [*self._asked(name, aliases), *self._renamed.get(name, ())]
         entries += [member for each in self._covering(name) if (member := each.members.get(name)) is not None]
         return [entry for entry in dict.fromkeys(entries) if upstream in entry.authority.active]
@@ -306,6 +351,15 @@ def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     return (entry.key[1] is not None) == arrival.located or not entry.is_suited(upstream)
+
+
+def _is_absent_for_others(entry: Entry) -> bool:
+    """Whether it is known that there is nothing for more than those who asked.
+
+    A server corrects that for as long as it knows that it said so. On a new stream it has to say it again, and one that
+    was told that this client has everything would not (PRX-31).
+    """
+    return entry.variant is None and entry.key[1] is not None and entry.absence is not None
 
 
 def _is_loose(entry: Entry) -> bool:

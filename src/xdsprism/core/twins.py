@@ -9,6 +9,7 @@ from __future__ import annotations
 from .types import (
     CLUSTER,
     ENDPOINT,
+    LB_ENDPOINT,
     LISTENER,
     PREFIX,
     ROUTE,
@@ -28,6 +29,7 @@ _V2 = {
     VIRTUAL_HOST: PREFIX + "envoy.api.v2.route.VirtualHost",
     CLUSTER: PREFIX + "envoy.api.v2.Cluster",
     ENDPOINT: PREFIX + "envoy.api.v2.ClusterLoadAssignment",
+    LB_ENDPOINT: PREFIX + "envoy.api.v2.endpoint.LbEndpoint",
     SECRET: PREFIX + "envoy.api.v2.auth.Secret",
     RUNTIME: PREFIX + "envoy.service.discovery.v2.Runtime",
     RESOURCE: PREFIX + "envoy.api.v2.Resource",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from sys import intern
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UsageError
-from .constraints import TRUE, Constraint, canonical
+from .constraints import TRUE, Constraint, canonical, unpadded
 
 if TYPE_CHECKING:
     from .variants import VariantSet
 
 TypeUrl = str
+
+# What a resource refers to: another one, by type and name (references.py).
+Reference = tuple[TypeUrl, str]
 
 PREFIX = "type.googleapis.com/"
 
@@ -103,23 +106,39 @@ class Variant:
     name: str
     constraint: Constraint
     body: bytes  # the message inside the Any, serialised deterministically
-    version: str  # a hash, see `fingerprint`
+    version: str  # a hash, see `make_variant`
     digest: int  # the same hash as a number; SotW versions are sums of these
     aliases: tuple[str, ...] = ()
     extras: bytes = b""  # further fields of discovery.Resource (aliases, cache_control ...), encoded
     origin: Origin | None = None
-    warms: str | None = None  # a cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name
+    references: tuple[Reference, ...] = ()  # what a client must have in order to use it
     ttl: float | None = None  # seconds that a client may use it without hearing of it again (TTL-2)
     fleeting: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
     base: Constraint | None = None  # who gets it without asking for it, by a wildcard; None: everybody (VHD-13)
     domains: tuple[str, ...] = ()  # a virtual host: what it serves, in lower case (VHD-6)
     routing: Routing | None = None  # a route configuration
+    written: Constraint | None = None  # as its author wrote it; None: that is not known, or it is `constraint`
     frames: Mapping[object, bytes] = field(default_factory=lambda: _NO_FRAMES, repr=False)  # the codec's, by form
 
     @property
     def identity(self) -> tuple[str, Constraint]:
         """TP2: constraints are part of the unique identifier, along with the name. DYN-30: in canonical form."""
         return self.name, canonical(self.constraint)
+
+    @property
+    def stated(self) -> Constraint:
+        """What its author said, before the store added the keys of the other variants (DYN-34)."""
+        return self.written if self.written is not None else self.constraint
+
+    @property
+    def shown(self) -> Constraint:
+        """What people are shown: as it was written, or without idle clauses where that is not known (DYN-34)."""
+        return self.written if self.written is not None else unpadded(self.constraint)
+
+    @property
+    def warms(self) -> str | None:
+        """A cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name."""
+        return next((name for type_url, name in self.references if type_url == ENDPOINT), None)
 
     @property
     def is_on_demand(self) -> bool:
@@ -162,39 +181,57 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
     aliases: tuple[str, ...] = (),
     extras: bytes = b"",
     origin: Origin | None = None,
-    warms: str | None = None,
+    references: tuple[Reference, ...] = (),
     ttl: float | None = None,
     base: Constraint | None = None,
     domains: tuple[str, ...] = (),
     routing: Routing | None = None,
+    written: Constraint | None = None,
 ) -> Variant:
     """Build a variant; its version is a hash of contents and constraints (DESIGN 6.6, DYN-31).
 
     The same on every replica, after every restart and through every relay. TTL-3: a time to live is part of it, so
     that another one is another version, and is sent.
     """
+    version, number = _fingerprint(type_url, name, body, extras, constraint, ttl)
+    return Variant(
+        intern(type_url),
+        name,
+        constraint,
+        body,
+        version,
+        number,
+        aliases,
+        extras,
+        origin,
+        references,
+        ttl,
+        base=base,
+        domains=domains,
+        routing=routing,
+        written=written,
+    )
+
+
+def _fingerprint(
+    type_url: TypeUrl, name: str, body: bytes, extras: bytes, constraint: Constraint, ttl: float | None
+) -> tuple[str, int]:
     digest = sha256()
     lives = [repr(ttl).encode()] if ttl is not None else []
     for part in (type_url.encode(), name.encode(), body, extras, ascii(canonical(constraint)).encode(), *lives):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     head = digest.digest()[:8]
-    return Variant(
-        intern(type_url),
-        name,
-        constraint,
-        body,
-        head.hex(),
-        int.from_bytes(head, "big"),
-        aliases,
-        extras,
-        origin,
-        warms,
-        ttl,
-        base=base,
-        domains=domains,
-        routing=routing,
+    return head.hex(), int.from_bytes(head, "big")
+
+
+def padded_variant(variant: Variant, constraint: Constraint) -> Variant:
+    """The same variant with a constraint that means the same and mentions other keys: another version (DYN-31)."""
+    version, number = _fingerprint(
+        variant.type_url, variant.name, variant.body, variant.extras, constraint, variant.ttl
     )
+    written = variant.stated
+    return replace(variant, constraint=constraint, version=version, digest=number, written=written, frames={})
 
 
 def remnant(type_url: TypeUrl, name: str) -> Variant:
@@ -212,6 +249,7 @@ class TypeSpec:
     full_state: bool = False  # SOT-4: a SotW response holds every resource
     wildcard: bool = False  # WLD-12: an empty first request means all
     referrers: tuple[TypeUrl, ...] = ()  # ORD-2: removals wait until these have moved on
+    stays_while_referred: bool = False  # ORD-12: however long that is
     always_resend: bool = False  # DLT-13: sent again although the client has this version
     on_demand: bool = False  # VHD-7: what is not there is answered with a resource that has no contents
 
@@ -231,6 +269,8 @@ SCOPED_ROUTE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
 CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
 ENDPOINT = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+LB_ENDPOINT = PREFIX + "envoy.config.endpoint.v3.LbEndpoint"
+LB_ENDPOINT_COLLECTION = PREFIX + "envoy.config.endpoint.v3.LbEndpointCollection"
 SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
 EXTENSION_CONFIG = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
@@ -247,13 +287,24 @@ TYPES: tuple[TypeSpec, ...] = (
         referrers=(LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST),
     ),
     TypeSpec(ENDPOINT, ("eds", "endpoint", "endpoints"), 10, always_resend=True),
+    # LEDS: endpoints apart from their localities, as members of a glob (Envoy) or as one list (A95, CLI-25).
+    TypeSpec(LB_ENDPOINT, ("leds", "lbendpoint", "lbendpoints"), 15),
+    TypeSpec(LB_ENDPOINT_COLLECTION, ("lbendpointcollection", "lbendpointcollections"), 15),
     TypeSpec(SECRET, ("sds", "secret", "secrets"), 20),
     TypeSpec(LISTENER, ("lds", "listener", "listeners"), 30, full_state=True, wildcard=True),
-    TypeSpec(SCOPED_ROUTE, ("srds", "scopedroute", "scopedroutes"), 40, full_state=True, wildcard=True),
+    TypeSpec(
+        SCOPED_ROUTE, ("srds", "scopedroute", "scopedroutes"), 40, full_state=True, wildcard=True, referrers=(LISTENER,)
+    ),
     TypeSpec(ROUTE, ("rds", "route", "routes"), 50, referrers=(LISTENER, SCOPED_ROUTE)),
     TypeSpec(VIRTUAL_HOST, ("vhds", "virtualhost", "virtualhosts"), 60, on_demand=True),
     TypeSpec(RUNTIME, ("rtds", "runtime", "runtimes"), 100),
-    TypeSpec(EXTENSION_CONFIG, ("ecds", "extensionconfig", "extensionconfigs"), 100),
+    TypeSpec(
+        EXTENSION_CONFIG,
+        ("ecds", "extensionconfig", "extensionconfigs"),
+        100,
+        referrers=(LISTENER, ROUTE, VIRTUAL_HOST),
+        stays_while_referred=True,
+    ),
 )
 
 

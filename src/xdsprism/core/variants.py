@@ -1,8 +1,9 @@
 """The variants of one name: proof that they can't clash, and an index from params to the one that matches.
 
-TP2, Matching Behavior and Best Practices: the variants of a resource are mutually exclusive and list the same
-keys, and a control plane must not accept any others. Proof and index are one structure: labelling each
-constraint's diagram with its variant and merging them all either meets an overlap or leaves the index behind.
+TP2, Matching Behavior and Best Practices: the variants of a resource are mutually exclusive, and a control plane must
+not accept any others. They should also list the same keys: `padded` adds those that a variant leaves out (DYN-34).
+Proof and index are one structure: labelling each constraint's diagram with its variant and merging them all either
+meets an overlap or leaves the index behind.
 """
 
 from __future__ import annotations
@@ -12,14 +13,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, failing, keys, matches
+from ..errors import UsageError
+from .constraints import (
+    FALSE,
+    TRUE,
+    All,
+    AnyOf,
+    Constraint,
+    Eq,
+    Exists,
+    Not,
+    atoms,
+    canonical,
+    check_limits,
+    failing,
+    keys,
+    matches,
+    mentioning,
+)
 from .decisions import BUDGET, Decisions, Node, TooComplex, joining, lookup, paths
 from .expr import show
-from .types import Variant, Wrong
+from .types import Variant, Wrong, padded_variant
 
 _NO_ALIASES: frozenset[str] = frozenset()
-_SHOWN = 5  # variants listed in one message
-_LONGEST = 300  # characters of each
+_LONGEST = 300  # characters of a constraint in a message
 
 
 class Clash(Exception):
@@ -61,22 +78,21 @@ class VariantSet:
 
     @classmethod
     def build(cls, variants: Sequence[Variant], budget: int = BUDGET) -> VariantSet:
-        """Check and index; raises Clash."""
+        """Check and index; raises Clash. The store has padded them (`padded`)."""
         variants = tuple(variants)
         if not variants:
             return cls((), (), None)
         if len(variants) == 1 and variants[0].constraint == TRUE:
             return cls(variants, (), variants[0])
-        mentioned = [keys(variant.constraint) for variant in variants]
         try:
             index = _merged(variants, budget)
         except TooComplex as reason:
             raise Clash(f"too complex to prove disjoint: {reason}", variants[0], variants[-1]) from reason
-        _check_keys(variants, mentioned)
-        return cls(variants, tuple(sorted(mentioned[0])), index)
+        mentioned = frozenset[str]().union(*(keys(variant.constraint) for variant in variants))
+        return cls(variants, tuple(sorted(mentioned)), index)
 
     def __repr__(self) -> str:
-        return f"VariantSet({', '.join(show(variant.constraint) for variant in self.variants)})"
+        return f"VariantSet({', '.join(show(variant.shown) for variant in self.variants)})"
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
         """The variant for these params; None: the resource does not exist for them (DYN-10)."""
@@ -111,8 +127,8 @@ class VariantSet:
         """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
         return None
 
-    def negative(self, params: Mapping[str, str]) -> Constraint:
-        """What to say to a client for which there is no variant.
+    def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:  # noqa: ARG002
+        """What to say to a client for which there is no variant; `beside`: that also asks by these keys.
 
         DYN-11: each mentioned key pinned to the client's value, or to its absence. Only mentioned keys decide, so
         this covers exactly the clients that are alike, and none that has a variant.
@@ -142,6 +158,33 @@ def shared(first: Variant, second: Variant) -> str | None:
     return None
 
 
+def padded(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """Have every variant of a name mention the same keys; raises Clash if one would get too large.
+
+    DYN-34: an idle clause is added for each key that only other variants mention, and goes again with the last of
+    them. The result depends on the set of variants alone, so versions are the same on every replica. A variant that
+    mentions these keys already is kept as it is.
+    """
+    if len(variants) == 1 and variants[0].stated is variants[0].constraint:
+        return tuple(variants)
+    wanted = frozenset[str]().union(*(keys(variant.stated) for variant in variants))
+    return tuple(_mentioning(variant, wanted, variants) for variant in variants)
+
+
+def _mentioning(variant: Variant, wanted: frozenset[str], variants: Sequence[Variant]) -> Variant:
+    whole = mentioning(variant.stated, wanted)
+    if whole == variant.constraint or canonical(whole) == canonical(variant.constraint):
+        return variant
+    try:
+        check_limits(whole)
+    except UsageError as error:
+        second = next(each for each in variants if each is not variant)
+        added = ", ".join(sorted(wanted - keys(variant.stated)))
+        message = f"{_quoted(variant)} is too large once it mentions what other variants do ({added}): {error}"
+        raise Clash(message, variant, second) from error
+    return padded_variant(variant, whole)
+
+
 def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
     """The index: all diagrams merged in one walk, not pair by pair."""
     decisions = Decisions(_order(variants), budget)
@@ -149,7 +192,7 @@ def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
     def overlap(first: Variant, second: Variant) -> Node:
         raise _overlap(first, second, variants)
 
-    labelled = (decisions.only(decisions.constraint(variant.constraint), variant) for variant in variants)
+    labelled = (decisions.only(decisions.constraint(variant.stated), variant) for variant in variants)
     return decisions.fold(joining(overlap, identity=None), labelled)
 
 
@@ -161,8 +204,8 @@ def _order(variants: Iterable[Variant]) -> list[str]:
     """
     pinned: Counter[str] = Counter()
     for variant in variants:
-        pinned.update(dict.fromkeys((atom.key for atom in atoms(variant.constraint)), 0))
-        pinned.update(_pinned(variant.constraint))
+        pinned.update(dict.fromkeys((atom.key for atom in atoms(variant.stated)), 0))
+        pinned.update(_pinned(variant.stated))
     return sorted(pinned, key=lambda key: -pinned[key])
 
 
@@ -181,33 +224,15 @@ def _pinned(constraint: Constraint) -> set[str]:
 def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> Clash:
     """Say what a client must send to match both. DYN-37."""
     decisions = Decisions(_order((first, second)))
-    both = decisions.both(decisions.constraint(first.constraint), decisions.constraint(second.constraint))
+    both = decisions.both(decisions.constraint(first.stated), decisions.constraint(second.stated))
     way = next(paths(both, True, [variant.constraint for variant in variants]))  # noqa: FBT003 - a terminal
     where = show(pins(way)) if way else "every client"
     message = f"both match {where}: {_quoted(first)} and {_quoted(second)}"
     return Clash(message, first, second, _present(way))
 
 
-def _check_keys(variants: tuple[Variant, ...], mentioned: list[frozenset[str]]) -> None:
-    """DYN-34. By what is written: a clause that is always true counts (TP2, Matching Behavior)."""
-    wanted = frozenset().union(*mentioned)
-    lacking = [(variant, wanted - has) for variant, has in zip(variants, mentioned, strict=True) if wanted != has]
-    if lacking:
-        first = lacking[0][0]
-        second = next(variant for variant in variants if variant is not first)
-        raise Clash(f"the variants of one name must mention the same keys: {_lacking(lacking)}", first, second)
-
-
-def _lacking(lacking: list[tuple[Variant, frozenset[str]]]) -> str:
-    parts = [f"{_quoted(variant)} lacks {', '.join(sorted(names))}" for variant, names in lacking[:_SHOWN]]
-    if len(lacking) > _SHOWN:
-        parts.append(f"{len(lacking) - _SHOWN} more")
-    key = show(Exists(min(lacking[0][1])))
-    return f"{'; '.join(parts)} (where a key makes no difference, add `and ({key} or not {key})`)"
-
-
 def _quoted(variant: Variant) -> str:
-    text = show(variant.constraint)
+    text = show(variant.shown)
     return f"`{text}`" if len(text) <= _LONGEST else f"`{text[:_LONGEST]}...`"
 
 

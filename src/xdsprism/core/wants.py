@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from ..errors import PeerError
 from .constraints import Constraint
 from .events import Key
-from .settings import Settings
 from .table import Listing
 from .types import Params, TypeSpec, TypeUrl, Variant, Wrong
 from .xdstp import is_xdstp, spelled
@@ -65,32 +63,8 @@ class Wild:
         return self.cursor != self.listing.horizon
 
 
-def read_keys(keys: tuple[Key, ...], spec: TypeSpec, settings: Settings) -> tuple[Key, ...]:
+def read_keys(keys: tuple[Key, ...], spec: TypeSpec) -> tuple[Key, ...]:
     """XTP-1: whatever the spelling, one name. VHD-2: but a virtual host's begins with another's, as that is written."""
-    check_keys(keys, settings)
     if spec.on_demand or not any(is_xdstp(name) for name, _ in keys):
         return keys
     return tuple((spelled(name), tag) for name, tag in keys)
-
-
-def check_keys(keys: Iterable[Key], settings: Settings) -> None:
-    """DYN-46: params past the limits end the stream, with a status that says which limit."""
-    limits = settings.limits
-    for name, params in keys:
-        if len(name) > limits.name_bytes:
-            raise PeerError(
-                "INVALID_ARGUMENT", f"a name of {len(name)} characters; at most {limits.name_bytes} are accepted"
-            )
-        if not params:
-            continue
-        if len(params) > limits.params:
-            raise _too_large(name, f"{len(params)} parameters", f"{limits.params}")
-        for key, value in params.items():
-            if len(key.encode()) > limits.key_bytes:
-                raise _too_large(name, f"a key of {len(key.encode())} bytes", f"{limits.key_bytes}")
-            if len(value.encode()) > limits.value_bytes:
-                raise _too_large(name, f"a value of {len(value.encode())} bytes", f"{limits.value_bytes}")
-
-
-def _too_large(name: str, what: str, limit: str) -> PeerError:
-    return PeerError("INVALID_ARGUMENT", f"locator {name!r} has {what}; at most {limit} are accepted")

@@ -19,7 +19,7 @@ from .responses import Arrival
 from .types import TypeUrl, Variant
 
 if TYPE_CHECKING:
-    from .subscriber import Authority
+    from .authority import Authority
     from .upstream import Upstream
 
 
@@ -43,6 +43,7 @@ class Notice:
     variant: Variant | None
     error: WatchError | None = None
     ambient: bool = False
+    trusted: bool = False  # BST-6: the variant came from a `trusted_xds_server`
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,10 @@ class Entry:
         "absence",
         "authority",
         "collection",
+        "doubted",
         "error",
         "expires",
+        "for_all",
         "kept_at",
         "key",
         "refusal",
@@ -115,6 +118,7 @@ class Entry:
         "state",
         "stream",
         "suited",
+        "trusted",
         "type_url",
         "updated",
         "variant",
@@ -136,9 +140,13 @@ class Entry:
         self.source: Upstream | None = None  # the server that the variant is from
         self.stream = 0  # which of the streams to it
         self.suited = False  # whether it came in the form in which it was asked for (DESIGN 6.1)
+        self.trusted = False  # BST-6: whether that server is a `trusted_xds_server`; never so of what came from disk
         self.updated = 0.0  # when the source gave the variant last
         self.expires: float | None = None
         self.kept_at: float | None = None  # it is what an earlier run knew at this wall time, and no server said so yet
+        self.for_all = False  # it was answered by a server that does not know params: so it is for any (PRX-32)
+        # Why there may be none: the server was asked, and if it says nothing for a moment, that is what watchers hear.
+        self.doubted: WatchError | None = None
         self.collection: Collection | None = None  # it came for this one, not because its name was asked for
 
     @property
@@ -163,21 +171,24 @@ class Entry:
     def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
         """A good resource came. False if nobody needs to hear of it (CLI-19)."""
         before, self.variant = self.variant, arrival.variant
-        news = before is None or self.error is not None or not _same(before, arrival.variant)
-        if not news and before is not None:
+        was_trusted, self.trusted = self.trusted, source.trusted
+        is_same = before is not None and self.error is None and _same(before, arrival.variant)
+        # BST-6: the same contents mean something else where another server vouches for them (A81).
+        news = not is_same or was_trusted != self.trusted
+        if is_same and before is not None:
             arrival.variant.body = before.body  # one copy of the contents, not two
             self.variant = before if _is_labelled(before, arrival.variant) else arrival.variant
         self.source, self.stream, self.state, self.updated = source, source.streams, State.ACKED, now
         self.suited = arrival.located == (self.key[1] is not None)
-        self.error = self.verdict = self.refusal = self.kept_at = None
+        self.error = self.verdict = self.refusal = self.kept_at = self.doubted = None
         if news:
-            self._tell(Notice(self.type_url, self.name, self.variant))
+            self._tell(self._notice())
         return news
 
     def recall(self, variant: Variant, since: float) -> None:
         """What an earlier run was given last, since nobody can be asked now."""
-        self.variant, self.kept_at = variant, since
-        self._tell(Notice(self.type_url, self.name, variant))
+        self.variant, self.kept_at, self.trusted = variant, since, False
+        self._tell(self._notice())
 
     def recall_absence(self, absence: Constraint | None, since: float) -> None:
         """An earlier run was told last that there is none."""
@@ -189,6 +200,8 @@ class Entry:
         self.variant, self.source, self.stream, self.suited = other.variant, other.source, other.stream, other.suited
         self.state, self.error, self.verdict, self.refusal = other.state, other.error, other.verdict, other.refusal
         self.updated, self.expires, self.kept_at = other.updated, other.expires, other.kept_at
+        self.trusted, self.absence, self.for_all = other.trusted, other.absence, other.for_all
+        self.doubted = other.doubted
         for watch in self.watches:
             self.greet(watch)
 
@@ -201,7 +214,7 @@ class Entry:
 
     def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
         """The server says that there is none, or may as well have said so."""
-        self.state = state
+        self.state, self.doubted = state, None
         self.kept_at = None if drop else self.kept_at
         self.refusal = Refusal("", str(error), now)  # A88: the most recent error
         self.verdict = error
@@ -214,7 +227,7 @@ class Entry:
         known, self.error = self.error, error
         news = known is None or str(known) != str(error)
         if news:
-            self._tell(Notice(self.type_url, self.name, self.variant, error=error, ambient=self.usable))
+            self._tell(self._notice(error))
         return news
 
     def recover(self) -> None:
@@ -243,9 +256,14 @@ class Entry:
     def greet(self, watch: Watch) -> None:
         """CLI-18: one more watcher gets what there is, at once; an ambient error after it."""
         if self.variant is not None:
-            watch.tell(self, Notice(self.type_url, self.name, self.variant))
+            watch.tell(self, self._notice())
         if self.error is not None:
-            watch.tell(self, Notice(self.type_url, self.name, self.variant, error=self.error, ambient=self.usable))
+            watch.tell(self, self._notice(self.error))
+
+    def _notice(self, error: WatchError | None = None) -> Notice:
+        """The resource, or an error: an ambient one where there is something to go on with."""
+        ambient = error is not None and self.usable
+        return Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted)
 
     def _tell(self, notice: Notice) -> None:
         for watch in self.watches:

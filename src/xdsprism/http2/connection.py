@@ -30,15 +30,15 @@ from .codes import (
     Code,
 )
 from .events import Aborted, Event, Ponged, Requested
-from .facts import Cause, Fact, HandshakeFailed, Limited
+from .facts import Fact, HandshakeFailed, Limited
 from .faults import Fault, StreamFault
+from .greeting import what_is_spoken
 from .limits import Allowance, Limit, Limits
 from .outbound import Outbound
 from .requests import Field, check_trailers
 from .stream import Stream
 
 HASTY = 1.0  # seconds: a stream that is reset sooner was not meant
-CLIENT_HELLO = b"\x16\x03"  # is what TLS begins with
 TOO_MANY_PINGS = "too_many_pings"  # gRPC clients know these words, and ask less often then
 
 
@@ -54,7 +54,6 @@ class Connection:
         "_last",
         "_limits",
         "_noise",
-        "_peer",
         "_pings",
         "_preface_seen",
         "_resets",
@@ -67,6 +66,7 @@ class Connection:
         "greeted",
         "heard",
         "out",
+        "peer",
         "stirred",
         "streams",
     )
@@ -81,7 +81,7 @@ class Connection:
         self.stirred = True  # more happened than messages: streams, faults, facts; whoever looks makes it false
         self.greeted = False  # preface and first SETTINGS came
         self._limits = limits
-        self._peer = peer
+        self.peer = peer
         self._events: list[Event] = []
         self._rest = b""  # the beginning of a frame
         self._preface_seen = False
@@ -153,7 +153,7 @@ class Connection:
 
     def limited(self, limit: Limit, code: Code, *, connection: bool) -> None:
         self.stirred = True
-        self.facts.append(Limited(self._peer, limit, code, connection))
+        self.facts.append(Limited(self.peer, limit, code, connection))
 
     def tire(self, limit: Limit) -> None:
         """A limit was met that ends one call, with a status. It cost us: as much as a reset, so that it can't go on."""
@@ -233,8 +233,7 @@ class Connection:
     def _preface(self, buffer: bytes) -> int:
         start = buffer[: len(PREFACE)]
         if not PREFACE.startswith(start):
-            if start[:2] == CLIENT_HELLO:
-                self.facts.append(HandshakeFailed(self._peer, Cause.TLS, "TLS is spoken, and this port has none"))
+            self.facts.append(HandshakeFailed(self.peer, *what_is_spoken(start)))
             raise Fault(Code.PROTOCOL_ERROR, "this is no HTTP/2")
         if len(start) < len(PREFACE):
             return 0

@@ -38,10 +38,12 @@ class Cause(StrEnum):
 
     PLAIN = "plain"  # spoken to a port that wants TLS
     TLS = "tls"  # spoken to a port that has none
+    HTTP1 = "http1"  # spoken, as by a browser
     NO_CERTIFICATE = "no_certificate"  # of the client
     UNTRUSTED = "untrusted"  # is the one that it has
+    DISTRUST = "distrust"  # of the client, in ours
     TIMEOUT = "timeout"
-    LEFT = "left"  # or does not trust us: some clients say no more than that
+    LEFT = "left"  # or distrusts us: some clients say no more than that
     ALPN = "alpn"
     OTHER = "other"
 
@@ -51,6 +53,20 @@ class HandshakeFailed:
     peer: str
     cause: Cause
     why: str
+
+
+class Wrong(StrEnum):
+    """Why a call can't be served by anybody here: a label of metrics."""
+
+    METHOD = "method"  # there is no such
+    NOT_GRPC = "not_grpc"  # but another kind of request
+
+
+@dataclass(frozen=True, slots=True)
+class CallRefused:
+    peer: str
+    wrong: Wrong
+    why: str  # the method, or what the request is
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +83,4 @@ class NotRenewed:
     why: str
 
 
-Fact = Connected | Disconnected | Limited | HandshakeFailed | Secured | NotRenewed
+Fact = Connected | Disconnected | Limited | HandshakeFailed | CallRefused | Secured | NotRenewed

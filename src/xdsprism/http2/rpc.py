@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from .codes import Code
 from .connection import Connection
 from .events import Aborted, Event, Received, Requested
+from .facts import CallRefused, Wrong
 from .grpc import HEADERS, Broken, Inbox, is_grpc, plain_answer, timeout, trailers
 from .lifetime import Lifetime, Stage
 from .limits import Crowd, Limit, Limits, Times
@@ -215,6 +216,7 @@ class RpcConnection:
         if stream.gone:  # it was taken back in the same breath: nobody need know
             return
         if request.method != b"POST" or not is_grpc(request.get(b"content-type")):
+            self.connection.facts.append(CallRefused(self.connection.peer, Wrong.NOT_GRPC, _shown(request)))
             if event.last:
                 self._answer_plainly(stream)
             return
@@ -332,3 +334,8 @@ class RpcConnection:
         rpc.over = True
         self._hold(-rpc.inbox.unfinished)
         rpc.inbox.clear()
+
+
+def _shown(request: Request) -> str:
+    kind = request.get(b"content-type").decode("latin-1") or "nothing"
+    return f"a {request.method.decode('latin-1')} of {kind}"

@@ -55,6 +55,8 @@ class Document:
                 index, inner = list(node).index(key), node[key]
             elif isinstance(node, list) and isinstance(step, int) and step < len(node):
                 index, inner = step, node[step]
+            elif step == 0 and not isinstance(node, list):  # the only element, written without a list
+                continue
             else:  # a field that is missing, or a path that goes on below a value
                 break
             line, node = self._marks[id(node)][index], inner

@@ -1,28 +1,28 @@
-"""Finds a message type by name, and imports no more than it takes.
+"""Finds a message type by name: among those that the user gave, that come with the package, and that are installed.
 
-All of xds-protos is over 600 modules and most of a second to import. A file needs a few of them, which are found by the
-package's place on disk: `envoy.config.cluster.v3.Cluster` is in one of the modules of `envoy/config/cluster/v3`.
+They live in a pool of their own beside protobuf's default one, which belongs to xds-protos and lags behind Envoy: two
+versions of one message can't be in one pool. So a message that a program made and one that was read from a file are of
+different classes, and go from one to the other as bytes. The pool reads a proto file when something in it is first
+asked for.
 """
 
 from __future__ import annotations
 
-import importlib
-import re
-from contextlib import suppress
+import os
 from difflib import get_close_matches
-from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from ..core.types import PREFIX
-
-ROOTS = ("envoy", "xds", "udpa", "google")
-
-_known: dict[str, type[Message]] = {}
+from ..errors import ConfigError, Problem
+from .descriptors import Library, shipped
+from .given import check_together, defines_more, read_set
+from .installed import installed
 
 
 def type_name(type_url: str) -> str:
@@ -35,64 +35,121 @@ def type_url(full_name: str) -> str:
 
 
 def find_message(full_name: str) -> type[Message] | None:
-    """Find the class for a message's full name, or None where no installed proto defines it."""
-    found = _known.get(full_name)
-    if found is None:
-        descriptor = _registered(full_name) or _imported(full_name)
-        if descriptor is not None:
-            found = _known[full_name] = message_factory.GetMessageClass(descriptor)
-    return found
+    """Find the class for a message's full name, or None where nothing that is known defines it."""
+    return _types.known.get(full_name) or _types.find(full_name)
+
+
+def newest(message: Message) -> Message:
+    """The same message as its newest type has it; one of no known type stays what it is. Raises DecodeError."""
+    kind = find_message(message.DESCRIPTOR.full_name)
+    if kind is None or isinstance(message, kind):
+        return message
+    return kind.FromString(message.SerializeToString())
 
 
 def close_matches(full_name: str) -> list[str]:
     """Suggest existing types for a name that does not exist: first the package, then the message in it."""
     package, _, name = full_name.rpartition(".")
-    near = [package] if package in _packages() else get_close_matches(package, _packages(), n=2, cutoff=0.8)
-    return [f"{each}.{close}" for each in near for close in get_close_matches(name, _messages_of(each), n=1)]
+    library = _types.library
+    near = [package] if package in library.packages() else get_close_matches(package, library.packages(), 2, 0.8)
+    found = [(each, get_close_matches(name, library.messages_of(each), n=1)) for each in near]
+    return [f"{each}.{close}" for each, matches in found for close in matches]
 
 
-def _registered(full_name: str) -> Descriptor | None:
+def add_descriptors(source: str | os.PathLike[str] | bytes) -> None:
+    """Know the message types of a FileDescriptorSet too: a file as protoc and buf make it, or its contents.
+
+    Of a proto file that is known already the one that defines more is used, so that those of a newer Envoy may be given
+    too. Raises ConfigError for what is no such set, or lacks what its files import.
+    """
+    name = "" if isinstance(source, bytes) else os.fspath(source)
     try:
-        return descriptor_pool.Default().FindMessageTypeByName(full_name)
-    except KeyError:
-        return None
+        _types.add(source if isinstance(source, bytes) else Path(source).read_bytes())
+    except OSError as error:
+        raise ConfigError([Problem(f"can't be read: {error.strerror}", name)]) from error
+    except ValueError as error:
+        raise ConfigError([Problem(str(error), name)]) from error
 
 
-def _imported(full_name: str) -> Descriptor | None:
-    words = full_name.split(".")
-    for size in range(len(words) - 1, 0, -1):  # a nested message's package is shorter than what stands before its name
-        for module in _by_likeness(".".join(words[:size]), words[size]):
-            with suppress(ImportError, TypeError):  # another distribution's, broken or in conflict with xds-protos
-                importlib.import_module(module)
-            if found := _registered(full_name):
-                return found
-    return None
+def pool() -> DescriptorPool:
+    """Where all that is found here is from."""
+    return _types.pool
 
 
-def _by_likeness(package: str, message: str) -> list[str]:
-    """Order a package's modules so that the likely one comes first: `Cluster` is in `cluster_pb2`."""
-    guess = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", message).lower()
-    modules = _packages().get(package, ())
-    return sorted(modules, key=lambda module: not guess.startswith(module.rpartition(".")[2].removesuffix("_pb2")))
+class _Types:
+    """What is known now. Files are read in a thread, so that two may look for something at a time."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, type[Message]] = {}
+        self._given: list[FileDescriptorProto] = []
+        self._library: Library | None = None
+        self._pool: DescriptorPool | None = None
+        self._lock = RLock()
+
+    @property
+    def library(self) -> Library:
+        with self._lock:
+            if self._library is None:
+                self._library = shipped()
+            return self._library
+
+    @property
+    def pool(self) -> DescriptorPool:
+        with self._lock:
+            if self._pool is None:
+                self._pool = DescriptorPool(_Database(self.library))
+            return self._pool
+
+    def find(self, full_name: str) -> type[Message] | None:
+        with self._lock:
+            try:
+                found = GetMessageClass(self.pool.FindMessageTypeByName(full_name))
+            except KeyError:
+                return None
+            except TypeError:  # what is installed does not go together with what is here: Envoy has it no more
+                installed_one = installed(full_name)
+                if installed_one is None:
+                    return None
+                found = GetMessageClass(installed_one)
+            self.known[full_name] = found
+            return found
+
+    def add(self, content: bytes) -> None:
+        """Take a FileDescriptorSet. From now on all are of a new pool; messages that are there keep their class."""
+        given = read_set(content)
+        library = shipped()
+        for file in (*self._given, *given):
+            before = library.file(file.name)
+            if before is None or defines_more(file, before):
+                library.add(file)
+        check_together(given, library)
+        with self._lock:
+            self._given += given
+            self._library, self._pool = library, None
+            self.known = {}
 
 
-def _messages_of(package: str) -> list[str]:
-    names: list[str] = []
-    for module in _packages()[package]:
-        with suppress(ImportError, TypeError):
-            described = importlib.import_module(module).DESCRIPTOR
-            names += described.message_types_by_name
-    return names
+class _Database:
+    """What the pool asks for files that it does not have yet; protobuf gave these methods their names."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def FindFileByName(self, name: str) -> FileDescriptorProto:  # noqa: N802
+        return self._library.file(name) or _proto_of(Default().FindFileByName(name).serialized_pb)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptorProto:  # noqa: N802
+        file = self._library.file_with(symbol)
+        if file is not None:
+            return file
+        descriptor = installed(symbol)
+        if descriptor is None:
+            raise KeyError(symbol)
+        return _proto_of(descriptor.file.serialized_pb)
 
 
-@lru_cache(maxsize=1)
-def _packages() -> dict[str, tuple[str, ...]]:
-    """List the modules of every package that holds generated protos, by the names of their files alone."""
-    found: dict[str, list[str]] = {}
-    for root in ROOTS:
-        spec = find_spec(root)
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            for file in sorted(Path(place).rglob("*_pb2.py")):
-                parts = (root, *file.relative_to(place).with_suffix("").parts)
-                found.setdefault(".".join(parts[:-1]), []).append(".".join(parts))
-    return {package: tuple(dict.fromkeys(modules)) for package, modules in found.items()}
+def _proto_of(content: bytes) -> FileDescriptorProto:
+    return FileDescriptorProto.FromString(content)
+
+
+_types = _Types()

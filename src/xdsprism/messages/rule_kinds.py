@@ -118,6 +118,23 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
+_LONGEST = 315_576_000_000  # seconds; google/protobuf/duration.proto
+_SECOND = 1_000_000_000
+
+
+def duration_fault(seconds: int, nanos: int) -> str | None:
+    """Say why a Duration is none: Envoy refuses it, and no language has a time that could hold it."""
+    if abs(nanos) >= _SECOND:
+        return (
+            f"has {nanos} nanos, which is a second or more: a Duration has at most 999999999, and the rest in seconds"
+        )
+    if abs(seconds) > _LONGEST:
+        return f"has {seconds} seconds, which is more than the {_LONGEST} that a Duration can have"
+    if seconds * nanos < 0:
+        return f"has {seconds} seconds and {nanos} nanos: both must have the same sign"
+    return None
+
+
 # -- sizes
 
 

@@ -3,24 +3,22 @@
 protoc-gen-validate's own Python validator does not run on protobuf 7, and protovalidate reads other annotations
 (and so finds nothing, silently). This interprets the annotations: once per message type into closures, which then
 visit only the fields that are set. A field that is not set is decided beforehand: its default breaks the rule, or not.
+A Duration has a range of its own, annotated or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from validate import validate_pb2
 
-from .convert import Faults, is_map, is_wrapper, prefix, unknown_type
+from .convert import is_map, is_wrapper, unknown_type
+from .faults import Check, Faults, all_of, each_item, prefix
 from .protos import find_message, type_name
-from .rule_kinds import Test, tests_of
-
-Check = Callable[[Any, Faults], None]
+from .rule_kinds import Test, duration_fault, tests_of
 
 
 class UnknownType(str):
@@ -36,19 +34,6 @@ def check(message: Message) -> Faults:
     for each in _whole(descriptor):
         each(message, faults)
     return faults
-
-
-def faults_in(message: Message) -> Faults:
-    """The same for a message or an Any. A type that is not known here is taken as it is: any type works."""
-    if not isinstance(message, AnyMessage):
-        return check(message)
-    kind = find_message(type_name(message.type_url))
-    if kind is None:
-        return []
-    try:
-        return check(kind.FromString(message.value))
-    except DecodeError as error:
-        return [((), f"the bytes are no {kind.DESCRIPTOR.full_name}: {error}")]
 
 
 @cache
@@ -105,7 +90,7 @@ class Checker:
         checks = [_of_tests(tests)] if tests else []
         checks += self._of_contents(field, rules)
         if checks:
-            self._present[field] = _both(checks)
+            self._present[field] = all_of(checks)
         absent = "is required" if _is_required(field, rules) else _of_default(field, tests)
         if absent is not None:
             self._absent[field] = absent
@@ -126,10 +111,10 @@ class Checker:
             entry = pair.fields_by_name
             keys = self._of_element(entry["key"], rules.map.keys)
             values = self._of_element(entry["value"], rules.map.values)
-            return [_each_pair(_both(keys), _both(values))] if keys or values else []
+            return [_each_pair(all_of(keys), all_of(values))] if keys or values else []
         if field.is_repeated:
             items = self._of_element(field, rules.repeated.items)
-            return [_each_item(_both(items))] if items else []
+            return [each_item(all_of(items))] if items else []
         return [] if rules.message.skip else _inside(field.message_type)
 
     def _of_element(self, field: FieldDescriptor, rules: Any) -> list[Check]:
@@ -180,17 +165,6 @@ def _of_tests(tests: list[Test]) -> Check:
     return check_first
 
 
-def _both(checks: list[Check]) -> Check:
-    if len(checks) == 1:
-        return checks[0]
-
-    def check_all(value: Any, faults: Faults) -> None:
-        for each in checks:
-            each(value, faults)
-
-    return check_all
-
-
 def _unwrapped(test: Test) -> Test:
     return lambda message: test(message.value)
 
@@ -201,17 +175,6 @@ def _not_understood(rule: str) -> Test:
 
 
 # -- into lists, maps and messages
-
-
-def _each_item(item: Check) -> Check:
-    def check_items(values: Any, faults: Faults) -> None:
-        for index, value in enumerate(values):
-            count = len(faults)
-            item(value, faults)
-            if len(faults) > count:
-                prefix(faults, count, index)
-
-    return check_items
 
 
 def _each_pair(key: Check, value: Check) -> Check:
@@ -231,6 +194,8 @@ def _inside(descriptor: Descriptor | None) -> list[Check]:
         return []
     if descriptor.full_name == _ANY:
         return [_check_any]
+    if descriptor.full_name == _DURATION:
+        return [_check_duration]
 
     rules: Checker | None = None
 
@@ -244,6 +209,7 @@ def _inside(descriptor: Descriptor | None) -> list[Check]:
 
 
 _ANY = "google.protobuf.Any"
+_DURATION = "google.protobuf.Duration"
 
 
 @cache
@@ -253,7 +219,7 @@ def _matters(descriptor: Descriptor) -> bool:
     waiting = [descriptor]
     while waiting:
         each = waiting.pop()
-        if each.full_name == _ANY or _has_rules(each):
+        if each.full_name in (_ANY, _DURATION) or _has_rules(each):
             return True
         if each.full_name not in seen and not _is_disabled(each):
             seen.add(each.full_name)
@@ -266,6 +232,12 @@ def _has_rules(descriptor: Descriptor) -> bool:
         return False
     on_oneofs = any(oneof.GetOptions().Extensions[validate_pb2.required] for oneof in descriptor.oneofs)
     return on_oneofs or any(field.GetOptions().HasExtension(validate_pb2.rules) for field in descriptor.fields)
+
+
+def _check_duration(value: Any, faults: Faults) -> None:
+    fault = duration_fault(value.seconds, value.nanos)
+    if fault is not None:
+        faults.append(((), fault))
 
 
 def _check_any(value: Any, faults: Faults) -> None:

@@ -24,6 +24,9 @@ MAX_DEPTH = 32  # of Anys in each other; what is deeper stays as it is
 # Each message that has a twin is in a package of Envoy's: without this, contents need not be read at all.
 _SIGN = b"/envoy."
 
+# ... and one whose package is of v3 has none in the words of v3.
+_NEW_SIGN = re.compile(rb"/envoy\.(?:[a-z0-9_]+\.)*v3[a-z0-9]*\.")
+
 # The annotation has v3 where v2 was meant: no such message ever was.
 _MISPRINTED = {"envoy.extensions.filters.http.ext_authz.v3.ExtAuthz": "envoy.config.filter.http.ext_authz.v2.ExtAuthz"}
 
@@ -48,7 +51,17 @@ def to_v2(type_url: TypeUrl, body: bytes) -> bytes:
 
 
 def to_v3(type_url: TypeUrl, body: bytes) -> bytes:
-    return _convert(type_url, body, v3_name, MAX_DEPTH)
+    """The way back. Contents in which all names are of v3, as nearly always, are searched and not parsed (PRX-36)."""
+    return _convert(type_url, body, v3_name, MAX_DEPTH) if _has_old_names(body) else body
+
+
+def _has_old_names(body: bytes) -> bool:
+    at = body.find(_SIGN)
+    while at >= 0:
+        if _NEW_SIGN.match(body, at) is None:
+            return True
+        at = body.find(_SIGN, at + 1)
+    return False
 
 
 # -- names

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed, Limited, NotRenewed, Secured
+from ..http2.facts import (
+    CallRefused,
+    Cause,
+    Connected,
+    Disconnected,
+    Fact,
+    HandshakeFailed,
+    Limited,
+    NotRenewed,
+    Secured,
+    Wrong,
+)
 from ..http2.limits import Limit
 
 
@@ -36,8 +47,23 @@ class ConnectionMetrics:
                     self._failed.labels(cause.value).inc()
                 case Limited(_, limit, _, connection):
                     self._limited.labels(limit.value, "connection" if connection else "stream").inc()
-                case Secured() | NotRenewed():
+                case CallRefused() | Secured() | NotRenewed():
                     pass
+
+
+class RefusedCallMetrics:
+    """Whichever the transport."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        text = "Calls that nobody can be served with here, by why"
+        self._refused = Counter("xdsprism_refused_calls", text, ["cause"], registry=registry)
+        for wrong in Wrong:
+            self._refused.labels(wrong.value)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, CallRefused):
+                self._refused.labels(fact.wrong.value).inc()
 
 
 class CertificateMetrics:

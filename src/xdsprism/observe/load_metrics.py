@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ..core.facts import Fact, LoadsHeard, LoadsRefused
-from ..core.load_reports import ClientLoads, LoadReports, LocalityRates
-from ..core.loads import Locality
+from ..core.load_reports import ClientLoads, LoadReports, LocalityRates, MetricRate
+from ..core.loads import UTILIZATIONS, Locality
 
 MOST = 1000  # series of a gauge: clients say what clusters there are, and where, and may say anything
 OTHER = "other"
@@ -57,6 +57,12 @@ class _LoadCollector(Collector):
             ["client", "cluster", "locality"],
             [(key, rates.in_progress) for key, rates in places],
         )
+        yield _means(
+            "xdsprism_load_utilization",
+            "Utilization that backends tell clients of, on average over their answers",
+            ["client", "cluster", "locality", "kind"],
+            [((*key, kind), metric) for key, rates in places for kind, metric in _utilizations(rates)],
+        )
         yield _gauge(
             "xdsprism_load_drops_per_second",
             "Requests that clients dropped",
@@ -77,6 +83,13 @@ def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:
     yield "failed", rates.failed
 
 
+def _utilizations(rates: LocalityRates) -> Iterator[tuple[str, MetricRate]]:
+    """LRS-3: those that reports have fields for. Others may be named by anybody, and are on the admin port only."""
+    for name in UTILIZATIONS:
+        if name in rates.metrics:
+            yield name.removesuffix("_utilization"), rates.metrics[name]
+
+
 def _drops(client: ClientLoads) -> Iterator[tuple[Labels, float]]:
     for cluster in client.clusters:
         for category, rate in cluster.drops.items():
@@ -86,6 +99,20 @@ def _drops(client: ClientLoads) -> Iterator[tuple[Labels, float]]:
 def place_of(locality: Locality) -> str:
     """`region/zone/sub_zone`, as far as it goes."""
     return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")
+
+
+def _means(name: str, text: str, labels: list[str], rows: list[tuple[Labels, MetricRate]]) -> GaugeMetricFamily:
+    """Where a mean stands for several, each counts by how many answers it is the mean of."""
+    answers, sums = Counter[Labels](), Counter[Labels]()
+    for key, metric in rows:
+        if metric.mean is not None:
+            shown = key if key in sums or len(sums) < MOST else (OTHER,) * len(key)
+            answers[shown] += metric.per_second  # type: ignore[assignment] # Counters of floats
+            sums[shown] += metric.per_second * metric.mean  # type: ignore[assignment]
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, total in sums.items():
+        family.add_metric(key, total / answers[key])
+    return family
 
 
 def _gauge(name: str, text: str, labels: list[str], rows: list[tuple[Labels, float]]) -> GaugeMetricFamily:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -23,12 +24,15 @@ from ..core.facts import (
     Looked,
     Lost,
     Nacked,
+    NackReported,
     Opened,
     Oversize,
     Polled,
     Reached,
     Refused,
     Rejected,
+    SubscriptionQuarantined,
+    SubscriptionsRefused,
     Suppressed,
 )
 from ..core.store import Applied, Store
@@ -97,6 +101,12 @@ class Metrics:
         self._other = _OfType(self._families, OTHER)
         self._streams = Gauge("xdsprism_streams", "Open discovery streams", ["method"], registry=self.registry)
         self._clients = Gauge("xdsprism_clients", "Distinct nodes with an open stream", registry=self.registry)
+        self._unserved = Counter(
+            "xdsprism_refused_subscriptions",
+            "Subscriptions answered as not existing because they are past a limit (docs/limits.md)",
+            ["type", "limit"],
+            registry=self.registry,
+        )
         self._refused = Counter("xdsprism_refused_writes", "Configurations not taken", registry=self.registry)
         self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=self.registry)
         self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was taken, else 0", registry=self.registry)
@@ -110,10 +120,10 @@ class Metrics:
         self._nodes: dict[int, str] = {}
         self._node_streams: Tally[str] = Tally()
 
-    def loaded(self, *, ok: bool) -> None:
+    def loaded(self, result: Literal["ok", "refused", "held_back"]) -> None:
         """A load is not a fact of the engine: one that changes nothing never gets there."""
-        self._loads.labels("ok" if ok else "refused").inc()
-        self._loaded.set(ok)
+        self._loads.labels(result).inc()
+        self._loaded.set(result == "ok")
 
     def close(self) -> None:
         self._store.listeners.remove(self._applied)
@@ -145,8 +155,10 @@ class Metrics:
                 self._of(type_url).oversize.inc()
             case Forgotten(_, type_url, names):
                 self._of(type_url).forgotten.inc(names)
-            case Refused():
-                self._refused.inc()
+            case SubscriptionsRefused(_, type_url, limit, count):
+                self._unserved.labels(self.label(type_url), limit).inc(count)
+            case Refused(problems):
+                self._refused.inc(bool(problems))  # else it is one that was refused before
             case Consulted(type_url, _, _, result, seconds):
                 self._calls.labels(self.label(type_url), result).inc()
                 self._call_seconds.labels(self.label(type_url)).observe(seconds)
@@ -245,6 +257,9 @@ class ClientMetrics:
             text = "1 if there is a stream to the server"
             self._connected = Gauge("xdsprism_upstream_connected", text, ["server"], registry=registry)
         self._failures = counter("upstream_failures", "Streams that ended before any answer", "server")
+        text = "Subscriptions that are not asked for any more, as the server ended the stream for them (PRX-35)"
+        self._quarantined = counter("upstream_quarantined_subscriptions", text, "server")
+        self._reported = counter("upstream_reported_nacks", "NACKs of clients that the server was told of", "server")
         self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
         self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
 
@@ -256,6 +271,10 @@ class ClientMetrics:
                 case Lost(server, _, failed):
                     self._connect(server, 0)
                     self._failures.labels(server).inc(failed)
+                case SubscriptionQuarantined(server):
+                    self._quarantined.labels(server).inc()
+                case NackReported(server):
+                    self._reported.labels(server).inc()
                 case Rejected(_, type_url):
                     self._rejected.labels(type_url.rpartition("/")[2]).inc()
                 case Ambiguous(type_url):

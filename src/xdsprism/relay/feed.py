@@ -10,24 +10,32 @@ from hashlib import sha256
 from typing import Any
 
 from envoy.config.core.v3.base_pb2 import Node
-from google.protobuf.message import DecodeError
 
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Client
 from ..client.disk import may_keep
-from ..core.codec import name_of, routing_of, warms_of
-from ..core.constraints import Constraint, canonical
-from ..core.events import WILDCARD, Key
+from ..core.authority import Authority
+from ..core.codec import routing_of
+from ..core.constraints import TRUE, Constraint, canonical
+from ..core.dialect import Dialect, RequestForm
+from ..core.events import Key
+from ..core.node_params import write_named
+from ..core.question_params import refused_entry
+from ..core.references import references_of
 from ..core.relaying import Relaying
-from ..core.replies import Checked, ResponseDecoder
-from ..core.subscriber import Authority
-from ..core.types import CLUSTER, ROUTE, Params, Routing, TypeUrl, Variant, make_variant
+from ..core.replies import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
+from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
+from ..core.twins import RESOURCE
+from ..core.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.upstream import Upstream
 from ..core.variants import pins
 from ..core.watching import Entry, Notice, State, Watch
 from ..errors import UsageError, WatchError
-from ..messages.protos import find_message, type_name
 from ..messages.twins import to_v3
+from ..messages.verdicts import Validate
+from .judging import checking
+
+GROUPS = 1000  # PRX-35: each has a stream of its own, and who makes up params makes up groups
 
 
 class Sink(Watch):
@@ -40,13 +48,27 @@ class Sink(Watch):
 
 
 class FeedClient(Client):
-    """A client whose resources are passed on: they are not judged, and keep their versions (PRX-16, PRX-19, PRX-22)."""
+    """A client whose resources are passed on: they keep their versions, and are judged by none or as told (judging.py).
 
-    def __init__(self, bootstrap: Bootstrap, settled: Callable[[], None], **options: Any) -> None:
+    PRX-16, PRX-19, PRX-22
+    """
+
+    # CLI-25: whether the clients behind it can take lists of endpoints, only the node of the bootstrap can say.
+    _features = tuple(feature for feature in FEATURES if feature != LISTS_OF_ENDPOINTS)
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        settled: Callable[[], None],
+        dialect: Callable[[ServerConfig], Dialect],
+        validate: Validate = "off",
+        **options: Any,
+    ) -> None:
         super().__init__(bootstrap, fail_on_data_errors=True, **options)
+        self._known_dialect = dialect
         self.nobody = Authority("", ())  # knows the names that no server can be asked for
         self._settled = settled
-        self._check = _named
+        self._check = checking(validate)
 
     def subscribe(self, type_url: TypeUrl, key: Key, sink: Sink) -> Entry:
         """By a key as it is. A name that nobody can be asked for does not exist."""
@@ -68,6 +90,10 @@ class FeedClient(Client):
     def ask_again(self, entry: Entry) -> None:
         self.subscriber.ask_again(entry)
         self._settle()
+
+    def presume_gone(self, entry: Entry) -> None:
+        if self.subscriber.presume_gone(entry, self.now()):
+            self._settle()
 
     # -- for those who look after it
 
@@ -105,21 +131,32 @@ class FeedClient(Client):
         return [self._authority(config) for config in configs if config.servers]
 
     def _upstream(self, server: ServerConfig) -> Upstream:
-        """PRX-11: that a server is slow does not mean that there is nothing. Clients have timers of their own."""
+        """PRX-11: that a server is slow does not mean that there is nothing. Clients have timers of their own.
+
+        PRX-34: but one that goes on to say all that there is has said it.
+        """
         upstream = super()._upstream(server)
-        upstream.timer_is_transient = True
+        upstream.timer_is_transient = upstream.full_state_decides = True
         return upstream
+
+    def _dialect(self, server: ServerConfig) -> Dialect:
+        return self._known_dialect(server) if self._is_v3(server) else super()._dialect(server)
 
     def _decoder(self, upstream: Upstream) -> ResponseDecoder:
         dress = _as_it_came if upstream.delta else _hashed
 
         def renamed(variant: Variant, message: object) -> Variant:
-            """VER-14: one cache for both versions, in the words of v3."""
+            """VER-14: one cache for both versions, in the words of v3. PRX-36: a stream of v3 may carry names of v2."""
             variant.body = to_v3(variant.type_url, variant.body)
+            variant.extras = to_v3(RESOURCE, variant.extras)
             return dress(variant, message)
 
         return ResponseDecoder(
-            self._check, delta=upstream.delta, asks=upstream.asks, dress=renamed if upstream.formless else dress
+            self._check,
+            delta=upstream.delta,
+            locators=self.bootstrap.dynamic_parameters,  # DYN-54
+            asks=upstream.asks,
+            dress=renamed,
         )
 
     def _settle(self) -> None:
@@ -128,11 +165,9 @@ class FeedClient(Client):
 
 
 class Feed:
-    """The relay's subscriptions (core.relaying.Supply).
+    """The relay's subscriptions (core.supply.Supply).
 
-    apart: wildcards of groups have a stream of their own. In SotW an empty list is the one form of a wildcard that
-    every server understands, and it can be said only where nothing was ever asked by name: servers in the field take
-    `*` for a name (WLD-1).
+    form: how servers are asked; UNKNOWN: as each turns out to understand, which is remembered here (PRX-32).
     """
 
     def __init__(
@@ -140,34 +175,43 @@ class Feed:
         bootstrap: Bootstrap,
         *,
         group_by: Collection[str] | None,
-        apart: bool,
+        form: RequestForm,
         settled: Callable[[], None],
         make: Callable[[Bootstrap, Callable[[], None], Params | None], FeedClient],
     ) -> None:
         self.relaying: Relaying | None = None
         self.wall: Callable[[], float] = time.time
         self.clients: dict[Params | None, FeedClient] = {}
-        self._listing: dict[Params | None, FeedClient] = {}  # those of wildcards, where they are apart
-        self._parked: dict[Entry, Sink] = {}  # wildcards that are not wanted; to say that would take a name
-        self._apart = apart and group_by is not None
+        self._form = form
+        self._dialects: dict[ServerConfig, Dialect] = {}
         self._bootstrap = bootstrap
         self._group_by = group_by
         self._settled = settled
         self._make = make
         self._sinks: dict[Entry, list[tuple[Sink, FeedClient]]] = {}
+        self._spread = TypeSpread()
+        self._further: dict[tuple[Params | None, int], FeedClient] = {}  # of each group, beside its first (PRX-35)
         self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
         self._closing: set[asyncio.Task[None]] = set()
 
     def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
         group = self._group(params)
-        client = self._listing_client(group) if self._apart and name == WILDCARD else self.client(group)
+        if group not in self.clients and len(self.clients) >= GROUPS:
+            return refused_entry(type_url, name, params, f"{GROUPS} groups of clients are asked for already")
+        place = self._spread.place(type_url)
+        if place is None:
+            most = STREAMS * TYPES_PER_STREAM
+            return refused_entry(
+                type_url, name, params, f"{most} types that not every client knows are asked for already"
+            )
+        client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
         sink.wake = lambda: self._heard(entry)
         if sink.entries:
             self._sinks.setdefault(entry, []).append((sink, client))
-        if entry in self._parked:
-            client.unsubscribe(self._parked.pop(entry))
+        else:
+            self._spread.leave(type_url)
         if group is not None:
             self._groups[entry.authority] = group
         return entry
@@ -176,40 +220,43 @@ class Feed:
         for _, client in self._sinks.get(entry, [])[:1]:
             client.ask_again(entry)
 
+    def presume_gone(self, entry: Entry) -> None:
+        for _, client in self._sinks.get(entry, [])[:1]:
+            client.presume_gone(entry)
+
     def drop(self, entry: Entry) -> None:
         sinks = self._sinks.get(entry, [])
         if not sinks:
             return
+        self._spread.leave(entry.type_url)
         sink, client = sinks.pop()
         if not sinks:
             del self._sinks[entry]
-        if not sinks and client in self._listing.values():
-            self._parked[entry] = sink
-            self._empty(client)
-        else:
-            client.unsubscribe(sink)
+        client.unsubscribe(sink)
         if not client.subscriber.entries():
             self._retire(client, self._groups.get(entry.authority))
 
-    def _empty(self, client: FeedClient) -> None:
-        """Nothing is said as long as one wildcard is left: all of them go with the stream."""
-        parked = [(entry, self._parked[entry]) for entry in client.subscriber.entries() if entry in self._parked]
-        if all(entry in self._parked or entry.collection is not None for entry in client.subscriber.entries()):
-            for entry, sink in parked:
-                del self._parked[entry]
-                client.unsubscribe(sink)
+    @property
+    def sends_params(self) -> bool:
+        """Whether a server may be asked by locators."""
+        if self._group_by is not None or self._form is RequestForm.NAMES:
+            return False
+        return not self._dialects or not all(dialect.by_names for dialect in self._dialects.values())
 
     def pin(self, entry: Entry) -> Constraint | None:
-        """PRX-20: what came for a group is for whoever agrees with it on the keys that make groups."""
+        """PRX-20: what came for a group is for whoever agrees with it on the keys that make groups.
+
+        PRX-32: where there are no groups, a server that knows no params makes all clients one.
+        """
         group = self._groups.get(entry.authority)  # as a member of a wildcard has it too
         if group is None or self._group_by is None:
-            return None
+            return TRUE if entry.for_all else None
         return canonical(pins({key: group.get(key) for key in self._group_by}))
 
     def reaches(self, name: str, params: Params) -> bool:
-        clients = self._listing if self._apart and name == WILDCARD else self.clients
-        client = clients.get(self._group(params))
-        return client is not None and client.reaches(name)
+        group = self._group(params)
+        further = (client for (each, _), client in self._further.items() if each == group)
+        return any(client is not None and client.reaches(name) for client in (self.clients.get(group), *further))
 
     def silence(self, entry: Entry, now: float) -> float:
         """PRX-25: for how long nobody can be asked about it any more; of what an earlier run knew, since that."""
@@ -221,23 +268,26 @@ class Feed:
         return now - max((upstream.parted for upstream in active if upstream.parted is not None), default=now)
 
     def upstreams(self) -> list[tuple[Params | None, Upstream]]:
-        """Every server, once for each group that asks it; where wildcards are apart, once more for these."""
-        groups = [*self.clients.items(), *self._listing.items()]
+        """Every server, once for each group that asks it, and for each stream where one takes too few types."""
+        further = ((group, client) for (group, _), client in self._further.items())
+        groups = [*self.clients.items(), *further]
         groups = [(group, client) for group, client in groups if group is not None] or groups
         return [(group, upstream) for group, client in groups for upstream in client.upstreams()]
 
     async def close(self) -> None:
-        for client in (*self.clients.values(), *self._listing.values()):
+        for client in (*self.clients.values(), *self._further.values()):
             await client.close()
         await asyncio.gather(*self._closing)
 
     def _retire(self, client: FeedClient, group: Params | None) -> None:
-        """A group in which nobody wants anything has no stream: there may be no end to groups."""
-        if group is None:
+        """A group in which nobody wants anything has no stream, and neither has a further stream of one."""
+        further = [key for key, each in self._further.items() if each is client]
+        if group is None and not further:
             return
-        for clients in (self.clients, self._listing):
-            if clients.get(group) is client:
-                del clients[group]
+        for key in further:
+            del self._further[key]
+        if self.clients.get(group) is client:
+            del self.clients[group]
         for authority in client.authorities:
             self._groups.pop(authority, None)
         task = asyncio.get_running_loop().create_task(client.close(), name="xdsprism group")
@@ -251,16 +301,24 @@ class Feed:
     def _group(self, params: Params) -> Params | None:
         return params.only(self._group_by) if self._group_by is not None else None
 
-    def client(self, group: Params | None) -> FeedClient:
-        """Who asks for a group; None: for all, where there are no groups."""
+    def client(self, group: Params | None, place: int = 0) -> FeedClient:
+        """Who asks for a group; None: for all, where there are no groups. place: on which of its streams."""
+        if place:
+            if (group, place) not in self._further:
+                self._further[group, place] = self._new(group)
+            return self._further[group, place]
         if group not in self.clients:
             self.clients[group] = self._new(group)
         return self.clients[group]
 
-    def _listing_client(self, group: Params | None) -> FeedClient:
-        if group not in self._listing:
-            self._listing[group] = self._new(group)
-        return self._listing[group]
+    def dialect(self, server: ServerConfig) -> Dialect:
+        """PRX-32, PRX-33: what is known of a server, whoever asks it."""
+        known = self._dialects.get(server)
+        if known is None:
+            known = self._dialects[server] = Dialect(
+                self._form, fixed=self._form is not RequestForm.UNKNOWN, needs_delta=False
+            )
+        return known
 
     def _new(self, group: Params | None) -> FeedClient:
         bootstrap = self._bootstrap if group is None else _for_group(self._bootstrap, group)
@@ -272,27 +330,15 @@ class Feed:
 def _for_group(bootstrap: Bootstrap, group: Params) -> Bootstrap:
     """PRX-21: the relay's own node, with what makes the group."""
     node = Node.FromString(bootstrap.node)
-    node.metadata.update(dict(group))
+    write_named(node, group)
     return replace(bootstrap, node=node.SerializeToString())
-
-
-def _named(type_url: TypeUrl, body: bytes) -> Checked:
-    """Of what is passed on only the name matters, and what clusters and route configurations wait for."""
-    kind = find_message(type_name(type_url))
-    if kind is None:
-        return Checked(None, "")
-    try:
-        message = kind.FromString(body)
-    except DecodeError:
-        return Checked(None, "")
-    return Checked(message, name_of(message) or "")
 
 
 def _as_it_came(variant: Variant, message: object) -> Variant:
     """PRX-22: in the server's version."""
     text = "\0".join((variant.type_url, variant.name, variant.version, ascii(canonical(variant.constraint))))
     variant.digest = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
-    variant.warms, variant.routing = _warms(variant, message), _routing(variant, message)
+    variant.references, variant.routing = _references(variant, message), _routing(variant, message)
     variant.fleeting = not may_keep(variant)
     return variant
 
@@ -306,7 +352,7 @@ def _hashed(variant: Variant, message: object) -> Variant:
         variant.constraint,
         aliases=variant.aliases,
         extras=variant.extras,
-        warms=_warms(variant, message),
+        references=_references(variant, message),
         ttl=variant.ttl,
         routing=_routing(variant, message),
     )
@@ -314,8 +360,9 @@ def _hashed(variant: Variant, message: object) -> Variant:
     return made
 
 
-def _warms(variant: Variant, message: object) -> str | None:
-    return warms_of(message) if variant.type_url == CLUSTER and message is not None else None
+def _references(variant: Variant, message: object) -> tuple[Reference, ...]:
+    """ORD-2: what a client still needs is held back behind a relay, too."""
+    return references_of(variant.type_url, message)
 
 
 def _routing(variant: Variant, message: object) -> Routing | None:

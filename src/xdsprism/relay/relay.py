@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from ..client.bootstrap import Bootstrap
 from ..client.client import Connect
+from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
 from ..core.cached import CacheTable
+from ..core.dialect import RequestForm
 from ..core.facts import Fact, Lost, Reached
+from ..core.nack_reports import NackReports
 from ..core.relaying import LINGER, Relaying
-from ..core.settings import ENGINE, Engine, Settings
+from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.store import Store
 from ..core.types import Params, TypeUrl
+from ..errors import UsageError
+from ..messages.verdicts import Validate, check_mode
 from ..observe.logs import log
 from ..server.server import Server
 from ..server.tls import Tls
@@ -32,14 +38,21 @@ class Relay:
         async with xdsprism.Relay("bootstrap.json", listen="127.0.0.1:0") as relay:
             print(relay.address)
 
-    bootstrap   the servers behind it, as for a Client
-    delta       whether to ask them incrementally
-    group_by    keys of node metadata; for servers that know nothing of dynamic parameters: they see one node for each
-                combination of values, and what they send to it is for the clients that have these
+    bootstrap   the servers behind it, as for a Client; its dynamic_parameters are defaults for clients that send none:
+                for names that are not xdstp those at the top, for those of an authority the authority's own
+    delta       whether to ask them incrementally, where they have that; False: in state of the world
+    upstream_form  how to ask them: "locators", plain "names", or "auto", as each server turns out to understand; those
+                that know names only give all clients the same
+    settings    as for a Server; `Settings(node_params=[...])` names what of a client's node becomes params
+    group_by    params; for servers that know nothing of dynamic parameters: they see one node for each combination of
+                values, and what they send to it is for the clients that have these
     linger      seconds for which something that nobody wants any more is still kept up to date
     cache       a file for the last known state, to begin with while every server is down
     tls         what its port is secured with, as for a Server; the servers' are in the bootstrap
     max_stale   seconds for which what is known is given to those who ask, after the servers were there last (PRX-25)
+    validate    what Envoy would refuse is passed on ("off"), passed on and logged ("warn"), or refused by a NACK that
+                names it, so that clients keep what they have ("envoy"); a listener with an `api_listener` is let pass
+    report_nacks  tell the servers what clients reject; they then wait for the clients, for up to 5 s (PRX-18)
     """
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -49,20 +62,25 @@ class Relay:
         *,
         settings: Settings | None = None,
         delta: bool = True,
+        upstream_form: UpstreamForm = "auto",
         group_by: Collection[str] | None = None,
         linger: float = LINGER,
         cache: str | Path | None = None,
         max_stale: float = MAX_STALE,
+        report_nacks: bool = False,
         v2: bool = True,
         rest: str | None = None,
         engine: Engine = ENGINE,
         max_connection_age: float | None = None,
         tls: Tls | None = None,
         connect: Connect | None = None,
+        validate: Validate = "off",
     ) -> None:
+        self._validate = check_mode(validate)
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.store = Store(tables=CacheTable)
-        self.feed = Feed(self.bootstrap, group_by=group_by, apart=not delta, settled=self._settled, make=self._client)
+        form = _form(upstream_form, group_by, self.bootstrap)
+        self.feed = Feed(self.bootstrap, group_by=group_by, form=form, settled=self._settled, make=self._client)
         self.relaying = Relaying(
             self.store,
             self.feed,
@@ -71,12 +89,13 @@ class Relay:
             reaches=self.feed.reaches,
             silence=self.feed.silence,
             max_stale=max_stale,
+            limits=lambda: self.server.hub.settings.limits if self.feed.sends_params else None,
         )
         self.feed.relaying = self.relaying
         self.server = Server(
             self.store,
             listen,
-            settings=settings,
+            settings=_with_defaults(settings or Settings(), self.bootstrap),
             v2=v2,
             rest=rest,
             engine=engine,
@@ -84,6 +103,7 @@ class Relay:
             tls=tls,
             demand=self.relaying,
         )
+        self._reports = NackReports(self._are_judging) if report_nacks else None
         self._delta = delta
         self._connect = connect
         self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of what happens to the servers' streams
@@ -103,6 +123,8 @@ class Relay:
     def enter(self) -> None:
         """What `async with` begins with, for whoever has no use for a port."""
         self.server.hub.chores.append(self._flush)
+        if self._reports is not None:
+            self.server.hub.readers.append(self._review)
         if self._cache is not None:
             kept = LastGood(str(self._cache), lambda text: log.warning("%s", text), max_stale=self._max_stale)
             self.last_good = kept
@@ -146,9 +168,14 @@ class Relay:
         if self.last_good is not None:  # PRX-20: groups never share
             group_word = "" if group is None else repr(sorted(group.items()))
             cache = self.last_good.shelf(group_word, shared=True)
-        client = FeedClient(bootstrap, settled, delta=self._delta, connect=self._connect, cache=cache)
+        delta = None if self._delta else False
+        client = FeedClient(
+            bootstrap, settled, self.feed.dialect, self._validate, delta=delta, connect=self._connect, cache=cache
+        )
         client.enter()
         client.readers.append(self._pass_on)
+        if self._reports is not None:
+            client.subscriber.review = self._reports.came
         return client
 
     def _pass_on(self, facts: Sequence[Fact]) -> None:
@@ -172,8 +199,22 @@ class Relay:
 
     def _settled(self) -> None:
         """Something came from a server."""
-        if self.relaying.is_due:
+        if self.relaying.is_due or (self._reports is not None and self._reports.due is not None):
             self.server.hub.turn()
+
+    def _review(self, facts: Sequence[Fact]) -> None:
+        """PRX-18: after a turn, in which clients may have answered."""
+        if self._reports is None:
+            return
+        self._reports(facts)
+        self._reports.check(asyncio.get_running_loop().time())
+        reported, self._reports.facts[:] = self._reports.facts[:], []
+        if reported:
+            self._pass_on(reported)
+
+    def _are_judging(self, type_url: TypeUrl, names: Sequence[str]) -> bool:
+        """Asked after a turn, when all that came is known to the sessions."""
+        return any(session.is_judging(names) for session in self.server.hub.interest.concerned(type_url, names))
 
     def _listed(self, type_url: str, name: str) -> None:
         self.server.hub.listed(type_url, name)
@@ -183,9 +224,29 @@ class Relay:
         self.relaying.flush(loop.time())
         self.server.hub.facts += self.relaying.facts
         self.relaying.facts.clear()
-        due = self.relaying.deadline()
+        times = (self.relaying.deadline(), self._reports.due if self._reports is not None else None)
+        due = min((time for time in times if time is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due is not None:
             self._timer = loop.call_at(due, self.server.hub.turn)
+
+
+def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:
+    """DYN-48, DYN-49: the bootstrap's params are those of clients that send none, key by key."""
+    known = (bootstrap.root, *bootstrap.authorities.values())
+    return replace(settings, default_params={each.name: each.params for each in known if each.params})
+
+
+def _form(wanted: UpstreamForm, group_by: Collection[str] | None, bootstrap: Bootstrap) -> RequestForm:
+    """PRX-32. Groups are for servers that know names only; DYN-54: the environment may switch locators off."""
+    if wanted not in get_args(UpstreamForm):
+        raise UsageError(f"upstream_form is {', '.join(get_args(UpstreamForm))}, not {wanted!r}")
+    reason = "group_by asks by names" if group_by is not None else ""
+    reason = reason or ("" if bootstrap.dynamic_parameters else f"{PARAMS_VARIABLE} switches locators off")
+    if reason and wanted == "locators":
+        raise UsageError(f"upstream_form 'locators' can't be: {reason}")
+    if reason or wanted == "names":
+        return RequestForm.NAMES
+    return RequestForm.LOCATORS if wanted == "locators" else RequestForm.UNKNOWN

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UsageError
+
+LOWEST = 1024  # port that needs no privilege
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -47,3 +50,36 @@ def bound(address: Address, before: Sequence[socket.socket]) -> socket.socket:
         made.close()
         raise
     return made
+
+
+async def find_fault(loop: asyncio.AbstractEventLoop, listen: str) -> OSError | None:
+    """Why nobody can listen there, found by trying it; None: one can."""
+    made: list[socket.socket] = []
+    try:
+        for address in await resolve(loop, listen):
+            made.append(bound(address, made))
+    except OSError as error:
+        return error
+    finally:
+        for each in made:
+            each.close()
+    return None
+
+
+def why_not(listen: str, error: OSError) -> str:
+    """Why that makes it impossible to listen there, and what to do."""
+    host, _, port = listen.rpartition(":")
+    if isinstance(error, socket.gaierror):
+        return f"the host {host!r} is unknown ({error.strerror}); name an address of this machine, or 0.0.0.0 for all"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        if 0 < int(port) < LOWEST:
+            low = f"ports below {LOWEST} need root or CAP_NET_BIND_SERVICE"
+            return f"permission denied: {low}; take a higher port, or give the program that capability"
+        return "permission denied, by a rule of this machine for that port"
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use by another program; end that, or take another port (0: any that is free)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is not an address of this machine; name one that is, or 0.0.0.0 for all"
+    if error.errno == errno.EAFNOSUPPORT:
+        return f"this machine has no addresses of the kind of {host}"
+    return error.strerror or str(error)

@@ -38,9 +38,14 @@ class Call(ABC):
         """The client will send no more. May raise as `receive` does."""
 
     def end(self) -> None:
-        """The server drains: finish when convenient."""
+        """Finish when convenient."""
         self.finished = True
         self.wake()
+
+    def drain(self, by: float) -> None:
+        """The connection is closed when its last call is over, and at `by` in any case: finish in time."""
+        del by
+        self.end()
 
     def close(self, reason: str = "") -> None:  # noqa: B027 # nor this
         """The RPC is over; `reason` says what was wrong, if anything was."""

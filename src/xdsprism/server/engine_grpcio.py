@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,9 @@ import grpc
 import grpc.aio
 
 from ..errors import PeerError, UsageError
+from ..http2.facts import CallRefused, Fact, Wrong
 from ..http2.limits import Times
+from .addresses import find_fault, why_not
 from .calls import Call, Method, Peer
 from .certificates import identities_of
 from .tls import Material
@@ -52,8 +54,9 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._calls: set[Call] = set()
         self._idle = asyncio.Event()  # no call is under way
         self._idle.set()
-        self._draining = False
+        self._ends: float | None = None  # once it drains: when that is to be over
         self._tls = tls
+        self.readers: list[Callable[[Sequence[Fact]], None]] = []  # of calls that are refused; the rest grpc keeps
         options: tuple[tuple[str, int], ...] = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
         if age is not None:
             grace = round(AGE_GRACE * 1_000)
@@ -73,16 +76,18 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             else:
                 port = self._server.add_secure_port(listen, self._credentials(self._tls))
         except RuntimeError as error:
-            raise UsageError(f"can't listen on {listen}: the address is in use, or not one of this machine") from error
+            fault = await find_fault(asyncio.get_running_loop(), listen)  # grpc does not say what it is
+            why = why_not(listen, fault) if fault is not None else str(error)
+            raise UsageError(f"can't listen on {listen}: {why}") from error
         await self._server.start()
         return f"{listen.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace: float) -> None:
         """Let every stream end cleanly; after `grace` seconds end those that did not."""
-        self._draining = True
         began = asyncio.get_running_loop().time()
+        self._ends = began + grace
         for call in list(self._calls):
-            call.end()
+            call.drain(self._ends)
         await self._server.stop(grace)
         await self._idle.wait()  # grpc does not wait for what it cancels to be over
         if asyncio.get_running_loop().time() - began > SLOW:
@@ -112,25 +117,36 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         path = handler_call_details.method
         method = self._methods.get(path)
         if method is None:  # grpc's own words for it would not say which
-            return grpc.stream_stream_rpc_method_handler(_refusing(path))
+            return grpc.stream_stream_rpc_method_handler(self._refusing(path))
 
         async def serve(_: object, context: Any) -> None:
             await self._serve(method.open(_peer_of(context)), context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
+    def _refusing(self, path: str) -> Callable[[object, Any], Awaitable[None]]:
+        async def refuse(_: object, context: Any) -> None:
+            for reader in self.readers:
+                reader([CallRefused(context.peer(), Wrong.METHOD, path)])  # OPS-15
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no method {path}"[:DETAILS])
+
+        return refuse
+
     async def _serve(self, call: Call, context: Any) -> None:
         self._calls.add(call)
         self._idle.clear()
-        if self._draining:  # it was under way when the server began to stop
-            call.end()
-        loop = asyncio.get_running_loop()
-        end = loop.call_later(self._longest, call.end) if self._longest is not None else None
+        if self._ends is not None:  # it was under way when the server began to stop
+            call.drain(self._ends)
+        timer: asyncio.TimerHandle | None = None
+        if self._longest is not None:
+            loop = asyncio.get_running_loop()
+            old = loop.time() + self._longest
+            timer = loop.call_at(old, call.drain, old + AGE_GRACE)
         try:
             await Conversation(call, context).run()
         finally:
-            if end is not None:
-                end.cancel()
+            if timer is not None:
+                timer.cancel()
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
@@ -232,13 +248,6 @@ def _peer_of(context: Any) -> Peer:
     shown = context.auth_context().get("x509_pem_cert", ())
     said = tuple(value for name, value in context.invocation_metadata() or () if name == "authorization")
     return Peer(context.peer(), identities_of(shown[0]) if shown else (), said)
-
-
-def _refusing(path: str) -> Callable[[object, Any], Awaitable[None]]:
-    async def refuse(_: object, context: Any) -> None:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no method {path}"[:DETAILS])
-
-    return refuse
 
 
 async def _cancelled() -> None:

@@ -24,7 +24,7 @@ from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
 from ..http2.grpc import Framer
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
-from .addresses import address_of, bound, resolve
+from .addresses import address_of, bound, resolve, why_not
 from .calls import Method, Peer
 from .certificates import identities_of
 from .exchanges import Line
@@ -84,7 +84,7 @@ class H2Engine:
         except OSError as error:
             for each in sockets:
                 each.close()
-            raise UsageError(f"can't listen on {listen}: the address is in use, or not one of this machine") from error
+            raise UsageError(f"can't listen on {listen}: {why_not(listen, error)}") from error
         for each in sockets:
             self._servers.append(await self._serve(each))
         return f"{listen.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"

@@ -15,6 +15,7 @@ from itertools import count
 from math import inf
 
 from ..errors import PeerError
+from ..http2.facts import CallRefused, Wrong
 from ..http2.grpc import Framer
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
@@ -268,7 +269,10 @@ class Line:
             exchange.close(event.why)
 
     def _open(self, event: Called) -> None:
-        method = self._methods.get(event.path) or Method(event.path, lambda _: Unknown(event.path, self.out.now))
+        method = self._methods.get(event.path)
+        if method is None:
+            self.rpcs.connection.facts.append(CallRefused(self._peer.address, Wrong.METHOD, event.path))  # OPS-15
+            method = Method(event.path, lambda _: Unknown(event.path, self.out.now))
         try:
             call = method.open(_calling(self._peer, event.fields))
         except PeerError as error:
@@ -292,7 +296,7 @@ class Line:
 
     def _end(self, exchange: Exchange) -> None:
         try:
-            exchange.call.end()
+            exchange.call.drain(self.rpcs.life.grace_ends)
         except Exception as error:  # noqa: BLE001 # OPS-10
             exchange.fail(error)
 

@@ -32,6 +32,13 @@ _CAUSES = {
     "PACKET_LENGTH_TOO_LONG": Cause.PLAIN,
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": Cause.NO_CERTIFICATE,
     "CERTIFICATE_VERIFY_FAILED": Cause.UNTRUSTED,
+    # Alerts of the client.
+    "TLSV1_ALERT_UNKNOWN_CA": Cause.DISTRUST,
+    "SSLV3_ALERT_BAD_CERTIFICATE": Cause.DISTRUST,
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": Cause.DISTRUST,
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": Cause.DISTRUST,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": Cause.DISTRUST,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": Cause.DISTRUST,
 }
 
 
@@ -129,4 +136,6 @@ def cause_of(error: OSError) -> Cause:
 def _text(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "it took too long"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
     return (isinstance(error, ssl.SSLError) and error.reason) or str(error) or type(error).__name__

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..errors import XdsError
+from .addresses import why_not
 
 GRACE = 2  # seconds for requests in progress when the server stops
 BACKLOG = 2048  # connections that may wait; uvicorn has as many
@@ -107,5 +108,5 @@ def _bind(listen: str, purpose: str) -> socket.socket:
         bound.bind(address)
         bound.listen(BACKLOG)  # now: who reads the ready line may be here before uvicorn is
     except OSError as error:
-        raise CannotListenError(f"can't listen on {listen} for {purpose}: {error}") from error
+        raise CannotListenError(f"can't listen on {listen} for {purpose}: {why_not(listen, error)}") from error
     return bound

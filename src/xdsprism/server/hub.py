@@ -15,13 +15,18 @@ from ..core.events import Request, Send
 from ..core.facts import Closed, Fact, Facts, Opened, Published
 from ..core.interest import Demand, Interest
 from ..core.load_reports import LoadReports
-from ..core.settings import Settings
+from ..core.settings import RELAY, SERVER, Settings
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.twins import Names, has_twin
 from ..core.types import CLUSTER, Change, Params, TypeUrl
 from ..messages.twins import to_v2
 from .calls import Call, Peer
+
+# Where a connection drains, a client has so many seconds to answer the last response before its stream ends; but not
+# the last of those that the connection has, in which the end of the stream is to reach the client.
+ANSWER = 3.0
+PARTING = 0.5
 
 Clock = Callable[[], float]
 Schedule = Callable[[Callable[[], None]], object]  # run soon, once, in the loop's next turn
@@ -48,8 +53,11 @@ class Hub:
         self.interest = Interest(demand)
         self.reports = LoadReports(self.settings, self._clusters)
         self.chores: list[Callable[[], None]] = []  # done at the beginning of each turn
-        self.encoder = Encoder(settings.identifier)
-        self.v2_encoder = Encoder(settings.identifier, to_v2)
+        # PRX-31: to other relays the name tells what a negative answer means (DYN-11).
+        is_relay = self.interest.demand.caches and settings.identifier == SERVER
+        identifier = RELAY if is_relay else settings.identifier
+        self.encoder = Encoder(identifier)
+        self.v2_encoder = Encoder(identifier, to_v2)
         self.clock = clock
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.facts = Facts()
@@ -151,14 +159,24 @@ class XdsCall(Call):
     def __init__(self, hub: Hub, connected: Connected, names: Names) -> None:
         super().__init__()
         self.connected = connected
+        self.clock = hub.clock
         self._hub = hub
         self._names = names
         self.stream = connected.stream
-        self._decoder = Decoder(delta=connected.stream.delta, limits=hub.settings.limits, known=hub.requests)
+        settings = hub.settings
+        self._decoder = Decoder(
+            delta=connected.stream.delta,
+            limits=settings.limits,
+            known=hub.requests,
+            node_params=settings.node_params,
+        )
+        self._parting: _Parting | None = None  # once the connection drains
         self.deadline = connected.stream.deadline  # type: ignore[method-assign] # it is asked with every message
 
     def receive(self, message: bytes) -> None:
         self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
+        if self._parting is not None:
+            self.wake()
 
     def take(self, request: Request) -> None:
         hub = self._hub
@@ -182,6 +200,8 @@ class XdsCall(Call):
         if hub.changes:  # it is asked before the turn is over
             hub.tell_of_changes()
         sends = self.stream.poll(hub.clock())
+        if self._parting is not None and self._parting.is_over():
+            self.end()
         if not hub.turn_due and (sends or hub.facts):
             hub.turn()
         if len(sends) == 1 and not self._names.others:
@@ -198,8 +218,40 @@ class XdsCall(Call):
     def half_close(self) -> None:
         self.finished = True
 
+    def drain(self, by: float) -> None:
+        """End when the client has answered every response, since only by that it is known to have read them.
+
+        What is written may still be in a buffer of grpc, of the kernel, or of the client's library, and the end of the
+        connection takes it from there: the process ends and grpc's is lost, the client speaks once more and the kernel
+        drops its own, and grpc-js drops what its application has not taken.
+        """
+        self._parting = _Parting(self.stream, self.clock, by - PARTING)
+        self.deadline = self._parting.deadline  # type: ignore[method-assign]
+        self.wake()
+
     def close(self, reason: str = "") -> None:
         try:
             self.stream.close()
         finally:
             self._hub.closed(self.stream.number, reason)
+
+
+class _Parting:
+    """How long a stream goes on that is to end."""
+
+    def __init__(self, stream: Stream, clock: Callable[[], float], by: float) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._by = by
+        self._until: float | None = None  # how long the client has; once all that there was is written
+
+    def is_over(self) -> bool:
+        """Whether the client has answered every response, or had its time to."""
+        return self._stream.is_answered or (self._until is not None and self._clock() >= self._until)
+
+    def deadline(self) -> float | None:
+        """When to look again. Whoever asks has written all that there was."""
+        if self._until is None:
+            self._until = min(self._clock() + ANSWER, self._by)
+        due = self._stream.deadline()
+        return self._until if due is None else min(due, self._until)

@@ -20,7 +20,7 @@ class LoadCall(Call):
         self._reporter = hub.reports.open(hub.facts)
 
     def receive(self, message: bytes) -> None:
-        self._reporter.receive(decode_request(message), self._hub.clock())
+        self._reporter.receive(decode_request(message, self._hub.settings.node_params), self._hub.clock())
         if self._reporter.lists and self._changed not in self._hub.store.listeners:
             self._hub.store.listeners.append(self._changed)
         self.wake()

@@ -9,8 +9,8 @@ from ..core.types import (
     CLUSTER,
     ENDPOINT,
     EXTENSION_CONFIG,
+    LB_ENDPOINT,
     LISTENER,
-    PREFIX,
     ROUTE,
     RUNTIME,
     SCOPED_ROUTE,
@@ -58,7 +58,7 @@ _V3_DELTA_SERVICES: tuple[Typed, ...] = (
     (
         "envoy.service.endpoint.v3.LocalityEndpointDiscoveryService",
         "LocalityEndpoints",
-        PREFIX + "envoy.config.endpoint.v3.LbEndpoint",
+        LB_ENDPOINT,
     ),
 )
 V3 = Api(

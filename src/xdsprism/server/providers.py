@@ -16,9 +16,8 @@ from ..core.facts import Ambiguous
 from ..core.providing import Job, Provided, Providing
 from ..core.recorded import RecordedParams
 from ..core.types import Origin, Variant
-from ..errors import UsageError, XdsError, show_path
+from ..errors import UsageError, XdsError
 from ..messages.protos import find_message, type_name
-from ..messages.rules import faults_in
 from .hub import Hub
 
 log = logging.getLogger("xdsprism.server")
@@ -103,19 +102,17 @@ class Providers:
             log.warning("%s failed for %r: %s", job.provider.label, job.name, message, exc_info=trace)
 
     def _variant(self, job: Job, message: object, whose: Constraint) -> Variant | None:
-        """Check it as strictly as what a transaction puts; raises UsageError."""
+        """Check it as strictly as what a transaction puts; raises UsageError and ConfigError."""
         if message is None:
             return None
         if not isinstance(message, Message):
             raise UsageError(f"a provider returns a message or None, not {type(message).__name__}")
-        faults = faults_in(message)
-        if faults:
-            raise UsageError("; ".join(f"{show_path(path)}: {text}" if path else text for path, text in faults))
         name = self._providing.name_for(job, _inner(message))
         variant = variant_of(message, name=name, constraint=whose, origin=Origin(job.provider.label))
         if variant.type_url != job.provider.type_url:
             made, asked = (url.rpartition("/")[2] for url in (variant.type_url, job.provider.type_url))
             raise UsageError(f"it was asked for a {asked} and made a {made}")
+        self._providing.judge(variant)
         return variant
 
 

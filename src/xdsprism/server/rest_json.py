@@ -22,7 +22,16 @@ from ..messages.document import camel
 SLICE = 0.005  # seconds of work before the loop may turn
 
 # Of a node no more is read: Envoy's has 77 kB, of which all but one are a list of its extensions.
-_NODE = ("id", "cluster", "user_agent_name", "metadata", "client_features")
+_NODE = (
+    "id",
+    "cluster",
+    "locality",
+    "user_agent_name",
+    "user_agent_version",
+    "user_agent_build_version",
+    "metadata",
+    "client_features",
+)
 
 
 def read_request(text: bytes) -> bytes:

@@ -54,6 +54,13 @@ def allow_more_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def leave_no_core_files() -> None:
+    """A core file is all that is in memory: keys, tokens, secrets (OPS-14). Whoever runs us may set the limit again."""
+    if resource is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
 class Seat:
     """The place of one connection, from the first byte of TLS on."""
 

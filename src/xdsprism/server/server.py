@@ -132,6 +132,7 @@ class Server:
             self._secured.append(lambda tls: h2.secure(tls.h2))
             return h2
         grpcio = GrpcioEngine(methods, receive_bytes=self._receive_bytes, age=self._age, tls=tls)
+        grpcio.readers = self.connection_readers
         self._secured.append(grpcio.secure)
         return grpcio
 

@@ -10,16 +10,16 @@ from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
-from ..core import store as core
 from ..core.codec import variant_of
-from ..core.constraints import FALSE, TRUE, Constraint, canonical
+from ..core.constraints import FALSE, TRUE, Constraint, canonical, unpadded
 from ..core.expr import parse
 from ..core.expression import Expression
 from ..core.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
-from ..core.types import Params, TypeUrl, Variant, resolve_type
+from ..core.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
 from ..core.xdstp import spelled
-from ..errors import ConfigError, Problem, UsageError, show_path
-from ..messages.rules import faults_in
+from ..errors import Problem, UsageError
+from ..messages.verdicts import Validate, check_mode
+from .judging import Findings, Judge
 
 When = str | Expression | None
 
@@ -38,7 +38,18 @@ class Store(ProvidingStore):
     @store.provider(xdsprism.CLUSTER, keys=["env"])
     async def cluster(name, params):
         return Cluster(name=name, connect_timeout=seconds(1 if params["env"] == "prod" else 5))
+
+    `validate` says what becomes of that which Envoy would refuse:
+
+    envoy     it is an error, but a warning where only gRPC can use the resource
+    warn      it is a warning: logged, and in the transaction's `warnings`
+    off       it is not looked for
     """
+
+    def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
+        super().__init__(types)
+        self.judge = Judge(self, check_mode(validate))
+        self.providing.judge = self.judge.look_at_made
 
     def transaction(self) -> Transaction:
         """Everything in the block is validated and applied as one, or it raises and changes nothing."""
@@ -90,11 +101,12 @@ class Store(ProvidingStore):
 class Transaction:
     """What is to change. Nothing happens until the block ends without an exception."""
 
-    def __init__(self, store: core.Store) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._touched: dict[tuple[TypeUrl, str], dict[Constraint, Variant]] = {}
-        self._problems: list[Problem] = []
+        self._findings: dict[tuple[TypeUrl, str], Findings] = {}
         self.revision: int | None = None  # of the store, once applied
+        self.warnings: tuple[Problem, ...] = ()  # what was taken though Envoy might not; once applied
 
     def put(
         self,
@@ -108,38 +120,57 @@ class Transaction:
     ) -> None:
         """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any.
 
+        `when`: whom it is for. Variants of one name may mention different keys, but must not overlap.
         `ttl`: seconds after which clients drop it unless they hear of it again; they do, while this server runs.
         `base`: of a virtual host, whether clients get it when they come, or which of them do; else when they ask.
         """
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
         belongs = _constraint(base) if not isinstance(base, bool) else TRUE if base else FALSE
         constraint = _constraint(when)
-        variant = variant_of(message, name=name, constraint=constraint, aliases=aliases, ttl=seconds, base=belongs)
-        label = f"{variant.type_url.rpartition('/')[2]} {variant.name!r}"
-        self._problems += [Problem(f"{label}: {message}", path=show_path(path)) for path, message in faults_in(message)]
-        self._variants(variant.type_url, variant.name)[canonical(variant.constraint)] = variant
+        variant = variant_of(
+            message,
+            name=name,
+            constraint=constraint,
+            aliases=aliases,
+            ttl=seconds,
+            base=belongs,
+            written=constraint,
+        )
+        identity = _identity(constraint)
+        self._variants(variant.type_url, variant.name)[identity] = variant
+        findings = self._findings[variant.type_url, variant.name]
+        findings.pop(identity, None)
+        finding = self._store.judge.look_at(variant)
+        if finding is not None:
+            findings[identity] = finding
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
         """Remove a resource, or with `when` the one variant that has these constraints."""
         variants = self._variants(type_url, spelled(name))
+        findings = self._findings[type_url, spelled(name)]
         if when is None:
             variants.clear()
-        elif variants.pop(canonical(_constraint(when)), None) is None:
+            findings.clear()
+            return
+        identity = _identity(_constraint(when))
+        if variants.pop(identity, None) is None:
             raise UsageError(f"{type_url.rpartition('/')[2]} {name!r} has no variant for {when}")
+        findings.pop(identity, None)
 
     def _variants(self, type_url: TypeUrl, name: str) -> dict[Constraint, Variant]:
         key = type_url, name
         if key not in self._touched:
             known = self._store.written(type_url, name)
             current = known.variants if known is not None else ()
-            self._touched[key] = {canonical(variant.constraint): variant for variant in current}
+            self._touched[key] = {_identity(variant.stated): variant for variant in current}
+            self._findings[key] = self._store.judge.findings(key)
         return self._touched[key]
 
     def commit(self) -> None:
-        if self._problems:
-            raise ConfigError(self._problems)
         changeset = {key: tuple(variants.values()) for key, variants in self._touched.items()}
-        self.revision = self._store.apply(changeset).revision
+        with self._store.judge.trial(changeset, self._findings) as warnings:
+            self.revision = self._store.apply(changeset).revision
+        self.warnings = warnings
 
     def __enter__(self) -> Self:
         return self
@@ -155,3 +186,8 @@ def _constraint(when: When) -> Constraint:
     if when is None:
         return TRUE
     return when.constraint if isinstance(when, Expression) else parse(when)
+
+
+def _identity(constraint: Constraint) -> Constraint:
+    """By what a transaction knows a variant: also one that is padded, or that is given with the padding (DYN-34)."""
+    return unpadded(canonical(constraint))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from envoy.service.discovery.v3 import discovery_pb2
@@ -20,15 +21,16 @@ from ..core.codec import check_ttl, name_of, variant_of
 from ..core.constraint_codec import constraint_from_proto
 from ..core.constraints import FALSE, TRUE, Constraint
 from ..core.expr import parse as parse_expression
-from ..core.template import WHEN, TemplateError, compile_template
-from ..core.types import ENDPOINT, VIRTUAL_HOST, Origin, Variant
+from ..core.template import WHEN, Compiled, TemplateError, compile_template
+from ..core.types import ENDPOINT, LISTENER, VIRTUAL_HOST, Origin, TypeUrl, Variant
 from ..core.xdstp import own_name, spelled
 from ..errors import Problem, UsageError, show_path
-from ..messages import rules
-from ..messages.convert import Fault, Faults, from_any, kind_of, to_message, unknown_type
+from ..messages.convert import UnknownField, from_any, to_message, unknown_type
 from ..messages.document import Document, MalformedError, Path
+from ..messages.faults import Fault, Faults, kind_of
 from ..messages.protos import find_message, type_name, type_url
 from ..messages.twins import v3_name
+from ..messages.verdicts import Validate, Verdict, judge
 from . import strict_json, strict_yaml
 from .strict_yaml import Chunk
 from .trace import trace
@@ -38,12 +40,27 @@ BASE = "$base"
 _RESPONSE = "envoy.service.discovery.v3.DiscoveryResponse"
 
 
+class Doubt(NamedTuple):
+    """A fault that Envoy would find. Whether it is one depends on who else refers to the resource."""
+
+    key: tuple[TypeUrl, str]
+    for_grpc: bool  # the resource is by itself: a listener with an `api_listener`
+    problem: Problem
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """What a text says, and what is wrong with it."""
 
     variants: tuple[Variant, ...]
-    problems: tuple[Problem, ...]
+    faults: tuple[Problem, ...]  # whoever it is for
+    doubts: tuple[Doubt, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All that is wrong if it is for Envoy."""
+        return (*self.faults, *(doubt.problem for doubt in self.doubts if not doubt.for_grpc))
 
 
 def chunks(text: str, file: str) -> list[Chunk]:
@@ -51,28 +68,35 @@ def chunks(text: str, file: str) -> list[Chunk]:
     return [Chunk(text, 1)] if _is_json(file) else strict_yaml.split(text)
 
 
-def parse(text: str, file: str) -> Parsed:
+def parse(text: str, file: str, validate: Validate = "envoy") -> Parsed:
     """Read a whole file."""
-    parts = [parse_chunk(chunk, file) for chunk in chunks(text, file)]
+    parts = [parse_chunk(chunk, file, validate) for chunk in chunks(text, file)]
     return Parsed(
         tuple(variant for part in parts for variant in part.variants),
-        tuple(problem for part in parts for problem in part.problems),
+        tuple(problem for part in parts for problem in part.faults),
+        tuple(doubt for part in parts for doubt in part.doubts),
+        tuple(problem for part in parts for problem in part.warnings),
     )
 
 
-def parse_chunk(chunk: Chunk, file: str) -> Parsed:
+def parse_chunk(chunk: Chunk, file: str, validate: Validate = "envoy") -> Parsed:
     """Read one document of a file."""
     try:
         documents = strict_json.load(chunk.text) if _is_json(file) else strict_yaml.load(chunk)
     except MalformedError as error:
         return Parsed((), (Problem(error.message, file, error.line),))
     variants: list[Variant] = []
-    problems: dict[Problem, None] = {}  # once each: the variants of a template share most of their faults
+    # Each once: the variants of a template share most of their faults.
+    problems: dict[Problem, None] = {}
+    doubts: dict[Doubt, None] = {}
+    warnings: dict[Problem, None] = {}
     for document in documents:
-        reader = _Reader(document, file, looks_old=_V2_PACKAGE in chunk.text)
+        reader = _Reader(document, file, validate, chunk.text)
         variants += reader.document()
         problems |= dict.fromkeys(reader.problems)
-    return Parsed(tuple(variants), tuple(problems))
+        doubts |= dict.fromkeys(reader.doubts)
+        warnings |= dict.fromkeys(reader.warnings)
+    return Parsed(tuple(variants), tuple(problems), tuple(doubts), tuple(warnings))
 
 
 def _is_json(file: str) -> bool:
@@ -98,11 +122,15 @@ _BARE = _Wrapper()
 class _Reader:
     """Reads one document."""
 
-    def __init__(self, document: Document, file: str, *, looks_old: bool) -> None:
+    def __init__(self, document: Document, file: str, validate: Validate, text: str) -> None:
         self.problems: list[Problem] = []
+        self.doubts: list[Doubt] = []
+        self.warnings: list[Problem] = []
         self._document = document
         self._file = file
-        self._looks_old = looks_old  # there may be a type of v2 in it
+        self._validate = validate
+        self._may_be_old = _V2_PACKAGE in text  # there may be a type of v2 in it
+        self._may_vary = "$" in text or "\\" in text  # or a `$` is written as an escape sequence
 
     def document(self) -> Iterator[Variant]:
         root = self._document.root
@@ -119,12 +147,12 @@ class _Reader:
         response: Any = to_message(rest, discovery_pb2.DiscoveryResponse, faults)
         self._faults((), faults)
         resources = root.get("resources")
-        if not isinstance(resources, list):
+        if not isinstance(resources, (list, dict)):
             self._fault(("resources",), f"expected a list, got {kind_of(resources)}")
             return
         wanted = type_name(response.type_url) if response is not None else ""
-        for index, item in enumerate(resources):
-            path: Path = ("resources", index)
+        for index, item in enumerate(resources if isinstance(resources, list) else [resources]):
+            path: Path = ("resources", index) if isinstance(resources, list) else ("resources",)
             if not isinstance(item, dict):
                 self._fault(path, f"expected a mapping with an @type, got {kind_of(item)}")
                 continue
@@ -221,7 +249,7 @@ class _Reader:
     def _variants(self, template: Any, path: Path, wrapper: _Wrapper, inner: Path = ()) -> Iterator[Variant]:
         """Compile a template; the resource is all of its contents, or what `inner` leads to in them."""
         try:
-            compiled = compile_template(template)
+            compiled = compile_template(template) if self._may_vary else [Compiled(TRUE, template)]
         except TemplateError as error:
             self._fault((*path, *error.path), error.message)
             return
@@ -232,17 +260,38 @@ class _Reader:
             content = each.content
             for step in inner:
                 content = content.get(step)
+            before = len(self.problems)
             faults: Faults = []
             message = self._message(content, wrapper, faults)
-            if message is not None:
-                yield self._variant(message, each.constraint, path, wrapper)
-            self._faults(path, [(trace(template, each.content, (*inner, *where)), text) for where, text in faults])
+            verdict = judge(message) if message is not None and self._validate != "off" else _NOTHING
+            named = {where for where, _ in faults}
+            errors = [fault for fault in verdict.errors if fault[0] not in named]
+            for_grpc = message is not None and _is_for_grpc(message)
+            written = partial(self._written, template, each.content, path, inner)
+            if self._validate == "warn":
+                newer = [(where, f"{text}; it is left out") for where, text in faults if isinstance(text, UnknownField)]
+                self.warnings += written(newer)
+                faults = [fault for fault in faults if not isinstance(fault[1], UnknownField)]
+            if message is not None and not faults and len(self.problems) == before:
+                variant = self._variant(message, each, path, wrapper)
+                yield variant
+                key = variant.type_url, variant.name
+                self.doubts += [Doubt(key, for_grpc, problem) for problem in written(errors)]
+            elif self._validate == "envoy" and not for_grpc:
+                faults += errors
+            self.warnings += written(verdict.notes)
+            self.problems += written(faults)
 
-    def _variant(self, message: Message, constraint: Constraint, path: Path, wrapper: _Wrapper) -> Variant:
+    def _written(self, template: Any, content: Any, path: Path, inner: Path, faults: Faults) -> list[Problem]:
+        """Faults in the contents of a variant, where they are in the file."""
+        return [self._problem((*path, *trace(template, content, (*inner, *where))), text) for where, text in faults]
+
+    def _variant(self, message: Message, compiled: Compiled, path: Path, wrapper: _Wrapper) -> Variant:
         return variant_of(
             message,
             name=wrapper.name,
-            constraint=constraint if wrapper.constraint is None else wrapper.constraint,
+            constraint=compiled.constraint if wrapper.constraint is None else wrapper.constraint,
+            written=compiled.written if wrapper.constraint is None else wrapper.constraint,
             aliases=wrapper.aliases,
             extras=wrapper.extras,
             ttl=wrapper.ttl,
@@ -251,17 +300,14 @@ class _Reader:
         )
 
     def _message(self, content: Any, wrapper: _Wrapper, faults: Faults) -> Message | None:
-        """Build the message, and check all that can be said about it alone; None if there is a fault."""
-        before = len(self.problems)
+        """Build the message, and look at its names; None if it can't be built."""
         kind = self._kind(content, faults)
         message = from_any(content, kind, faults) if kind is not None else None
-        if message is None:
+        if message is None or (faults and self._validate != "warn"):
             return None
         faults += self._name_faults(message, wrapper)
-        faults += _of_v2(content) if self._looks_old else ()
-        named = {path for path, _ in faults}
-        faults += [fault for fault in rules.check(message) if fault[0] not in named]
-        return None if faults or len(self.problems) > before else message
+        faults += _of_v2(content) if self._may_be_old else ()
+        return message
 
     def _kind(self, content: Any, faults: Faults) -> type[Message] | None:
         name = content.get("@type") if isinstance(content, dict) else None
@@ -303,12 +349,20 @@ class _Reader:
             self._fault((*path, *rest), message)
 
     def _fault(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(message, self._file, self._document.line_of(path), show_path(path)))
+        self.problems.append(self._problem(path, message))
+
+    def _problem(self, path: Path, message: str) -> Problem:
+        return Problem(message, self._file, self._document.line_of(path), show_path(path))
 
 
+_NOTHING = Verdict([], [])
 _V2_PACKAGE = ".v2"
 _OF_V2 = "{} is of xDS v2: write {}, and clients of v2 get it in v2"
 _NAMELESS = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
+
+
+def _is_for_grpc(message: Any) -> bool:
+    return message.DESCRIPTOR.full_name == type_name(LISTENER) and bool(message.HasField("api_listener"))
 
 
 def _misnamed(name: str, type_url: str) -> Iterator[str]:

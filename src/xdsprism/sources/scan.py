@@ -20,6 +20,7 @@ class Scan:
 
     files: dict[str, Stamp] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # those of the problems that are roots which are not there
     targets: set[Path] = field(default_factory=set)  # where the files really are that were reached by symlink
     seen: set[Inode] = field(default_factory=set)  # what is reached by two ways is taken once
 
@@ -32,6 +33,10 @@ class Scan:
         return True
 
 
+def stamp_of(known: os.stat_result) -> Stamp:
+    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns
+
+
 def scan(roots: Iterable[str]) -> Scan:
     """Find the files below directories, and single files."""
     found = Scan()
@@ -42,6 +47,8 @@ def scan(roots: Iterable[str]) -> Scan:
             _walk(root, found)
         else:
             _add(root, Path(root), found)
+        if root in found.problems and not Path(root).exists():
+            found.missing[root] = found.problems[root]
     return found
 
 
@@ -89,7 +96,7 @@ def _add(path: str, entry: os.DirEntry[str] | Path, found: Scan) -> None:
         kind = "a directory" if stat.S_ISDIR(known.st_mode) else "no regular file"
         found.problems[path] = f"is {kind}, but its name is that of a configuration file"
     elif found.first_time(known):
-        found.files[path] = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
+        found.files[path] = stamp_of(known)
         if entry.is_symlink():
             found.targets.add(Path(path).resolve())
 

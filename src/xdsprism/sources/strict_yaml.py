@@ -1,7 +1,8 @@
 """YAML to plain Python: the scalars of YAML 1.2, no duplicate keys, no foreign tags, and a line for every node.
 
 PyYAML's own constructors turn `no` into False and `010` into 8, and keep the last of two equal keys. This builds from
-the events of libyaml instead, which is also faster than composing nodes first.
+the events of libyaml instead, which is also faster than composing nodes first. One tag has a meaning, that which it has
+to Envoy: a key tagged `!ignore` is left out with its value, which may be there for the sake of its anchors.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..messages.document import MAX_DEPTH, Document, MalformedError, Marks, Word
 MAX_ALIASED_NODES = 1_000_000
 
 _CORE = "tag:yaml.org,2002:"
+_IGNORE = "!ignore"
 
 
 class Chunk(NamedTuple):
@@ -175,6 +177,9 @@ class _Builder:
             if event.__class__ is ScalarEvent and event.value == "<<" and event.implicit[0]:
                 merges.append((event, self.node(self._following(), depth)))
                 continue
+            if event.__class__ is ScalarEvent and event.tag == _IGNORE:
+                self.node(self._following(), depth)
+                continue
             key = self._key(event, depth)
             if key in items:
                 first = lines[list(items).index(key)]
@@ -204,9 +209,12 @@ class _Builder:
 
     def _scalar(self, event: Any) -> object:
         tag = event.tag
-        if tag is None:
-            return plain(event.value) if event.implicit[0] else event.value
-        return self._tagged(event, tag)
+        try:
+            if tag is None:
+                return plain(event.value) if event.implicit[0] else event.value
+            return self._tagged(event, tag)
+        except _Octal as reason:
+            raise self._fault(event, str(reason)) from None
 
     def _tagged(self, event: Any, tag: str) -> object:
         if tag in ("!", _CORE + "str"):
@@ -218,7 +226,7 @@ class _Builder:
             case ("int", int()) | ("float", float() | int()) if not isinstance(value, bool):
                 return float(value) if tag.endswith("float") else value
             case ("null" | "bool" | "int" | "float") as kind, _:
-                raise self._fault(event, f"{event.value!r} is no {kind}")
+                raise self._fault(event, f"a value with the tag of {kind} is no {kind}")
             case _:
                 raise self._fault(event, f"the tag {tag} is not supported")
 
@@ -232,9 +240,10 @@ for _word, _value in (("null", None), ("true", True), ("false", False)):
 for _word in (".inf", ".Inf", ".INF"):
     _KEYWORDS |= {_word: float("inf"), "+" + _word: float("inf"), "-" + _word: float("-inf")}
 
-# YAML 1.2.2, 10.3.2: the core schema. `010` is ten.
+# YAML 1.2.2, 10.3.2: the core schema. `010` is ten there, and eight to Envoy: see `_integer`.
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-7]+")
 _MAX_DIGITS = 40  # no proto field holds more, and Python's int() is slow and limited beyond
 _OLD = yaml.SafeLoader.yaml_implicit_resolvers  # YAML 1.1, by first character
 _FIRST = frozenset("-+.0123456789~nNtTfF") | {first for first in _OLD if first}
@@ -247,6 +256,18 @@ def plain(text: str) -> object:
     return _resolve(text)
 
 
+class _Octal(ValueError):
+    """A number that is two numbers to two readers."""
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if _LEADING_ZERO.fullmatch(text) and (octal := int(text, 8)) != number:
+        both = f"{number} by YAML 1.2, and {octal} to Envoy, which reads a number with a leading zero as octal"
+        raise _Octal(f"{text} is {both}: write {number} or {octal}, or quote it")
+    return number
+
+
 @lru_cache(maxsize=4096)
 def _resolve(text: str) -> object:
     if text in _KEYWORDS:
@@ -254,7 +275,7 @@ def _resolve(text: str) -> object:
     if (match := _INTEGER.fullmatch(text)) and len(text) <= _MAX_DIGITS:
         if match["octal"]:
             return int(match["octal"], 8)
-        return int(match["hex"], 16) if match["hex"] else int(text)
+        return int(match["hex"], 16) if match["hex"] else _integer(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     if any(pattern.match(text) for _, pattern in _OLD.get(text[0], ())) or text in ("y", "Y", "n", "N"):

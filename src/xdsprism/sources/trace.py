@@ -17,6 +17,8 @@ def trace(template: Any, contents: Any, path: Path) -> Path:
     """Find the place in `template` that gave what `path` leads to in `contents`."""
     found: list[str | int] = []
     for index, step in enumerate(path):
+        if step == 0 and not isinstance(contents, list):  # the only element, written without a list
+            continue
         template = _chosen(template, contents, found)
         place = _place(template, contents, step)
         if place is None:

@@ -1,6 +1,7 @@
 import com.google.protobuf.Any;
 import com.google.protobuf.Duration;
 import com.google.protobuf.Message;
+import com.google.protobuf.UInt32Value;
 import io.envoyproxy.controlplane.cache.v3.SimpleCache;
 import io.envoyproxy.controlplane.cache.v3.Snapshot;
 import io.envoyproxy.controlplane.server.V3DiscoveryServer;
@@ -9,19 +10,24 @@ import io.envoyproxy.envoy.config.core.v3.Address;
 import io.envoyproxy.envoy.config.core.v3.AggregatedConfigSource;
 import io.envoyproxy.envoy.config.core.v3.ApiVersion;
 import io.envoyproxy.envoy.config.core.v3.ConfigSource;
+import io.envoyproxy.envoy.config.core.v3.Locality;
 import io.envoyproxy.envoy.config.core.v3.SocketAddress;
 import io.envoyproxy.envoy.config.endpoint.v3.ClusterLoadAssignment;
 import io.envoyproxy.envoy.config.endpoint.v3.Endpoint;
 import io.envoyproxy.envoy.config.endpoint.v3.LbEndpoint;
 import io.envoyproxy.envoy.config.endpoint.v3.LocalityLbEndpoints;
 import io.envoyproxy.envoy.config.listener.v3.ApiListener;
+import io.envoyproxy.envoy.config.listener.v3.Filter;
+import io.envoyproxy.envoy.config.listener.v3.FilterChain;
 import io.envoyproxy.envoy.config.listener.v3.Listener;
 import io.envoyproxy.envoy.config.route.v3.Route;
 import io.envoyproxy.envoy.config.route.v3.RouteAction;
 import io.envoyproxy.envoy.config.route.v3.RouteConfiguration;
 import io.envoyproxy.envoy.config.route.v3.RouteMatch;
 import io.envoyproxy.envoy.config.route.v3.VirtualHost;
+import io.envoyproxy.envoy.extensions.filters.http.router.v3.Router;
 import io.envoyproxy.envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager;
+import io.envoyproxy.envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter;
 import io.envoyproxy.envoy.extensions.filters.network.http_connection_manager.v3.Rds;
 import io.grpc.Server;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
@@ -34,14 +40,16 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * A control plane on java-control-plane: SotW and delta ADS, v3, for every node the same snapshot. Prints {@code ready
- * PORT}, then obeys one command per line of stdin and answers each with {@code ok} or {@code error REASON}. Ends with stdin.
+ * A control plane on java-control-plane: SotW and delta ADS, v3, for every node the same snapshot. {@code ControlPlane [PORT]}
+ * prints {@code ready PORT}, then obeys one command per line of stdin and answers each with {@code ok} or {@code error REASON}. Ends with stdin.
  *
  * <pre>
  * cluster NAME SECONDS    a cluster with this connect_timeout, whose endpoints come by EDS
  * endpoint CLUSTER PORT   its one endpoint
  * route NAME CLUSTER      a route configuration that sends everything to the cluster
  * listener NAME           an API listener that takes the route configuration of the same name by RDS
+ * service NAME            the same with what gRPC insists on
+ * gateway NAME            the same for Envoy, on a free port
  * delete KIND NAME        KIND is one of the words above
  * publish                 makes all of the above visible at once, as the next version
  * </pre>
@@ -54,11 +62,14 @@ public final class ControlPlane {
   private final Map<String, ClusterLoadAssignment> endpoints = new TreeMap<>();
   private final Map<String, RouteConfiguration> routes = new TreeMap<>();
   private final Map<String, Listener> listeners = new TreeMap<>();
+  /** What versions begin with: those of an earlier process are others. */
+  private final String started = Long.toString(System.nanoTime(), 36);
   private int version;
 
   public static void main(String[] args) throws IOException {
     ControlPlane plane = new ControlPlane();
-    Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
+    int port = args.length > 0 ? Integer.parseInt(args[0]) : 0;
+    Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", port))
         .addService(new V3DiscoveryServer(plane.snapshots).getAggregatedDiscoveryServiceImpl())
         .build()
         .start();
@@ -84,7 +95,7 @@ public final class ControlPlane {
       case "cluster 2" -> clusters.put(words[1], cluster(words[1], Integer.parseInt(words[2])));
       case "endpoint 2" -> endpoints.put(words[1], endpoint(words[1], Integer.parseInt(words[2])));
       case "route 2" -> routes.put(words[1], route(words[1], words[2]));
-      case "listener 1" -> listeners.put(words[1], listener(words[1]));
+      case "listener 1", "service 1", "gateway 1" -> listeners.put(words[1], listener(words[0], words[1]));
       case "delete 2" -> ofKind(words[1]).remove(words[2]);
       case "publish 0" -> publish();
       default -> throw new IllegalArgumentException("no such command: " + String.join(" ", words));
@@ -96,7 +107,7 @@ public final class ControlPlane {
       case "cluster" -> clusters;
       case "endpoint" -> endpoints;
       case "route" -> routes;
-      case "listener" -> listeners;
+      case "listener", "service", "gateway" -> listeners;
       default -> throw new IllegalArgumentException("no such kind: " + kind);
     };
   }
@@ -109,7 +120,7 @@ public final class ControlPlane {
         List.copyOf(listeners.values()),
         List.copyOf(routes.values()),
         List.of(),
-        Integer.toString(version)));
+        started + "." + version));
   }
 
   private static Cluster cluster(String name, int connectTimeout) {
@@ -126,7 +137,10 @@ public final class ControlPlane {
     Endpoint host = Endpoint.newBuilder().setAddress(Address.newBuilder().setSocketAddress(address)).build();
     return ClusterLoadAssignment.newBuilder()
         .setClusterName(cluster)
-        .addEndpoints(LocalityLbEndpoints.newBuilder().addLbEndpoints(LbEndpoint.newBuilder().setEndpoint(host)))
+        .addEndpoints(LocalityLbEndpoints.newBuilder()
+            .addLbEndpoints(LbEndpoint.newBuilder().setEndpoint(host))
+            .setLocality(Locality.newBuilder().setRegion("here"))
+            .setLoadBalancingWeight(UInt32Value.of(1)))
         .build();
   }
 
@@ -141,14 +155,26 @@ public final class ControlPlane {
         .build();
   }
 
-  private static Listener listener(String name) {
-    HttpConnectionManager connections = HttpConnectionManager.newBuilder()
+  private static Listener listener(String kind, String name) {
+    HttpConnectionManager.Builder connections = HttpConnectionManager.newBuilder()
         .setStatPrefix(name)
-        .setRds(Rds.newBuilder().setRouteConfigName(name).setConfigSource(ads()))
-        .build();
-    return Listener.newBuilder()
-        .setName(name)
-        .setApiListener(ApiListener.newBuilder().setApiListener(Any.pack(connections)))
+        .setRds(Rds.newBuilder().setRouteConfigName(name).setConfigSource(ads()));
+    if (!kind.equals("listener")) {
+      connections.addHttpFilters(HttpFilter.newBuilder()
+          .setName("envoy.filters.http.router")
+          .setTypedConfig(Any.pack(Router.getDefaultInstance())));
+    }
+    Any packed = Any.pack(connections.build());
+    Listener.Builder made = Listener.newBuilder().setName(name);
+    if (!kind.equals("gateway")) {
+      return made.setApiListener(ApiListener.newBuilder().setApiListener(packed)).build();
+    }
+    return made
+        .setAddress(Address.newBuilder()
+            .setSocketAddress(SocketAddress.newBuilder().setAddress("127.0.0.1").setPortValue(0)))
+        .addFilterChains(FilterChain.newBuilder().addFilters(Filter.newBuilder()
+            .setName("envoy.filters.network.http_connection_manager")
+            .setTypedConfig(packed)))
         .build();
   }
 

@@ -1,0 +1,76 @@
+"""How long commands take to start and configurations to load, and in how much memory: processor time, not the clock's.
+
+`python -m bench start OTHER/src` measures another version beside this one, by turns, and tells the ratios.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.daemon import serving, write
+from bench.figures import say
+
+HERE = Path(__file__).parents[1] / "src"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "config"
+ROUNDS = 7
+
+# Tells its own peak: what the kernel tells of a child counts the parent's too.
+WATCHED = """
+import atexit, pathlib, re, runpy, sys
+peak = pathlib.Path(sys.argv.pop(1))
+status = pathlib.Path("/proc/self/status")
+atexit.register(lambda: peak.write_text(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]))
+"""
+COMMAND = WATCHED + "runpy.run_module('xdsprism', run_name='__main__')"
+LOAD = (
+    WATCHED
+    + """
+from xdsprism.core.store import Store
+from xdsprism.sources.files import FileSource
+FileSource(sys.argv[1:]).load(Store().apply)
+"""
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    seconds: float  # of processor time
+    megabytes: float  # at most, at one time
+
+
+def run(others: list[str]) -> None:
+    trees = [HERE, *(Path(other) for other in others)]
+    with tempfile.TemporaryDirectory() as folder, serving(EXAMPLES) as (_, address):
+        config, peak = Path(folder) / "config", Path(folder) / "peak"
+        write(config, 10_000, 100)
+        for what, program, arguments in (
+            ("xdsprism --help", COMMAND, ["--help"]),
+            ("xdsprism get cds", COMMAND, ["get", "cds", "--server", address, "-o", "yaml"]),
+            ("xdsprism get lds", COMMAND, ["get", "lds", "--server", address, "-o", "yaml"]),
+            ("loading four files", LOAD, [str(EXAMPLES)]),
+            ("loading 10,000 resources in 100 files", LOAD, [str(config)]),
+        ):
+            command = [sys.executable, "-c", program, str(peak), *arguments]
+            _tell(what, [[_cost(tree, command, peak) for tree in trees] for _ in range(ROUNDS)])
+
+
+def _tell(what: str, rounds: list[list[Cost]]) -> None:
+    least = [min(turn[number].seconds for turn in rounds) for number in range(len(rounds[0]))]
+    most = [median(turn[number].megabytes for turn in rounds) for number in range(len(rounds[0]))]
+    times, sizes = (", ".join(f"{each:.3f}" for each in least), ", ".join(f"{each:.1f}" for each in most))
+    ratios = f", ratios {least[0] / least[1]:.2f} and {most[0] / most[1]:.2f}" if len(least) > 1 else ""
+    say(what, f"{times} s, {sizes} MB{ratios}")
+
+
+def _cost(tree: Path, command: list[str], peak: Path) -> Cost:
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(tree)})
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return Cost(used, int(peak.read_text()) / 1024)

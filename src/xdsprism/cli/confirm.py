@@ -1,0 +1,70 @@
+"""`xdsprism confirm`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import XdsError
+from . import output as out
+from .admin_port import request
+from .options import Address
+
+
+@click.command()
+@click.option("--admin", type=Address(), default="127.0.0.1:18001", show_default=True, help="Of the running server.")
+@click.option("--id", "change", metavar="ID", help="Only this change, as the log and /api/config name it.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="  [default: a table]")
+def confirm(admin: str, change: str | None, output: str | None) -> None:
+    """Let through a change of the configuration that a server holds back, as it would remove too much.
+
+    Prints what it let through. With --id that is the change that you have seen, or none: if the files were edited since
+    and other resources would go, nothing happens. Exit status 1: nothing is held back, or it is another change by now.
+
+    \b
+    Example:
+      xdsprism confirm --admin 127.0.0.1:18001
+      xdsprism confirm --admin 127.0.0.1:18001 --id 5d1c3ab0e2f4
+    """  # noqa: D301
+    from urllib.parse import urlencode
+
+    shown = _held_back(admin)
+    if change is not None and change != shown["id"]:
+        raise XdsError(f"what is held back is another change by now: {shown['id']}, not {change}: {_why(shown)}")
+    status, answer = request(admin, f"/api/config/confirm?{urlencode({'id': shown['id']})}", "POST")
+    if status != 200:
+        raise XdsError(f"{admin}: {answer.get('error', status)}")
+    _print(answer["let_through"], output)
+
+
+def _held_back(admin: str) -> dict[str, Any]:
+    status, config = request(admin, "/api/config")
+    if status == 404:
+        raise XdsError(f"{admin} has no configuration that could be held back: it is a relay")
+    if status != 200:
+        raise XdsError(f"{admin}: {config.get('error', status)}")
+    shown: dict[str, Any] | None = config.get("held_back")
+    if shown is None:
+        raise XdsError("nothing is held back")
+    return shown
+
+
+def _why(shown: dict[str, Any]) -> str:
+    return "; ".join(shown["why"])
+
+
+def _print(done: dict[str, Any], output: str | None) -> None:
+    if output == "json":
+        out.as_json(done)
+    elif output == "yaml":
+        out.as_yaml(done)
+    else:
+        out.note(f"let through {done['id']}: {_why(done)}")
+        rows = [[each["type"], f"{each['removed']} of {each['of']}", _names(each)] for each in done["removals"]]
+        out.table(["TYPE", "REMOVED", "NAMES"], rows)
+
+
+def _names(loss: dict[str, Any]) -> str:
+    more = loss["removed"] - len(loss["names"])
+    return ", ".join(loss["names"]) + (f" and {more} more" if more else "")

@@ -1,0 +1,65 @@
+"""The standard output, and what becomes of a command that can't write to it: one line, and no traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+import click
+
+
+class _Outlet:
+    """Passes all on to a stream. What that can't take ends the command; a reader that has left is no error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def _given_up(self, error: OSError) -> Exception:
+        self.failed = True
+        if error.errno == errno.EPIPE:  # click ends quietly then, as `head` has seen enough
+            return BrokenPipeError(errno.EPIPE, error.strerror)
+        return click.ClickException(f"can't write to the standard output: {error.strerror or error}")
+
+    def forget(self) -> None:
+        """What was not written: Python would try again at its end, and complain once more."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def checked_output() -> Iterator[None]:
+    """While a command runs."""
+    stdout: TextIO | None = sys.stdout
+    if stdout is None:  # it was closed before we began: there is nobody to print to
+        yield
+        return
+    outlet = _Outlet(stdout)
+    sys.stdout = cast("TextIO", outlet)
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        if outlet.failed:
+            outlet.forget()

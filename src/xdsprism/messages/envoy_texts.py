@@ -1,0 +1,225 @@
+"""Small languages inside of strings, as Envoy reads them: regular expressions, formats, path templates, PEM.
+
+Each function says what Envoy finds wrong with a text, or None. What is in doubt passes, as an Envoy may be newer than
+this: to refuse a file that Envoy takes is worse than to leave it to Envoy to refuse one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+# -- regular expressions
+
+
+@cache
+def _re2() -> Any:
+    """RE2 itself, loaded when the first regular expression is met: what another engine takes, RE2 may not."""
+    import re2  # noqa: PLC0415
+
+    options = re2.Options()
+    options.log_errors = False
+    return lambda pattern: re2.compile(pattern, options), re2.error
+
+
+def regex_fault(pattern: str) -> str | None:
+    return _compiled(pattern)[0]
+
+
+def program_size(pattern: str) -> int:
+    """How large RE2's program for a regular expression is, or 0 where it is none."""
+    return _compiled(pattern)[1]
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> tuple[str | None, int]:
+    compile_pattern, error = _re2()
+    try:
+        return None, int(compile_pattern(pattern).programsize)
+    except error as reason:
+        text = reason.args[0] if reason.args else ""
+        shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+        return f"{pattern!r} is no regular expression that RE2 takes: {shown}", 0
+
+
+# -- format strings: `%REQ(x-id?:path):12%`
+
+_COMMAND = re.compile(r"%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%")
+_OF_HEADERS = frozenset(("REQ", "RESP", "TRAILER"))
+_NEED_PARAMETERS = _OF_HEADERS | {"DYNAMIC_METADATA", "QUERY_PARAM"}
+_LARGEST = 1 << 64
+
+
+def format_fault(text: str) -> str | None:
+    """A `%` begins a command operator, or is doubled. Which operators there are, each Envoy knows by itself."""
+    at = text.find("%")
+    while at >= 0:
+        if text.startswith("%%", at):
+            at = text.find("%", at + 2)
+            continue
+        match = _COMMAND.match(text, at)
+        if match is None or int(match[3] or 0) >= _LARGEST:
+            rest = text[at : at + 40]
+            return f"{rest!r} begins no command operator such as %REQ(x-id)% or %PROTOCOL%; write %% for a percent sign"
+        fault = _command_fault(match[1], match[2] or "")
+        if fault is not None:
+            return fault
+        at = text.find("%", match.end())
+    return None
+
+
+def _command_fault(command: str, parameters: str) -> str | None:
+    if command in _NEED_PARAMETERS and not parameters:
+        return f"%{command}% needs parameters in parentheses, such as %{command}(x-id)%"
+    if command in _OF_HEADERS and parameters.count("?") > 1:
+        return f"%{command}({parameters})% has more than one alternative: %{command}(a?b)% has the most there can be"
+    return None
+
+
+# -- path templates: `/{lang}/**`
+
+_PRINTABLE = re.compile(r"/[!-~]*")
+_FOREIGN = re.compile(r"[^A-Za-z0-9\-._~%!$&'()+,;:@=*/{}]")
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MOST_VARIABLES = 5
+_LONGEST_NAME = 16
+
+
+def template_fault(template: str) -> str | None:
+    """What is wrong with the path template of a route."""
+    return _path_fault(template) or _variables_fault(template) or _globs_fault(template)
+
+
+def rewrite_fault(template: str) -> str | None:
+    """What is wrong with the template that a path is rewritten by."""
+    if fault := _path_fault(template):
+        return fault
+    return next((fault for name in _VARIABLE.findall(template) if (fault := _name_fault(name))), None)
+
+
+def variables(template: str) -> list[str]:
+    """The names of the variables of a template, in their order."""
+    return [name.partition("=")[0] for name in _VARIABLE.findall(template)]
+
+
+def _path_fault(template: str) -> str | None:
+    if not _PRINTABLE.fullmatch(template):
+        return f"{template!r} is no path template: it begins with / and has neither spaces nor letters beyond ASCII"
+    if foreign := _FOREIGN.search(template):
+        return f"a path template can't have {foreign[0]!r} in it"
+    if "//" in template:
+        return "a path template can't have an empty segment, //"
+    rest = _VARIABLE.sub("", template)
+    return "the braces of its variables do not match" if "{" in rest or "}" in rest else None
+
+
+def _name_fault(name: str) -> str | None:
+    if not _NAME.fullmatch(name):
+        return f"{name!r} is no name of a variable: letters, digits and _, a letter first"
+    if len(name) > _LONGEST_NAME:
+        return f"the variable {name} has a name of more than {_LONGEST_NAME} characters"
+    return None
+
+
+def _variables_fault(template: str) -> str | None:
+    names = variables(template)
+    for index, name in enumerate(names):
+        if fault := _name_fault(name):
+            return fault
+        if name in names[:index]:
+            return f"has the variable {name} twice"
+    if len(names) > _MOST_VARIABLES:
+        return f"has {len(names)} variables, and at most {_MOST_VARIABLES} are allowed"
+    patterns = [
+        pattern for _, equals, pattern in (name.partition("=") for name in _VARIABLE.findall(template)) if equals
+    ]
+    if any(not all(pattern.split("/")) for pattern in patterns):
+        return "a variable's pattern can't be empty, nor begin or end with /"
+    if any(segment.count("{}") > 1 for segment in _VARIABLE.sub("{}", template).split("/")):
+        return "a segment can't have two variables"
+    return None
+
+
+def _globs_fault(template: str) -> str | None:
+    """After `**` no segment may be a glob of its own, as a variable without a pattern is."""
+    spread = re.sub(r"\{[^{}=]*\}", "*", template)
+    segments = re.sub(r"\{[^{}=]*=([^{}]*)\}", r"\1", spread).split("/")
+    if "**" not in segments:
+        return None
+    after = segments[segments.index("**") + 1 :]
+    return "can't have *, ** or a variable without a pattern after **" if {"*", "**"} & set(after) else None
+
+
+# -- PEM
+
+_BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----[ \t]*")
+_CERTIFICATES = frozenset(("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"))
+_SEQUENCE = 0x30
+
+
+def certificates_fault(text: str) -> str | None:
+    """What is wrong with certificates in PEM. What they say is for the client to judge."""
+    found = [body for label, body in _blocks(text) if label in _CERTIFICATES]
+    if not found:
+        return "holds no certificate: expected PEM, with -----BEGIN CERTIFICATE----- on a line of its own"
+    for index, body in enumerate(found):
+        if body is None or not _is_certificate(body):
+            return f"certificate {index + 1} of it is broken: what is between BEGIN and END is no certificate in base64"
+    return None
+
+
+def private_key_fault(text: str) -> str | None:
+    found = [body for label, body in _blocks(text) if label.endswith("PRIVATE KEY")]
+    if not found:
+        return "holds no private key: expected PEM, with -----BEGIN PRIVATE KEY----- on a line of its own"
+    first = found[0]
+    broken = first is None or (first != _ENCRYPTED and _inside(first) is None)
+    return "the private key is broken: what is between BEGIN and END is no key in base64" if broken else None
+
+
+_ENCRYPTED = b"encrypted"  # its headers say how, and only its owner could tell more
+
+
+def _blocks(text: str) -> Iterator[tuple[str, bytes | None]]:
+    """Each block with its label; None for a body that is no base64, or has no end."""
+    lines = iter(text.replace("\r\n", "\n").split("\n"))
+    for line in lines:
+        if begin := _BEGIN.fullmatch(line):
+            body: list[str] = []
+            ended = False
+            for inner in lines:
+                if inner.startswith("-----END "):
+                    ended = inner.rstrip() == f"-----END {begin[1]}-----"
+                    break
+                body.append(inner.strip())
+            yield begin[1], _decoded(body) if ended else None
+
+
+def _decoded(lines: list[str]) -> bytes | None:
+    if any(":" in line for line in lines):
+        return _ENCRYPTED
+    try:
+        return base64.b64decode("".join(lines), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _inside(data: bytes) -> bytes | None:
+    """What is in the DER sequence that the data begins with, or None where it is none, or cut off."""
+    if len(data) < 2 or data[0] != _SEQUENCE:
+        return None
+    size, start = data[1], 2
+    if size >= 0x80:  # then it is how many bytes the size has
+        start += size - 0x80
+        size = int.from_bytes(data[2:start])
+    return data[start : start + size] if 0 < size <= len(data) - start else None
+
+
+def _is_certificate(data: bytes) -> bool:
+    signed = _inside(data)
+    return signed is not None and _inside(signed) is not None

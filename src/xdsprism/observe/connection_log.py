@@ -1,0 +1,86 @@
+"""Log lines about clients that can never succeed as they are: what they do wrong, and from where (OPS-15).
+
+Such a client tries again and again, and a scanner tries everything: each mistake of an address is told once in a
+while, with how often it happened in between, and all of them together have a rate.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..http2.facts import CallRefused, Cause, Fact, HandshakeFailed, Wrong
+from ..http2.limits import Allowance, Rate
+
+log = logging.getLogger("xdsprism")
+
+INTERVAL = 600.0  # seconds between two lines about the same mistake of the same address
+TOGETHER = Rate(30, 0.1)  # lines about all of them
+MEMORY = 1_000  # mistakes that are remembered
+SHOWN = 200  # characters of what a client made up
+
+_TEXTS: dict[Cause | Wrong, str] = {
+    Cause.HTTP1: "it speaks HTTP/1, and this port is for gRPC, which is HTTP/2 (for HTTP/1 there is --rest)",
+    Cause.PLAIN: "it speaks plain text, and this port is for TLS: have the client use TLS",
+    Cause.TLS: "it speaks TLS, and this port is for plain text: give the server --tls-cert and --tls-key",
+    Cause.NO_CERTIFICATE: "it shows no certificate, and --tls-client-ca is for clients that have one",
+    Cause.UNTRUSTED: "its certificate is of none of the authorities in --tls-client-ca: %(why)s",
+    Cause.DISTRUST: "it does not trust the certificate in --tls-cert: %(why)s",
+    Cause.ALPN: "it does not ask for HTTP/2 when it agrees on TLS (ALPN h2), which gRPC needs",
+    Cause.TIMEOUT: "it did not complete the TLS handshake in time",
+    Cause.LEFT: "it left before the TLS handshake was complete",
+    Cause.OTHER: "%(why)s",
+    Wrong.METHOD: "there is no gRPC method %(why)s here",
+    Wrong.NOT_GRPC: "it sends no gRPC call but %(why)s; a call is a POST of application/grpc",
+}
+# Port scanners, health checks of load balancers: it need not be a client at all.
+_LEVELS: dict[Cause | Wrong, int] = {Cause.LEFT: logging.DEBUG, Cause.TIMEOUT: logging.INFO}
+
+
+@dataclass(slots=True)
+class _Told:
+    """One mistake of one address."""
+
+    at: float
+    untold: int = 0  # times since then
+
+
+class ConnectionLog:
+    """`server.connection_readers.append(ConnectionLog())`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._together = Allowance(TOGETHER, clock())
+        self._told: dict[tuple[str, Cause | Wrong, str], _Told] = {}
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            match fact:
+                case HandshakeFailed(peer, cause, why):
+                    self._note(peer, cause, why, "")
+                case CallRefused(peer, wrong, why):
+                    self._note(peer, wrong, why[:SHOWN], why[:SHOWN])
+                case _:
+                    pass
+
+    def _note(self, peer: str, mistake: Cause | Wrong, why: str, apart: str) -> None:
+        """`apart`: what else tells one mistake from another."""
+        now = self._clock()
+        key = (peer.rpartition(":")[0], mistake, apart)
+        told = self._told.get(key)
+        if told is not None and now - told.at < INTERVAL:
+            told.untold += 1
+            return
+        if not self._together.spend(now):
+            return
+        again = told.untold if told is not None else 0
+        self._told.pop(key, None)
+        if len(self._told) >= MEMORY:
+            del self._told[next(iter(self._told))]
+        self._told[key] = _Told(now)
+        more = " (and %(again)d times since the last such line)" if again else ""
+        text = f"%(peer)s can't be served: {_TEXTS[mistake]}{more}"
+        fields = {"peer": peer, "cause": mistake.value, "why": why, "again": again}
+        log.log(_LEVELS.get(mistake, logging.WARNING), text, fields)

@@ -1,0 +1,32 @@
+"""What of the configuration is held back, for alerts (OPS-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from ..core.facts import ChangeHeldBack, Fact
+from ..core.holding import HeldBack
+from ..core.types import TypeUrl
+
+
+class HoldingMetrics:
+    """A reader of facts that is also shown each load, as only that tells when nothing is held back any more."""
+
+    def __init__(self, registry: CollectorRegistry, label: Callable[[TypeUrl], str]) -> None:
+        self._label = label
+        text = "1 if a change waits for a confirmation, as it removes too much, else 0"
+        self._held = Gauge("xdsprism_config_held_back", text, registry=registry)
+        text = "Resources that it would remove"
+        self._removals = Gauge("xdsprism_config_held_back_removals", text, ["type"], registry=registry)
+        self._changes = Counter("xdsprism_held_back_changes", "Changes that were held back", registry=registry)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        self._changes.inc(sum(isinstance(fact, ChangeHeldBack) for fact in facts))
+
+    def show(self, held: HeldBack | None) -> None:
+        self._held.set(held is not None)
+        self._removals.clear()
+        for loss in held.losses if held is not None else ():
+            self._removals.labels(self._label(loss.type_url)).set(len(loss.names))

@@ -1,0 +1,30 @@
+"""docs/limits.md: the limits are those of the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+from xdsprism.core.limits import Limits, RefusalKind
+from xdsprism.core.refusing import PENDING_BYTES
+from xdsprism.server.server import RECEIVE_BYTES
+
+PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
+ROWS = {row[1]: row[2] for row in re.finditer(r"^\| `(\w+)` \| [^|]+ \| ([\d,]+) \|$", PAGE, re.MULTILINE)}
+
+
+def test_every_limit_that_refuses_a_subscription_is_on_the_page_in_the_order_of_the_code() -> None:
+    # DYN-46
+    assert list(ROWS) == list(get_args(RefusalKind))
+
+
+def test_each_default_is_what_the_page_says() -> None:
+    # DYN-46
+    defaults = {field.name: field.default for field in fields(Limits)}
+    defaults["type_url_bytes"] = defaults["name_bytes"]
+    assert {name: int(told.replace(",", "")) for name, told in ROWS.items()} == {name: defaults[name] for name in ROWS}
+    assert f"`unresolved` ({defaults['unresolved']:,})" in PAGE
+    assert f"{PENDING_BYTES >> 20} MiB of names" in PAGE
+    assert f"a message above {RECEIVE_BYTES >> 20} MiB" in PAGE

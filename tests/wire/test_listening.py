@@ -1,0 +1,94 @@
+"""An address that nobody can listen on: the error says which of the reasons it is, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from xdsprism import Server, Store
+from xdsprism.core.settings import Engine
+from xdsprism.errors import XdsError
+from xdsprism.server.http_port import HttpPort
+
+PORTS = ["h2", "grpcio", "admin"]
+LOW = (
+    "permission denied: ports below 1024 need root or CAP_NET_BIND_SERVICE; "
+    "take a higher port, or give the program that capability"
+)
+
+
+@pytest.fixture(params=PORTS)
+def port(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def told(port: str, listen: str) -> str:
+    """What is said of an address that can't be had."""
+    engine: Engine = "grpcio" if port == "grpcio" else "h2"
+    with pytest.raises(XdsError) as caught:
+        if port == "admin":
+            HttpPort(Starlette(), listen, "admin")
+        else:
+            async with Server(Store(), listen, engine=engine):
+                pass
+    text = str(caught.value)
+    assert text.startswith(f"can't listen on {listen}{' for admin' if port == 'admin' else ''}: ")
+    return text.partition(": ")[2]
+
+
+@contextmanager
+def taken() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield f"127.0.0.1:{other.getsockname()[1]}"
+
+
+async def test_an_address_in_use(port: str) -> None:
+    with taken() as listen:
+        said = await told(port, listen)
+    assert said == "the address is in use by another program; end that, or take another port (0: any that is free)"
+
+
+async def test_an_address_of_another_machine(port: str) -> None:
+    said = await told(port, "192.0.2.1:18000")  # RFC 5737: nobody's
+    assert said == "192.0.2.1 is not an address of this machine; name one that is, or 0.0.0.0 for all"
+
+
+async def test_a_host_that_is_unknown(port: str) -> None:
+    said = await told(port, "no-such-host.invalid:18000")  # RFC 6761: there is none
+    assert said.startswith("the host 'no-such-host.invalid' is unknown (")
+    assert said.endswith("); name an address of this machine, or 0.0.0.0 for all")
+
+
+def refuse(self: socket.socket, address: Any) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def refuse_as_grpc_does(self: Any, address: str, *_: object) -> int:
+    raise RuntimeError(f"Failed to bind to address {address}; set GRPC_VERBOSITY=debug")
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("127.0.0.1:80", LOW),
+        ("127.0.0.1:18000", "permission denied, by a rule of this machine for that port"),
+    ],
+)
+async def test_a_port_that_is_not_for_everybody(
+    port: str, listen: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    monkeypatch.setattr("grpc.aio._server.Server.add_insecure_port", refuse_as_grpc_does)
+    assert await told(port, listen) == expected
+
+
+async def test_where_nothing_is_found_it_is_what_grpc_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpc.aio._server.Server.add_insecure_port", refuse_as_grpc_does)
+    assert (await told("grpcio", "127.0.0.1:0")).startswith("Failed to bind to address 127.0.0.1:0")
