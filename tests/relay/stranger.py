@@ -10,7 +10,7 @@ import xdsprism as xp
 from tests.client.rig import MAKE
 from xdsprism.testing import PeerStream
 
-NOT_FOUND = 5
+NOT_FOUND, UNAVAILABLE = 5, 14
 
 
 class Stranger:
@@ -39,6 +39,12 @@ class Stranger:
                 response.removed_resource_names.append(about)
             else:
                 _add_error(response, about, NOT_FOUND, "none")
+        self.stream.send(response)
+
+    def fails(self, name: str) -> None:
+        """Report that the resource is not known, since nobody can be asked for it (TP3)."""
+        response = self._response()
+        _add_error(response, pb.ResourceName(name=name), UNAVAILABLE, "nobody can be asked")
         self.stream.send(response)
 
     def _response(self) -> Any:

@@ -275,7 +275,20 @@ class Reading:
         """Whether the server owes an answer: it was asked on this stream. A member's collection was."""
         if entry.collection is not None:
             return self._upstream.delta and entry.variant is not None and not entry.came_from(self._upstream)
-        return entry in self._upstream.awaited or _is_troubled(entry)
+        return entry in self._upstream.awaited or self._is_troubled(entry)
+
+    def _is_troubled(self, entry: Entry) -> bool:
+        """Whether all that the server said on this stream is that something is wrong: what there is, it has yet to say.
+
+        What the entry holds from an earlier stream is no answer to that. A relay that was restarted while its own
+        server was down reports the outage first, and that the resource is gone when it knows.
+        """
+        if entry.came_from(self._upstream) or entry.verdict is None:
+            return False
+        if entry.state is State.NACKED:
+            return entry.variant is not None
+        negative = entry.verdict.status in ("NOT_FOUND", "PERMISSION_DENIED")
+        return entry.state is State.RECEIVED_ERROR and not negative
 
     def _is_unasked(self, entry: Entry) -> bool:
         """Whether no request has gone out that a server could have answered."""
@@ -349,9 +362,3 @@ class Reading:
 
 def _held_name(entry: Entry) -> str:
     return entry.variant.name if entry.variant is not None else entry.name
-
-
-def _is_troubled(entry: Entry) -> bool:
-    """Whether all that the server said so far is that something is wrong: what there is, it has yet to say."""
-    wrong = entry.verdict is not None and entry.verdict.status not in ("NOT_FOUND", "PERMISSION_DENIED")
-    return entry.variant is None and entry.state is State.RECEIVED_ERROR and wrong

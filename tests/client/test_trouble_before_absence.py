@@ -1,0 +1,74 @@
+"""A client that holds a resource reconnects, hears that something is wrong with it, and then that it is gone.
+
+A relay does so that was restarted while its own server was down: it reports the outage, and when the server is back,
+that there is no such resource. What the client holds from before must not keep it from believing that.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import xdsprism as xp
+from tests.client.rig import follow, quiet, talk, timeless
+from tests.relay.rig import marks
+from tests.relay.stranger import Stranger, variant
+
+PROD = {"env": "prod"}
+
+identifiers = pytest.mark.parametrize("identifier", ["xdsprism", "xdsprism-relay", "stranger"])
+ways = pytest.mark.parametrize(
+    ("delta", "way"),
+    [(True, "names"), (True, "removed"), (True, "errors"), (False, "errors")],
+    ids=["removed_resource_names", "removed_resources", "resource_errors", "sotw-resource_errors"],
+)
+
+
+@identifiers
+@ways
+@timeless
+async def test_what_is_gone_after_an_outage_is_dropped(identifier: str, delta: bool, way: str) -> None:
+    # PRX-11, PRX-12, PRX-31
+    async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.ENDPOINT, "a", params=PROD)
+        server = Stranger(await peer.accept(), identifier)
+        await quiet()
+        server.says(variant("1", "env=prod"))
+        assert await marks(watcher) == [("a", "1")]
+        server.stream.end()
+        server = Stranger(await peer.accept(), identifier)
+        await quiet()
+        server.fails("a")
+        assert await marks(watcher) == [("a", "(UNAVAILABLE)")]
+        server.says(absent="a", way=way)
+        await quiet()
+        if server.asked():  # it may ask once more, to be sure that it is meant
+            server.says(absent="a", way=way)
+        await quiet(5.0)
+        assert (await marks(watcher))[-1:] == [("a", "NOT_FOUND")]
+
+
+@identifiers
+@pytest.mark.parametrize("way", ["names", "removed", "errors"])
+@timeless
+async def test_what_is_gone_after_it_was_rejected_is_dropped(identifier: str, way: str) -> None:
+    # NAK-15, PRX-31
+    async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.ENDPOINT, "a", params=PROD)
+        server = Stranger(await peer.accept(), identifier)
+        await quiet()
+        server.says(variant("1", "env=prod"))
+        assert await marks(watcher) == [("a", "1")]
+        server.stream.end()
+        server = Stranger(await peer.accept(), identifier)
+        await quiet()
+        bad = variant("2", "env=prod")
+        bad.resource.value = b"\xff"
+        server.says(bad)
+        assert await marks(watcher) == [("a", "(INVALID_ARGUMENT)")]
+        server.stream.pending()
+        server.says(absent="a", way=way)
+        await quiet()
+        if server.asked():
+            server.says(absent="a", way=way)
+        await quiet(5.0)
+        assert (await marks(watcher))[-1:] == [("a", "NOT_FOUND")]
