@@ -24,7 +24,7 @@ from xdsprism.client.credentials import Access
 from xdsprism.client.transport import Ended, GrpcTransport
 from xdsprism.errors import PeerError, UsageError
 
-PATIENCE = 20.0  # seconds; only a failing test ever waits this long
+PATIENCE = 60.0  # seconds; only a failing test ever waits this long
 METHOD = "/test.Who/AmI"
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """How long an event may take on a slow machine. Generous: only a failing test ever waits this long."""
 
 _STEP = 0.05
