@@ -22,6 +22,8 @@ from tests.client.rig import (
     timeless,
 )
 from tests.client.wrapping import error, is_ack, reply, wrap
+from tests.relay.rig import marks
+from tests.relay.stranger import Stranger, variant
 
 NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE, INTERNAL, UNKNOWN = 5, 7, 14, 13, 2
 DATA_ERRORS = [(NOT_FOUND, "NOT_FOUND"), (PERMISSION_DENIED, "PERMISSION_DENIED")]
@@ -183,6 +185,58 @@ async def test_an_outage_does_not_make_an_error_forgotten(delta: bool) -> None:
         about_a = [status(update)[1] for update in watcher.seen() if update.name == "a"]
         assert about_a == ["PERMISSION_DENIED", "UNAVAILABLE", "PERMISSION_DENIED"]
         assert list(map(status, late.seen())) == [("error", "PERMISSION_DENIED")]
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@timeless
+async def test_a_full_state_that_does_not_repeat_an_error_deletes_nothing(trusted: bool) -> None:
+    # ERR-3, ERR-9, ERR-11: a relay says once that it can't know of `a`, and goes on to send what it knows of others
+    async with talk(delta=False, fail_on_data_errors=trusted) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a", "b")
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, cluster("a"), cluster("b"))
+        await reply(stream, xp.CLUSTER, cluster("b"), nonce="n2", errors=[error("a", UNAVAILABLE)])
+        await reply(stream, xp.CLUSTER, cluster("b", "new"), nonce="n3")
+        await quiet(100)
+        about_a = [status(update) for update in watcher.seen() if update.name == "a"]
+        assert about_a == [("resource", "a"), ("ambient", "UNAVAILABLE")]
+        stream.end()
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, cluster("b", "new"), nonce="m1")  # here it has no error: it is gone
+        await quiet()
+        assert [status(update)[1] for update in watcher.seen() if update.name == "a"] == ["NOT_FOUND"]
+
+
+@timeless
+async def test_who_got_an_error_instead_of_a_resource_claims_no_version_of_it() -> None:
+    # CLI-6, ERR-9: one set of params has the variant, another has only an error: a version would say that both have it
+    async with talk(delta=True) as (client, peer):
+        first = follow(client, xp.ENDPOINT, "a", params={"env": "prod"})
+        stream, _ = await accept(peer)
+        server = Stranger(stream)
+        server.says(variant("1", "env=prod"))
+        assert await marks(first) == [("a", "1")]
+        second = follow(client, xp.ENDPOINT, "a", params={"env": "prod", "v": "2"})
+        await quiet()
+        server.fails("a")
+        assert await marks(second) == [("a", "UNAVAILABLE")]
+        stream.end()
+        _, request = await accept(peer)
+        assert dict(request.initial_resource_versions) == {"a": ""}
+
+
+@timeless
+async def test_who_lacks_a_resource_for_an_error_does_not_claim_to_be_up_to_date() -> None:
+    # CLI-5, ERR-9: a server that believes the version would not send what the client still lacks
+    async with talk(delta=False) as (client, peer):
+        watcher = follow(client, xp.ENDPOINT, "a", "b")
+        stream, _ = await accept(peer)
+        await reply(stream, xp.ENDPOINT, endpoint("a"), errors=[error("b", UNAVAILABLE)])
+        await quiet()
+        assert [*map(status, watcher.seen())] == [("resource", "a"), ("error", "UNAVAILABLE")]
+        stream.end()
+        _, request = await accept(peer)
+        assert request.version_info == ""
 
 
 @both

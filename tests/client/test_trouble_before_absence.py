@@ -48,6 +48,26 @@ async def test_what_is_gone_after_an_outage_is_dropped(identifier: str, delta: b
 
 
 @identifiers
+@timeless
+async def test_what_is_gone_from_a_full_state_after_an_outage_is_dropped(identifier: str) -> None:
+    # ERR-11, PRX-12: the outage excuses that it is left out, and another error ends that
+    async with talk(delta=False, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a", params=PROD)
+        server = Stranger(await peer.accept(), identifier, xp.CLUSTER)
+        await quiet()
+        server.says(variant("1", "env=prod", xp.CLUSTER))
+        assert await marks(watcher) == [("a", "1")]
+        server.stream.end()
+        server = Stranger(await peer.accept(), identifier, xp.CLUSTER)
+        await quiet()
+        server.fails("a")
+        server.says()
+        assert await marks(watcher) == [("a", "(UNAVAILABLE)")]
+        server.says(absent="a", way="errors")
+        assert await marks(watcher) == [("a", "NOT_FOUND")]
+
+
+@identifiers
 @pytest.mark.parametrize("way", ["names", "removed", "errors"])
 @timeless
 async def test_what_is_gone_after_it_was_rejected_is_dropped(identifier: str, way: str) -> None:
@@ -72,3 +92,24 @@ async def test_what_is_gone_after_it_was_rejected_is_dropped(identifier: str, wa
             server.says(absent="a", way=way)
         await quiet(5.0)
         assert (await marks(watcher))[-1:] == [("a", "NOT_FOUND")]
+
+
+@timeless
+async def test_a_wildcard_that_is_asked_again_loses_no_removal() -> None:
+    # PRX-12, DLT-14, DLT-16: what the client has of a wildcard, a server is told at the beginning of a stream only
+    async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "*", params=PROD)
+        server = Stranger(await peer.accept(), "xdsprism-relay", xp.CLUSTER)
+        await quiet()
+        server.says(variant("1", "env=prod", xp.CLUSTER), variant("2", "env=prod", xp.CLUSTER, name="b"))
+        assert await marks(watcher) == [("a", "1"), ("b", "2")]
+        server.stream.end()
+        server = Stranger(await peer.accept(), "xdsprism-relay", xp.CLUSTER)
+        await quiet()
+        server.says(absent="a")  # as some other subscription may have been told: the client asks what there is now
+        server = Stranger(await peer.accept(), "xdsprism-relay", xp.CLUSTER)
+        request = await server.stream.request()
+        assert dict(request.initial_resource_versions) == {"a": "", "b": ""}
+        server.says(absent="b", when="env=prod")
+        await quiet(5.0)
+        assert sorted(await marks(watcher)) == [("a", "NOT_FOUND"), ("b", "NOT_FOUND")]

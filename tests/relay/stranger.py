@@ -71,10 +71,9 @@ def _add_error(response: Any, about: pb.ResourceName, code: int, message: str) -
     error.error_detail.code, error.error_detail.message = code, message
 
 
-def variant(mark: str, when: str, type_url: str = xp.ENDPOINT) -> Any:
-    """Of a resource called `a`."""
+def variant(mark: str, when: str, type_url: str = xp.ENDPOINT, name: str = "a") -> Any:
     made = pb.Resource(version=mark)
-    made.resource_name.name = "a"
+    made.resource_name.name = name
     made.resource_name.dynamic_parameter_constraints.CopyFrom(xp.parse(when).to_proto())
-    made.resource.Pack(MAKE[type_url]("a", mark))
+    made.resource.Pack(MAKE[type_url](name, mark))
     return made

@@ -38,6 +38,7 @@ class Reading:
         self._left: set[tuple[str, bool]] = set()  # what somebody had, in which form, and was given something else for
         self._lost: dict[Entry, str] = {}  # and these had something that came, and does not serve them any more
         self._doubtful: dict[Entry, None] = {}  # and these have to be asked for once more
+        self._denied: set[Entry] = set()  # it may say of these that there is none: a full state that lacks them decides
         self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # it brought something
 
@@ -287,8 +288,7 @@ class Reading:
             return False
         if entry.state is State.NACKED:
             return entry.variant is not None
-        negative = entry.verdict.status in ("NOT_FOUND", "PERMISSION_DENIED")
-        return entry.state is State.RECEIVED_ERROR and not negative
+        return entry.ailing
 
     def _is_unasked(self, entry: Entry) -> bool:
         """Whether no request has gone out that a server could have answered."""
@@ -300,9 +300,14 @@ class Reading:
         One that has something from an earlier stream may be up to date, and the server need not say so.
         """
         whole = self._topic.spec.full_state and not self._upstream.delta  # CLI-8: what a response lacks is gone
-        if entry.doubted is not None or (whole and entry.variant is None):
+        if entry.collection is not None and entry.source is not self._upstream:
+            self._upstream.awaited.add(entry)  # the stream began without a version of it: it is sent if it is there
             self._subscriber.doubt(entry, error, self._now)
-        elif not whole:
+        elif entry.doubted is not None or (whole and entry.variant is None):
+            self._subscriber.doubt(entry, error, self._now)
+        elif whole:
+            self._denied.add(entry)
+        else:
             entry.doubted = error
             self._subscriber.ask_again(entry.collection or entry)
 
@@ -331,13 +336,18 @@ class Reading:
         for entry in [*self._topic]:
             came = entry.variant is not None or entry not in entry.authority.entries  # members were never asked for
             asked = self._upstream in entry.authority.active and not self._upstream.keeps(entry)
-            if entry in self._touched or not asked:
+            if entry in self._touched or not asked or self._is_excused(entry):
                 continue
             if came:
                 self._touched.add(entry)
                 self._delete(entry, f"{self._upstream.label} has removed {entry.name!r}")
             elif entry in self._upstream.awaited and self._upstream.full_state_decides:
                 self._pass_over(entry)
+
+    def _is_excused(self, entry: Entry) -> bool:
+        """ERR-11: whether the server said on this stream what is wrong with it. It does not repeat that (ERR-3)."""
+        told = entry not in self._upstream.awaited and entry.collection is None
+        return told and entry.ailing and entry not in self._denied
 
     def _pass_over(self, entry: Entry) -> None:
         """PRX-34: this came after the question, and lacks the answer. The server may have been about to read it.

@@ -117,16 +117,26 @@ class Subscriber:
 
     def ask_again(self, entry: Entry) -> None:
         """Nothing that was said of it counts any more."""
+        members = [*entry.members.values()] if isinstance(entry, Collection) else []
+        renewing = [upstream for upstream in entry.authority.active if self._needs_new_stream(entry, members, upstream)]
         entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
-        for member in entry.members.values() if isinstance(entry, Collection) else ():
+        for member in members:
             member.source = None  # or a new stream would begin with what need not be sent
         for upstream in entry.authority.active:
-            if self.spec(entry.type_url).full_state and not upstream.delta:
-                upstream.renew()  # what is not asked for in between would look as if it were gone
+            if upstream in renewing:
+                upstream.renew()
                 continue
             upstream.note_answered(entry)  # it is not awaited before it has been asked for again
             upstream.unwant(entry.type_url, entry.key)
             upstream.want(entry.type_url, entry.key)
+
+    def _needs_new_stream(self, entry: Entry, members: Iterable[Entry], upstream: Upstream) -> bool:
+        """Whether something could be lost if an entry were unsubscribed and subscribed again on the same stream."""
+        if not upstream.delta:
+            return self.spec(entry.type_url).full_state  # what is not asked for in between would look as if it was gone
+        # DLT-14: the stream began with what the client has of the wildcard. A server that has yet to say what of that
+        # is gone forgets it with the subscription, and is told of it only at the beginning of a stream (DLT-16).
+        return any(member.variant is not None and not member.came_from(upstream) for member in members)
 
     def _enter(self, topic: Topic, kind: type[Entry], authority: Authority, key: Key, watch: Watch) -> Entry:
         entry = kind(topic.spec.url, key, authority, [watch])

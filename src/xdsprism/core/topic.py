@@ -285,7 +285,7 @@ class Topic:
             if _is_loose(entry):
                 loose.add(entry.name)
             if variant is None or entry.source is not upstream:
-                complete = complete and not entry.lacking and variant is None and not _is_absent_for_others(entry)
+                complete = complete and not entry.unknown and variant is None and not _is_absent_for_others(entry)
                 if variant is not None and (entry.key[1] is None or entry.collection is not None):
                     foreign[variant.name] = ""
             elif own.setdefault(variant.name, variant).version != variant.version:
@@ -366,7 +366,7 @@ def _is_loose(entry: Entry) -> bool:
     """Whether it has to be answered on a new stream: a host may be another's by now (VHD-12)."""
     if isinstance(entry, Collection):
         return False
-    return entry.lacking or (entry.type_url == VIRTUAL_HOST and not entry.holds(entry.name))
+    return entry.unknown or (entry.type_url == VIRTUAL_HOST and not entry.holds(entry.name))
 
 
 def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
@@ -387,7 +387,7 @@ def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
 def _lacks(entry: Entry, name: str) -> bool:
     if isinstance(entry, Collection):
         return entry.state is State.REQUESTED and name not in entry.members
-    return entry.lacking
+    return entry.unknown
 
 
 def _is_closed(_entry: Entry) -> bool:

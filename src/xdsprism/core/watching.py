@@ -164,6 +164,17 @@ class Entry:
         return self.variant is None and self.state in (State.REQUESTED, State.TIMEOUT)
 
     @property
+    def ailing(self) -> bool:
+        """ERR-9: the server said that something is wrong with it, and neither what it is nor that there is none."""
+        negative = self.verdict is not None and self.verdict.status in ("NOT_FOUND", "PERMISSION_DENIED")
+        return self.state is State.RECEIVED_ERROR and not negative
+
+    @property
+    def unknown(self) -> bool:
+        """Nothing is held, and no server said that there is none: whatever it is has yet to be sent."""
+        return self.lacking or (self.variant is None and (self.ailing or self.state is State.NACKED))
+
+    @property
     def unanswered(self) -> bool:
         """No server has said anything about it, so it has a timer. One from disk has too: who knows if it still is."""
         return self.source is None and self.state in (State.REQUESTED, State.TIMEOUT)
