@@ -9,6 +9,7 @@ from envoy.config.core.v3.base_pb2 import Node
 
 from tests.client.test_against_server import Watched, shown
 from xdsprism.client.checks import checking
+from xdsprism.client.last_good import Shelf
 from xdsprism.core.authority import Authority
 from xdsprism.core.cached import CacheTable
 from xdsprism.core.constraints import Constraint
@@ -19,7 +20,7 @@ from xdsprism.core.settings import Settings
 from xdsprism.core.store import Store
 from xdsprism.core.subscriber import Subscriber
 from xdsprism.core.types import NO_PARAMS, Params, Variant
-from xdsprism.core.watching import Entry
+from xdsprism.core.watching import Entry, Recalled
 from xdsprism.errors import WatchError
 from xdsprism.relay.feed import Sink, _as_it_came, _hashed
 from xdsprism.relay.judging import named
@@ -58,9 +59,10 @@ class Line:
         check: Check | None = None,
         patient: bool = False,
         dress: Callable[[Variant, object], Variant] = lambda variant, _: variant,
+        recall: Callable[[Entry], Recalled | None] = lambda _: None,
     ) -> None:
         self.delta = delta
-        self.subscriber = Subscriber()
+        self.subscriber = Subscriber(recall=recall)
         self.upstream = self.subscriber.upstream(
             "site", delta=delta, fail_on_data_errors=True, timer_is_transient=patient
         )
@@ -84,6 +86,17 @@ class Line:
         if self.call is not None:
             self._end_call(self.call)
             self.subscriber.ended(self.upstream, WatchError("UNAVAILABLE", "gone"), self.clock.now, 0.5)
+
+    def fail(self) -> None:
+        """The first attempt to open a stream finds nobody."""
+        self.subscriber.seek(self.authority)
+        self.subscriber.ended(self.upstream, WatchError("UNAVAILABLE", "nobody there"), self.clock.now, 0.5)
+
+    def move(self, site: Site) -> None:
+        """Another process has taken the place of the one that this line led to."""
+        self.cut()
+        self._site = site
+        self.open()
 
     def _end_call(self, call: XdsCall) -> None:
         call.close()
@@ -165,8 +178,12 @@ class Supplier:
 class RelaySite(Site):
     """The relay: a site whose store is filled by what its line brings."""
 
-    def __init__(self, clock: Clock, origin: Site, *, delta: bool, linger: float) -> None:
-        self.line = Line(clock, origin, delta=delta, check=named, dress=_as_it_came if delta else _hashed)
+    def __init__(self, clock: Clock, origin: Site, *, delta: bool, linger: float, shelf: Shelf | None = None) -> None:
+        dress, recall = _as_it_came if delta else _hashed, shelf.recall if shelf is not None else lambda _: None
+        self.line = Line(clock, origin, delta=delta, check=named, dress=dress, recall=recall)
+        if shelf is not None:
+            self.line.subscriber.listeners.append(shelf.note)
+            self.line.subscriber.leavers.append(shelf.leave)
         self.supplier = Supplier(self.line)
         store = Store(tables=CacheTable)
         self.relaying = self.supplier.relaying = Relaying(

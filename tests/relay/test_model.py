@@ -70,13 +70,17 @@ class RelayModel:
     def __init__(self, random: Random, *, delta: bool, linger: float) -> None:
         self.random = random
         self.clock = Clock()
+        self.delta = delta
         self.linger = linger
         self.origin = Site(self.clock, Store())
-        self.relay = RelaySite(self.clock, self.origin, delta=delta, linger=linger)
+        self.relay = self.make_relay()
         self.relay.line.open()
         self.clients: list[ModelClient] = []
         self.marks = 0
         self.made: dict[bytes, Constraint] = {}  # contents, and whom they are for
+
+    def make_relay(self) -> RelaySite:
+        return RelaySite(self.clock, self.origin, delta=self.delta, linger=self.linger)
 
     # -- clients
 
