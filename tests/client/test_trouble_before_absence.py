@@ -113,3 +113,25 @@ async def test_a_wildcard_that_is_asked_again_loses_no_removal() -> None:
         server.says(absent="b", when="env=prod")
         await quiet(5.0)
         assert sorted(await marks(watcher)) == [("a", "NOT_FOUND"), ("b", "NOT_FOUND")]
+
+
+@timeless
+async def test_a_wildcard_that_is_left_while_a_member_is_in_doubt_takes_its_timers_along(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # CLI-12: a timer of something that nobody watches must not end, since what it is about is not there any more
+    async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "*", params=PROD)
+        server = Stranger(await peer.accept(), "xdsprism-relay", xp.CLUSTER)
+        await quiet()
+        server.says(variant("1", "env=prod", xp.CLUSTER))
+        assert await marks(watcher) == [("a", "1")]
+        server.stream.end()
+        server = Stranger(await peer.accept(), "xdsprism-relay", xp.CLUSTER)
+        await quiet()
+        server.says(absent="a")  # the client asks what there is now, and waits for a moment
+        await peer.accept()
+        await quiet(0.5)
+        await watcher.close()
+        await quiet(5.0)
+    assert not caplog.records

@@ -32,7 +32,7 @@ from .rewording import in_held_words
 from .topic import Topic
 from .types import TYPES, TypeSpec, TypeUrl, Variant
 from .upstream import Held, Upstream
-from .watching import Collection, Entry, Recalled, State, Watch
+from .watching import Collection, Entry, Recalled, State, Watch, members_of
 from .xdstp import is_wild
 
 INVALID_ARGUMENT = 3
@@ -117,7 +117,7 @@ class Subscriber:
 
     def ask_again(self, entry: Entry) -> None:
         """Nothing that was said of it counts any more."""
-        members = [*entry.members.values()] if isinstance(entry, Collection) else []
+        members = members_of(entry)
         renewing = [upstream for upstream in entry.authority.active if self._needs_new_stream(entry, members, upstream)]
         entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
         for member in members:
@@ -177,8 +177,7 @@ class Subscriber:
         for leaver in self.leavers:
             leaver(entry)
         del entry.authority.entries[entry]
-        members = entry.members.values() if isinstance(entry, Collection) else ()
-        for one in (entry, *members):
+        for one in (entry, *members_of(entry)):
             one.expires = None
         topic = self._topics[entry.type_url]
         topic.discard(entry)
@@ -186,7 +185,7 @@ class Subscriber:
             del self._topics[entry.type_url]
         for upstream in entry.authority.active:
             upstream.unwant(entry.type_url, entry.key)
-            upstream.abandon(entry)
+            upstream.abandon(entry, members_of(entry))
 
     # -- servers
 
@@ -218,7 +217,7 @@ class Subscriber:
             upstream.users.discard(authority)
             for entry in authority.entries:
                 upstream.unwant(entry.type_url, entry.key)
-                upstream.abandon(entry)
+                upstream.abandon(entry, members_of(entry))
             upstream.wake()
         authority.active = authority.active[:kept]
 

@@ -182,14 +182,15 @@ class Upstream:
         self.timers.pop(entry, None)
         self.doubts.pop(entry, None)
 
-    def abandon(self, entry: Entry) -> None:
-        """Nobody wants it any more."""
+    def abandon(self, entry: Entry, members: Iterable[Entry] = ()) -> None:
+        """Nobody wants it any more, nor the members of a collection that came for it."""
         if entry.key[1] is not None:
             _note_last(self.let_go, (entry.type_url, entry.name))
             if entry in self.awaited:
                 _note_last(self.abandoned, (entry.type_url, entry.name))
         self.outlive(entry)
-        self.note_answered(entry)
+        for each in (entry, *members):
+            self.note_answered(each)
 
     def outlive(self, entry: Entry) -> None:
         """What it holds, it will not hold any more."""

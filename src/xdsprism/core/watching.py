@@ -311,6 +311,11 @@ class Collection(Entry):
             member.greet(watch)
 
 
+def members_of(entry: Entry) -> list[Entry]:
+    """What came for a collection; nothing, where the entry is a name."""
+    return [*entry.members.values()] if isinstance(entry, Collection) else []
+
+
 def _is_labelled(one: Variant, other: Variant) -> bool:
     """Whether the same contents are also called the same. If not, no watcher need know, but others may have the old."""
     return (one.version, one.aliases, one.ttl) == (other.version, other.aliases, other.ttl)
