@@ -1,7 +1,8 @@
 """The last good state on disk, so that a client or a relay can start while every server is down (PRX-25).
 
-One SQLite file. It is a cache: whatever is wrong with it, the client goes on without, and what can't be read is moved
-aside, not deleted. Changes are collected in memory, the latest of each name wins, and `flush` writes them as one
+One SQLite file. It is a cache: whatever is wrong with it, the client goes on without. A row that is not as it was
+written is dropped with a warning. A file whose structure is damaged is moved aside, not deleted, and a new one begins
+with what is sound in it. Changes are collected in memory, the latest of each name wins, and `flush` writes them as one
 transaction in a thread. After a kill at any moment the file holds the last transaction that was complete.
 
 The file is locked for as long as it is open (locking_mode=EXCLUSIVE): two clients that write their views of the world
@@ -11,13 +12,10 @@ into one file would leave a state that no server ever sent. SQLite's own log (WA
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import Enum
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -26,60 +24,56 @@ from typing import Any
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ..core.constraint_codec import constraint_from_proto, constraint_to_proto
 from ..core.types import TypeUrl, Variant
 from ..errors import UsageError
+from .disk_rows import (
+    COLUMNS,
+    CONTACT,
+    CONTACTS,
+    INSERT,
+    TABLES,
+    UNREADABLE,
+    Contacts,
+    Kept,
+    Rescued,
+    Sieve,
+    Subject,
+    What,
+    check,
+    contact_of,
+    contacts_in,
+    kept_of,
+    rescue,
+    row_of,
+    text_of,
+)
+
+__all__ = ["Disk", "Kept", "What", "may_keep"]
 
 APPLICATION = 0x58445350  # "XDSP", in the header of the file: PRAGMA application_id
-SCHEMA = 3  # PRAGMA user_version; another one is not converted, the servers have it all
+SCHEMA = 4  # PRAGMA user_version; another one is not converted, the servers have it all
 
 _PAGE = 500  # rows read at a time
 _WAIT = 1.0  # seconds for a predecessor to let go of the file
 
-_TABLES = (
-    """CREATE TABLE kept (
-        id INTEGER PRIMARY KEY,
-        scope TEXT NOT NULL, type_url TEXT NOT NULL, name TEXT NOT NULL,
-        constraints BLOB NOT NULL, located INTEGER NOT NULL,
-        version TEXT NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL, extras BLOB NOT NULL,
-        aliases TEXT NOT NULL, refers TEXT NOT NULL, written_at REAL NOT NULL,
-        what TEXT NOT NULL, run INTEGER NOT NULL
-    )""",
-    "CREATE INDEX kept_by_name ON kept (scope, type_url, name)",
-    "CREATE INDEX kept_by_run ON kept (run)",
-    "CREATE TABLE contact (run INTEGER NOT NULL, place TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (run, place))",
-)
-_COLUMNS = (
-    "scope, type_url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, what, run"
-)
-_INSERT = f"INSERT INTO kept ({_COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
 _DELETE = "DELETE FROM kept WHERE scope = ? AND type_url = ? AND name = ?"
-_FIND = f"SELECT id, {_COLUMNS} FROM kept WHERE scope = ? AND type_url = ? AND name = ? ORDER BY id"  # noqa: S608
-_NEXT = f"SELECT id, {_COLUMNS} FROM kept WHERE id > ? ORDER BY id LIMIT {_PAGE}"  # noqa: S608
-_CONTACT = "INSERT OR REPLACE INTO contact (run, place, at) VALUES (?, ?, ?)"
-_CONTACTS = "SELECT run, place, at FROM contact"
+_DROP = "DELETE FROM kept WHERE id = ?"
+_FIND = f"SELECT id, {COLUMNS} FROM kept WHERE scope = ? AND type_url = ? AND name = ? ORDER BY id"  # noqa: S608
+_NEXT = f"SELECT id, {COLUMNS} FROM kept WHERE id > ? ORDER BY id LIMIT {_PAGE}"  # noqa: S608
 _NO_CONTACT = "DELETE FROM contact WHERE run NOT IN (SELECT run FROM kept)"
 
-_Key = tuple[str, TypeUrl, str]  # scope, type, name
-
-
-class What(Enum):
-    """What a row says of its name."""
-
-    VARIANT = "variant"
-    ABSENT = "absent"  # there is none for those whom the constraints match; of the variant there are only these
-    LIST = "list"  # everything that was there under this wildcard or glob is in the rows of the same scope
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A variant as it was received: with a locator's constraints, or under a plain name (DESIGN 6.1)."""
-
-    variant: Variant
-    located: bool
-    written_at: float  # wall time, the caller's: how stale it is
-    what: What = What.VARIANT
-    run: int = 0  # in which run it was kept up to date to the end; then the last contact of that run counts
+# What SQLite says when it is not a matter of what is in the file.
+_ELSEWHERE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+    }
+)
 
 
 class _Unusable(Exception):
@@ -106,8 +100,9 @@ class Disk:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._warnings: list[str] = []
-        self._pending: dict[_Key, tuple[Kept, ...]] = {}
-        self._contacts: dict[tuple[int, str], float] = {}
+        self._pending: dict[Subject, tuple[Kept, ...]] = {}
+        self._contacts: Contacts = {}
+        self._latest = 0  # the latest run that left something, as far as it was loaded
         self._gate = Lock()  # for _pending and _warnings; held for moments, so that the loop may wait for it
         self._use = Lock()  # for the connection; held for a transaction, so only threads wait for it
         self._db = self._open()
@@ -115,29 +110,37 @@ class Disk:
     @cached_property
     def run(self) -> int:
         """Which one of those who had the file this is."""
-        return 1 + max((run for run, _ in self.contacts()), default=0)
+        return 1 + max((run for run, _ in self.contacts()), default=self._latest)
 
     # -- reading
 
-    def contacts(self) -> dict[tuple[int, str], float]:
+    def contacts(self) -> Contacts:
         """When somebody who could have told of changes was there last: by run and place, the caller's word for whom."""
         with self._use, self._recovering():
-            return {(run, place): at for run, place, at in self._db.execute(_CONTACTS)}
+            return contacts_in(self._db.execute(CONTACTS))
         return {}
 
-    def load(self) -> Iterator[tuple[str, Kept]]:
-        """Everything on disk, with its scope, in the order written. For the start: it reads in the caller's thread."""
-        last, skipped = 0, 0
+    def load(self) -> list[tuple[str, Kept]]:
+        """Everything on disk, with its scope, in the order written. For the start: it reads in the caller's thread.
+
+        What is not as it was written is dropped from the file too, with a warning that names it.
+        """
+        sieve, last = Sieve(), 0
         while rows := self._page(last):
             last = rows[-1][0]
-            for row in rows:
-                kept = _kept(row)
-                if kept is None:
-                    skipped += 1
-                else:
-                    yield row[1], kept
-        if skipped:
-            self._warn(f"{self._path}: {skipped} entries have constraints that can't be read: left out")
+            sieve.read(rows)
+        if sieve.dropped:
+            sieve.withhold_lists(every=False)
+            self._drop([*(number for number, _ in sieve.dropped), *sieve.lists])
+            count, report = len(sieve.dropped), sieve.report()
+            self._warn(f"cache {self._path}: {count} entries are damaged and dropped, to be asked for again: {report}")
+        found = [*sieve.good.values()]
+        self._latest = max((kept.run for _, kept in found), default=0)
+        return found
+
+    def _drop(self, numbers: Iterable[int]) -> None:
+        with self._use, self._recovering(), _transaction(self._db):
+            self._db.executemany(_DROP, ((number,) for number in numbers))
 
     async def find(self, scope: str, type_url: TypeUrl, name: str) -> list[Kept]:
         """What is kept of one name, changes that are not written yet included."""
@@ -148,13 +151,13 @@ class Disk:
             return self._db.execute(_NEXT, (after,)).fetchall()
         return []
 
-    def _find(self, key: _Key) -> list[Kept]:
+    def _find(self, key: Subject) -> list[Kept]:
         with self._use:
             with self._gate:
                 if key in self._pending:
                     return list(self._pending[key])
             with self._recovering():
-                return [kept for row in self._db.execute(_FIND, key) if (kept := _kept(row)) is not None]
+                return [kept for row in self._db.execute(_FIND, key) if (kept := kept_of(row)) is not None]
         return []
 
     # -- writing
@@ -207,13 +210,13 @@ class Disk:
                     self._pending = batch | self._pending
                     self._contacts = contacts | self._contacts
 
-    def _written(self, batch: Mapping[_Key, tuple[Kept, ...]], contacts: Mapping[tuple[int, str], float]) -> bool:
+    def _written(self, batch: Mapping[Subject, tuple[Kept, ...]], contacts: Contacts) -> bool:
         for _ in range(2):
             before = self._db
             with self._recovering(), _transaction(self._db):
                 self._db.executemany(_DELETE, batch)
-                self._db.executemany(_INSERT, (_row(key[0], entry) for key, kept in batch.items() for entry in kept))
-                self._db.executemany(_CONTACT, ((*key, at) for key, at in contacts.items()))
+                self._db.executemany(INSERT, (row_of(key[0], entry) for key, kept in batch.items() for entry in kept))
+                self._db.executemany(CONTACT, (contact_of(*key, at) for key, at in contacts.items()))
                 return True
             if self._db is before:
                 break  # not a matter of the file: a second attempt, with a new one, would fare no better
@@ -227,28 +230,56 @@ class Disk:
     # -- the file
 
     def _open(self) -> sqlite3.Connection:
+        if self._path.is_file() and not self._path.stat().st_size:
+            self._warn(f"cache {self._path} has no bytes: began with an empty one")
         try:
             return self._connect()
-        except (sqlite3.DatabaseError, _Unusable) as error:
-            if not _is_broken(error):
+        except (*UNREADABLE, _Unusable) as error:
+            if self._is_usable_later(error):
                 raise self._refusal(error) from error
             return self._begin_anew(str(error))
 
     def _begin_anew(self, reason: str) -> sqlite3.Connection:
+        """Set the file aside, and take over what is good in it."""
+        rescued = self._rescue()
         try:
-            self._set_aside(reason)
-            return self._connect()
-        except (OSError, sqlite3.DatabaseError, _Unusable) as error:
+            aside = self._set_aside()
+            db = self._connect()
+        except (OSError, *UNREADABLE, _Unusable) as error:
             raise self._refusal(error) from error
+        began = "began with an empty one"
+        if rescued.rows:
+            with _transaction(db):
+                db.executemany(INSERT, rescued.rows)
+                db.executemany(CONTACT, rescued.contacts)
+            dropped = f"; dropped, to be asked for again: {rescued.report}" if rescued.report else ""
+            began = f"began with {len(rescued.rows)} entries of it that are sound{dropped}"
+        self._warn(f"cache {self._path} can't be read ({reason}): moved to {aside}, {began}")
+        return db
+
+    def _rescue(self) -> Rescued:
+        try:
+            with closing(self._database()) as db:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                if _marks(db) == (APPLICATION, SCHEMA):
+                    return rescue(db)
+        except (*UNREADABLE, MemoryError):  # SQLite runs out of it where a length is damaged
+            pass
+        return Rescued([], [], "")
 
     def _connect(self) -> sqlite3.Connection:
         self._create()
-        db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        db = self._database()
         try:
             _prepare(db)
         except BaseException:
             db.close()
             raise
+        return db
+
+    def _database(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        db.text_factory = text_of
         return db
 
     def _create(self) -> None:
@@ -268,7 +299,7 @@ class Disk:
             return UsageError(f"cache {self._path} is in use by another process: give each its own file")
         return UsageError(f"cache {self._path} can't be used ({error}): give a file in a folder that can be written")
 
-    def _set_aside(self, reason: str) -> None:
+    def _set_aside(self) -> Path:
         """SQLite's companions go with it: a log that stays behind would be applied to the new file."""
         number = 1
         while (aside := self._path.with_name(f"{self._path.name}.aside-{number}")).exists():
@@ -277,15 +308,15 @@ class Disk:
             source = self._path.with_name(self._path.name + suffix)
             if source.exists():
                 source.rename(aside.with_name(aside.name + suffix))
-        self._warn(f"cache {self._path} can't be read ({reason}): moved to {aside}, began with an empty one")
+        return aside
 
     @contextmanager
     def _recovering(self) -> Iterator[None]:
         """Suppresses what SQLite raises: a broken file is set aside and begun anew, all else is a warning."""
         try:
             yield
-        except sqlite3.Error as error:
-            if not _is_broken(error):
+        except UNREADABLE as error:
+            if _code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 self._warn(f"cache {self._path}: {error}")
                 return
             self._db.close()
@@ -293,6 +324,12 @@ class Disk:
                 self._db = self._begin_anew(str(error))
             except UsageError as refusal:
                 self._warn(str(refusal))
+
+    def _is_usable_later(self, error: Exception) -> bool:
+        """Whether the file may be sound, and can only not be opened here and now."""
+        if _code(error) == sqlite3.SQLITE_READONLY:  # which SQLite also says of a header that is damaged
+            return not os.access(self._path, os.W_OK)
+        return _code(error) in _ELSEWHERE
 
     def _warn(self, text: str) -> None:
         with self._gate:
@@ -304,19 +341,27 @@ def _prepare(db: sqlite3.Connection) -> None:
     """Take the lock, see whose file it is, and only then change anything about it."""
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     with _transaction(db):
-        application, schema = _pragma(db, "application_id"), _pragma(db, "user_version")
-        if (application, schema) != (APPLICATION, SCHEMA):
-            if application == APPLICATION:
-                raise _Unusable(f"it has schema {schema}, and this is {SCHEMA}")
-            if application or db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise _Unusable("it is the database of another program")
-            for statement in _TABLES:
+        application, schema = _marks(db)
+        if (application, schema) == (APPLICATION, SCHEMA):
+            if damage := check(db):
+                raise _Unusable(damage)
+            db.execute(_NO_CONTACT)
+        elif application == APPLICATION:
+            raise _Unusable(f"it has schema {schema}, and this is {SCHEMA}")
+        elif application or db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise _Unusable("it is the database of another program")
+        else:
+            for statement in TABLES:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {SCHEMA}")
-        db.execute(_NO_CONTACT)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last transactions, never the file
+
+
+def _marks(db: sqlite3.Connection) -> tuple[int, int]:
+    """Whose file it is, and of which schema."""
+    return _pragma(db, "application_id"), _pragma(db, "user_version")
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:
@@ -335,42 +380,8 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
                 db.execute("ROLLBACK")
 
 
-def _is_broken(error: Exception) -> bool:
-    return isinstance(error, _Unusable) or _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
 def _code(error: Exception) -> int:
     """The primary code: the upper bits say more than is asked here."""
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _row(scope: str, kept: Kept) -> tuple[Any, ...]:
-    variant = kept.variant
-    return (
-        scope,
-        variant.type_url,
-        variant.name,
-        constraint_to_proto(variant.constraint).SerializeToString(deterministic=True),  # PRX-3: as received
-        kept.located,
-        variant.version,
-        str(variant.digest),  # 64 bits without a sign, which SQLite's integers can't hold
-        variant.body,
-        variant.extras,
-        json.dumps(variant.aliases),
-        json.dumps(variant.references),
-        kept.written_at,
-        kept.what.value,
-        kept.run,
-    )
-
-
-def _kept(row: Any) -> Kept | None:
-    _, _, type_url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, *rest = row
-    try:
-        constraint = constraint_from_proto(pb.DynamicParameterConstraints.FromString(constraints))
-    except (DecodeError, UsageError):
-        return None
-    known = tuple(json.loads(aliases))
-    variant = Variant(type_url, name, constraint, body, version, int(digest), known, extras)
-    variant.references = tuple((kind, referred) for kind, referred in json.loads(refers))
-    return Kept(variant, bool(located), written_at, What(rest[0]), rest[1])
