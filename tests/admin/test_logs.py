@@ -87,6 +87,7 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
         f"WARNING envoy-1 asks for {'x' * 200} past the limit `type_url_bytes`: no type; {ANSWERED}",
         "WARNING envoy-1 named another node later in its stream, which is ignored",
         "WARNING envoy-1 disconnected: INVALID_ARGUMENT: no",
+        "WARNING 2 more lines about envoy-1 were left out",
         "INFO stream 8 connected from ipv4:1.2.3.4:6 (StreamRoutes)",
         "INFO stream 8 disconnected",
         "INFO stream 9 disconnected",

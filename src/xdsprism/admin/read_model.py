@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ..core.answers import Progress
+from ..core.bounded import NAME_BYTES, bounded
 from ..core.constraints import keys
 from ..core.events import WILDCARD, Key, Node
 from ..core.expr import show
@@ -34,6 +35,7 @@ Row = dict[str, Any]
 
 LIMIT = 1000
 SUBSCRIPTIONS = 100  # shown of each session
+PARAMS = 100  # shown of each node, and of each subscription
 NAMES = 20  # shown of what a change that is held back would remove
 SORTED = 10_000  # resources of a type that are put in order, to show some of them
 
@@ -121,7 +123,7 @@ def _resource(
 def variant_row(variant: Variant, *, body: bool = False) -> Row:
     row: Row = {
         "constraint": show(variant.shown),
-        "version": variant.version,
+        "version": bounded(variant.version, NAME_BYTES),
         "origin": str(variant.origin) if variant.origin is not None else None,
         "bytes": len(variant.body),
     }
@@ -173,7 +175,7 @@ def _client(each: Connected, now: float, wall: float) -> Row:
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
-        "params": dict(sorted(stream.plain_params(WILDCARD).items())),
+        "params": _params(stream.plain_params(WILDCARD)),
         "peer": each.peer.address,
         "identities": list(each.peer.identities),
         "method": each.method,
@@ -189,9 +191,15 @@ def _node(node: Node) -> Row:
         "id": node.id,
         "cluster": node.cluster,
         "user_agent": node.user_agent,
-        "metadata": dict(sorted(node.metadata.items())),
+        "metadata": _params(node.metadata),
         "features": sorted(node.features),
     }
+
+
+def _params(params: Mapping[str, str]) -> dict[str, str]:
+    """In order; what a client makes up may be long and many, and is cut."""
+    shown = {bounded(key, NAME_BYTES): bounded(params[key], NAME_BYTES) for key in sorted(params)[:PARAMS]}
+    return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
 
 
 def _session(session: AnySession, now: float, wall: float) -> Row:
@@ -217,11 +225,11 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
 def _subscription(session: AnySession, key: Key) -> Row:
     """With the variant that is meant for it now; whether the client has it yet is what `state` says."""
     name, own = key
-    row: Row = {"name": name, "params": dict(sorted(own.items())) if own is not None else None}
+    row: Row = {"name": name, "params": _params(own) if own is not None else None}
     if not is_wild(name):
         variant = session.table.select(name, own or session.plain_params(name))  # DYN-13
         row["variant"] = show(variant.shown) if variant is not None else None
-        row["version"] = variant.version if variant is not None else None
+        row["version"] = bounded(variant.version, NAME_BYTES) if variant is not None else None
     return row
 
 

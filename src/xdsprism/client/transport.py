@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from ..core.bounded import TEXT_BYTES, bounded
 from ..errors import PeerError
 from .bootstrap import ServerConfig
 from .credentials import Access
@@ -161,7 +162,8 @@ class GrpcStream:
 
     async def _ended(self, code: Any, details: str | None) -> Ended:
         if details != _OVERWRITTEN:
-            return Ended(code.name, f"{self._server}: {details}" if details else f"{self._server} ended the stream")
+            what = f"{self._server}: {bounded(details, TEXT_BYTES)}" if details else f"{self._server} ended the stream"
+            return Ended(code.name, what)
         if self._is_answered:
             return self._unexplained()
         if self._reason is None:
@@ -180,7 +182,7 @@ class GrpcStream:
             call.cancel()
         if not details or details == _OVERWRITTEN:
             return self._unexplained()
-        return Ended(code.name, f"{self._server}: {details}")
+        return Ended(code.name, f"{self._server}: {bounded(details, TEXT_BYTES)}")
 
     def _unexplained(self) -> Ended:
         return Ended("UNAVAILABLE", f"{self._server} ended the stream")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-NAME_BYTES = 256  # of a node's id, cluster, user agent, locality, of a version and a nonce
+from hashlib import blake2b
+
+NAME_BYTES = 256  # of a node's id, cluster and user agent, of metadata on pages, of a version in the log
 TEXT_BYTES = 4_096  # of what went wrong, in a peer's own words
 
 
-def bounded(text: str, most: int) -> str:
+def bounded(text: str, most: int, *, distinct: bool = False) -> str:
     """The text itself if it has at most so many bytes, else its beginning and its size: `abc… (10,485,760 bytes)`.
 
-    It is cut between two characters, and the mark comes on top: no text is longer than `most` and some 30 bytes.
+    It is cut between two characters. With its mark it has at most so many bytes, so to cut it again changes nothing.
+    distinct: the mark has a digest of the whole text too, so that two texts that begin alike stay two.
     """
     if 4 * len(text) <= most:  # a character has up to four bytes
         return text
     encoded = text.encode(errors="surrogateescape")
     if len(encoded) <= most:
         return text
-    return f"{encoded[:most].decode(errors='ignore')}… ({len(encoded):,} bytes)"
+    digest = f", {blake2b(encoded, digest_size=8).hexdigest()}" if distinct else ""
+    mark = f"… ({len(encoded):,} bytes{digest})"
+    return encoded[: most - len(mark.encode())].decode(errors="ignore") + mark

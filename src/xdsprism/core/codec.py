@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
+from .bounded import TEXT_BYTES, bounded
 from .constraint_codec import constraint_to_proto
 from .constraints import FALSE, TRUE, Constraint
 from .events import Absence, DeltaRequest, Key, Rejection, Request, ResourceError, Send, SotwRequest
@@ -255,7 +256,8 @@ def _unread(proto: AnyType, fields: Iterable[str], most: int) -> int:
 
 def _sotw_request(proto: AnyType, most: int) -> SotwRequest:
     wanted = _keys(proto.resource_names, proto.resource_locators, most)
-    return SotwRequest(wanted, proto.version_info, proto.response_nonce, _rejection(proto))
+    version = bounded(proto.version_info, TEXT_BYTES, distinct=True)  # it is kept as long as the stream lives
+    return SotwRequest(wanted, version, proto.response_nonce, _rejection(proto))
 
 
 def _delta_request(proto: AnyType, most: int) -> DeltaRequest:
@@ -283,7 +285,7 @@ def _keys(names: Iterable[str], locators: Iterable[AnyType], most: int) -> tuple
 def _rejection(proto: AnyType) -> Rejection | None:
     if not proto.HasField("error_detail"):
         return None
-    return Rejection(proto.error_detail.code, proto.error_detail.message)
+    return Rejection(proto.error_detail.code, bounded(proto.error_detail.message, TEXT_BYTES))
 
 
 def _name_in(node: bytes) -> bytes:

@@ -21,9 +21,9 @@ TTL = "xds.config.supports-resource-ttl"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Who is at the other end, as it says itself."""
+    """Who is at the other end, as it says itself; the first three are cut if they are long (bounded.py)."""
 
-    id: str = ""
+    id: str = ""  # still another for each client: what is cut has a digest of the whole
     cluster: str = ""
     user_agent: str = ""
     metadata: Params = NO_PARAMS  # the string values only
@@ -41,7 +41,7 @@ class Rejection:
     """error_detail: the client did not like a response."""
 
     code: int
-    message: str
+    message: str  # cut if it is long
 
 
 @dataclass(frozen=True, slots=True)

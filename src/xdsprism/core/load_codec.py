@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from ..errors import PeerError
+from .bounded import NAME_BYTES, bounded
 from .load_reports import LoadMessage
 from .loads import (
     UTILIZATIONS,
@@ -70,11 +71,11 @@ def decode_request(message: bytes, node_params: Collection[str] | None = None) -
 def _heard(stats: Any) -> ClusterReport:
     drops = Counter[str]()
     for drop in stats.dropped_requests:
-        drops[drop.category] += drop.dropped_count
+        drops[_name(drop.category)] += drop.dropped_count
     drops[""] += max(0, stats.total_dropped_requests - drops.total())  # it counts those too that have a category
     return ClusterReport(
-        stats.cluster_name,
-        stats.cluster_service_name,
+        _name(stats.cluster_name),
+        _name(stats.cluster_service_name),
         0.0,
         _seconds(stats.load_report_interval),
         tuple(map(_heard_at, stats.upstream_locality_stats)),
@@ -82,10 +83,15 @@ def _heard(stats: Any) -> ClusterReport:
     )
 
 
+def _name(text: str) -> str:
+    """By what loads are kept and shown: a name that is cut is still another than all others."""
+    return bounded(text, NAME_BYTES, distinct=True)
+
+
 def _heard_at(stats: Any) -> LocalityReport:
     place = stats.locality
     return LocalityReport(
-        Locality(place.region, place.zone, place.sub_zone),
+        Locality(_name(place.region), _name(place.zone), _name(place.sub_zone)),
         stats.total_issued_requests,
         stats.total_successful_requests,
         stats.total_error_requests,
@@ -97,7 +103,7 @@ def _heard_at(stats: Any) -> LocalityReport:
 def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
     """LRS-3: utilization has fields of its own. Where it is among the named metrics too, it is there twice."""
     found = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
-    named = [(each.metric_name, each) for each in stats.load_metric_stats if each.metric_name not in found]
+    named = [(_name(each.metric_name), each) for each in stats.load_metric_stats if each.metric_name not in found]
     return tuple(
         MetricReport(name, each.num_requests_finished_with_metric, each.total_metric_value)
         for name, each in (*found.items(), *named)

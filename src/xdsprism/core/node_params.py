@@ -16,16 +16,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+from itertools import islice
 from math import isfinite
 from operator import attrgetter
 from typing import Any
 
 from ..errors import UsageError
+from .bounded import NAME_BYTES, bounded
 from .events import Node
 from .types import NO_PARAMS, Params
 
 OWN = "node."  # the prefix of the node's own fields
 EXACT = 2**53  # up to here every integer is exact in a Struct, whose numbers are all doubles
+
+FEATURES = 256  # that are read of a node
 
 _MAJOR_MINOR = re.compile(r"(?<![\d.])\d+\.\d+")
 
@@ -97,13 +101,21 @@ def with_defaults(params: Params, defaults: Params) -> Params:
 def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
     """Read an envoy.config.core.v3.Node, and of what `names` may lead to only what is named (SRV-25).
 
+    What says who the client is, is cut if it is long; params that settings name are not, as they decide.
     DYN-43: Node.dynamic_parameters, which are TP1's context, never count.
     """
     fields = proto.metadata.fields
     strings = {key: value.string_value for key, value in fields.items() if value.HasField("string_value")}
     named = _named(proto, (name for name in names or () if name not in strings or name in NODE_FIELDS))
-    features = frozenset(proto.client_features)
-    return Node(proto.id, proto.cluster, proto.user_agent_name, Params(strings), features, named)
+    features = frozenset(bounded(feature, NAME_BYTES) for feature in islice(proto.client_features, FEATURES))
+    return Node(
+        bounded(proto.id, NAME_BYTES, distinct=True),
+        bounded(proto.cluster, NAME_BYTES),
+        bounded(proto.user_agent_name, NAME_BYTES),
+        Params(strings),
+        features,
+        named,
+    )
 
 
 def _named(proto: Any, names: Iterable[str]) -> Params:

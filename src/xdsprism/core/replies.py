@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
 from ..errors import PeerError, UsageError
+from .bounded import NAME_BYTES, TEXT_BYTES, bounded
 from .codec import domains_of
 from .constraint_codec import constraint_from_proto
 from .constraints import TRUE, Constraint
@@ -251,12 +252,12 @@ class ResponseDecoder:
         body = item.value
         aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
         if as_v3(item.type_url) != url:  # NAK-25
-            what = item.type_url or "thing without a type"
+            what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
             return Flaw(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
         inner = checked.name if checked.name == name else _name(checked.name)
         if checked.faults:
-            return Flaw(name or inner, constraint, "; ".join(checked.faults), version, aliases)
+            return Flaw(name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases)
         if not (name or inner):
             return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
         variant = Variant(
@@ -290,7 +291,7 @@ def _response(
         withdrawn,
         tuple(item for item in errors if isinstance(item, ResourceError)),
         tuple(item for item in read if isinstance(item, Unresolved)),
-        proto.control_plane.identifier,
+        bounded(proto.control_plane.identifier, NAME_BYTES),
     )
 
 
@@ -318,7 +319,9 @@ def _error_of(error: AnyType) -> ResourceError | Flaw:
         constraint = constraint_from_proto(about.dynamic_parameter_constraints)
     except UsageError as wrong:
         return _unidentified(about.name, f"whom its error is for can't be read: {wrong}")
-    return ResourceError(Absence(_name(about.name), constraint), error.error_detail.code, error.error_detail.message)
+    detail = error.error_detail
+    text = bounded(detail.message, TEXT_BYTES)  # it is kept, passed on by a relay, shown and logged
+    return ResourceError(Absence(_name(about.name), constraint), detail.code, text)
 
 
 def _unidentified(name: str, reason: str, version: str = "") -> Flaw:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..core.bounded import bounded
 from ..http2.facts import CallRefused, Cause, Fact, HandshakeFailed, Wrong
 from ..http2.limits import Allowance, Rate
 
@@ -54,12 +55,13 @@ class ConnectionLog:
         self._clock = clock
         self._together = Allowance(TOGETHER, clock())
         self._told: dict[tuple[str, Cause | Wrong, str], _Told] = {}
+        self._omitted = 0  # mistakes without a line, since all together had too many
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             match fact:
                 case HandshakeFailed(peer, cause, why):
-                    self._note(peer, cause, why, "")
+                    self._note(peer, cause, bounded(why, SHOWN), "")
                 case CallRefused(peer, wrong, why):
                     self._note(peer, wrong, why[:SHOWN], why[:SHOWN])
                 case _:
@@ -74,6 +76,7 @@ class ConnectionLog:
             told.untold += 1
             return
         if not self._together.spend(now):
+            self._omitted += 1
             return
         again = told.untold if told is not None else 0
         self._told.pop(key, None)
@@ -82,5 +85,8 @@ class ConnectionLog:
         self._told[key] = _Told(now)
         more = " (and %(again)d times since the last such line)" if again else ""
         text = f"%(peer)s can't be served: {_TEXTS[mistake]}{more}"
-        fields = {"peer": peer, "cause": mistake.value, "why": why, "again": again}
+        if self._omitted:
+            text = f"{text} (%(omitted)d other lines such as this were left out)"
+        fields = {"peer": peer, "cause": mistake.value, "why": why, "again": again, "omitted": self._omitted}
+        self._omitted = 0
         log.log(_LEVELS.get(mistake, logging.WARNING), text, fields)

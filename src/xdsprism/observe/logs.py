@@ -6,10 +6,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
+from ..core.bounded import NAME_BYTES, TEXT_BYTES, bounded
 from ..core.dialect import RequestForm
 from ..core.events import Node
 from ..core.facts import (
@@ -36,29 +37,43 @@ from ..core.facts import (
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
-from ..core.types import TypeUrl
+from .quota import Kind, Peer, Quota
 from .traffic import EVERYDAY
 
 Format = Literal["text", "json"]
 
-SHOWN = 200  # characters of a name, or of a type URL, that a client made up
+SHOWN = 200  # characters of a type URL that a client made up
+INTERVAL = 600.0  # seconds between two lines that say the same of a stream
+TOLD = 50  # different things about one stream that are remembered to have been said
+PAUSE = 60.0  # seconds between two looks at which lines were left out
+AMBIGUOUS = "variants for one subscription"  # which are told of without their server
 
 log = logging.getLogger("xdsprism")
 
 
 class FactLog:
-    """A reader of facts that writes what operators want to know: `hub.readers.append(FactLog())`."""
+    """A reader of facts that writes what operators want to know: `hub.readers.append(FactLog())`.
 
-    def __init__(self) -> None:
+    A peer that does the same over and over leaves few lines: what it did on a stream is told once in INTERVAL, all
+    lines about it have a quota, and a later line says how many were left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._quota = Quota()
+        self._settled = clock()  # when it was last said what was left out
         self._opened: dict[int, Opened] = {}
         self._clients: dict[int, str] = {}
-        self._scanning: set[int] = set()
-        self._refusing: dict[int, set[str]] = {}  # by stream: the limits that were said to be passed
+        self._told: dict[int, dict[int, float]] = {}  # by stream: the hashes of what was said of it, and when
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if type(fact) not in EVERYDAY:  # requests, responses, ACKs: too many, and in the metrics
                 self._write(fact)
+        if self._quota.owes and self._clock() - self._settled >= PAUSE:
+            self._settled = self._clock()
+            for peer, omitted in self._quota.settle_all(self._settled):
+                _say_omitted(peer, omitted)
 
     def _write(self, fact: Fact) -> None:
         match fact:
@@ -68,50 +83,99 @@ class FactLog:
                 self._joined(stream, node)
             case Closed():
                 self._closed(fact)
-            case Nacked():
-                self._nacked(fact)
-            case Oversize(stream, type_url, name, size):
-                text = "%(client)s can't be sent %(type)s %(name)r: its %(size)d bytes are too many for a response"
-                self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
-            case Forgotten(stream, type_url):
-                self._forgot(stream, type_url)
-            case SubscriptionsRefused():
-                self._refused_subscriptions(fact)
-            case OtherNode(stream):
-                text = "%(client)s named another node later in its stream, which is ignored"
-                self._about(stream, logging.WARNING, text)
+            case Nacked() | Oversize() | Forgotten() | SubscriptionsRefused() | OtherNode():
+                self._write_trouble(fact)
             case Published(revision, changes):
                 _say(logging.INFO, "revision %(revision)d published, %(n)d changed", revision=revision, n=changes)
-            case Refused() | LoadsRefused() | ChangeHeldBack() | ChangeLetThrough():
+            case Refused() | ChangeHeldBack() | ChangeLetThrough():
                 _refused(fact)
-            case Reached() | Lost() | SubscriptionQuarantined() | NackReported() | Rejected() | Ambiguous():
-                _upstream(fact)
+            case _:
+                self._write_of_servers(fact)
+
+    def _write_of_servers(self, fact: Fact) -> None:
+        """What happens to a client, and what load reports say: there is no stream here, so the name alone counts."""
+        now = self._clock()
+        match fact:
+            case LoadsRefused(node, cluster, message, news):
+                text = "%(client)s reports loads of cluster %(cluster)r that make no sense: %(error)s"
+                if news and self._quota.allows(("", node), Kind.TROUBLE, now):
+                    _say(logging.WARNING, text, client=node, cluster=cluster, error=message)
+            case Reached() | Lost():
+                if self._quota.allows(("", fact.server), Kind.PRESENCE, now):
+                    _upstream(fact)
+            case SubscriptionQuarantined() | NackReported() | Rejected():
+                if self._quota.allows(("", fact.server), Kind.TROUBLE, now):
+                    _upstream(fact)
+            case Ambiguous():
+                if fact.first and self._quota.allows(("", AMBIGUOUS), Kind.TROUBLE, now):  # DESIGN 6.10
+                    _upstream(fact)
             case _:
                 _found_out(fact)
 
-    def _forgot(self, stream: int, type_url: TypeUrl) -> None:
-        """Once for each stream: whoever scans hosts asks for thousands."""
-        if stream not in self._scanning:
-            self._scanning.add(stream)
-            text = "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
-            self._about(stream, logging.WARNING, text, type=_label(type_url))
+    def _write_trouble(self, fact: Nacked | Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
+        match fact:
+            case Nacked(stream, type_url, nonce, version, error):
+                if self._is_news(stream, "NACK", type_url, error.message):
+                    text = "%(client)s refused %(type)s, nonce %(nonce)s: %(error)s"
+                    self._about(
+                        stream,
+                        logging.WARNING,
+                        text,
+                        type=_label(type_url),
+                        nonce=nonce,
+                        error=error.message,
+                        code=error.code,
+                        version=version,
+                    )
+            case Oversize(stream, type_url, name, size):
+                text = "%(client)s can't be sent %(type)s %(name)r: its %(size)d bytes are too many for a response"
+                if self._is_news(stream, "oversize", type_url, name):
+                    self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
+            case Forgotten(stream, type_url):  # whoever scans hosts asks for thousands
+                text = "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
+                if self._is_news(stream, "forgotten"):
+                    self._about(stream, logging.WARNING, text, type=_label(type_url))
+            case SubscriptionsRefused(stream, type_url, limit, _, reason):
+                opened = self._opened.get(stream)
+                if opened is not None and opened.brief:
+                    return  # of streams for one question there may be any number, and the metric tells
+                if self._is_news(stream, "refused", limit):
+                    text = (
+                        "%(client)s asks for %(type)s past the limit `%(limit)s`: %(reason)s; "
+                        "that is answered as not existing, all else is served (docs/limits.md)"
+                    )
+                    label = _label(type_url)[:SHOWN]
+                    self._about(stream, logging.WARNING, text, type=label, limit=limit, reason=reason)
+            case OtherNode(stream):
+                text = "%(client)s named another node later in its stream, which is ignored"
+                if self._is_news(stream, "other node"):
+                    self._about(stream, logging.WARNING, text)
 
-    def _refused_subscriptions(self, fact: SubscriptionsRefused) -> None:
-        """Once for each stream and limit; of streams for one question there may be any number, and the metric tells."""
-        said = self._refusing.setdefault(fact.stream, set())
-        opened = self._opened.get(fact.stream)
-        if fact.limit not in said and (opened is None or not opened.brief):
-            said.add(fact.limit)
-            text = (
-                "%(client)s asks for %(type)s past the limit `%(limit)s`: %(reason)s; "
-                "that is answered as not existing, all else is served (docs/limits.md)"
-            )
-            label = _label(fact.type_url)[:SHOWN]
-            self._about(fact.stream, logging.WARNING, text, type=label, limit=fact.limit, reason=fact.reason)
+    def _is_news(self, stream: int, *what: str) -> bool:
+        """Whether this was not said of the stream a while ago; if it was, it is only counted."""
+        now = self._clock()
+        told, key = self._told.setdefault(stream, {}), hash(what)
+        at = told.get(key)
+        if at is not None and now - at < INTERVAL:
+            self._quota.omit(self._peer(stream), now)
+            return False
+        told.pop(key, None)
+        if len(told) >= TOLD:
+            del told[next(iter(told))]
+        told[key] = now
+        return True
 
-    def _about(self, stream: int, level: int, message: str, **fields: object) -> None:
-        client = self._clients.get(stream) or f"stream {stream}"
-        _say(level, message, client=client, stream=stream, **fields)
+    def _about(self, stream: int, level: int, message: str, kind: Kind = Kind.TROUBLE, **fields: object) -> None:
+        if self._quota.allows(self._peer(stream), kind, self._clock()):
+            _say(level, message, client=self._name(stream), stream=stream, **fields)
+
+    def _name(self, stream: int) -> str:
+        return self._clients.get(stream) or f"stream {stream}"
+
+    def _peer(self, stream: int) -> Peer:
+        opened = self._opened.get(stream)
+        address = opened.peer.rpartition(":")[0] if opened is not None else ""
+        return address, self._clients.get(stream, "")
 
     def _joined(self, stream: int, node: Node) -> None:
         self._clients[stream] = node.id
@@ -122,6 +186,7 @@ class FactLog:
             stream,
             logging.INFO,
             f"%(client)s connected from %(peer)s{' as %(identity)s' if opened.identity else ''} (%(method)s)",
+            Kind.PRESENCE,
             peer=opened.peer,
             identity=opened.identity,
             method=opened.method.rpartition("/")[2],
@@ -130,47 +195,41 @@ class FactLog:
         )
 
     def _closed(self, fact: Closed) -> None:
+        stream, peer = fact.stream, self._peer(fact.stream)
         if fact.reason:
-            self._about(fact.stream, logging.WARNING, "%(client)s disconnected: %(reason)s", reason=fact.reason)
-        elif not self._opened[fact.stream].brief:
-            self._about(fact.stream, logging.INFO, "%(client)s disconnected")
-        del self._opened[fact.stream]
-        self._clients.pop(fact.stream, None)
-        self._scanning.discard(fact.stream)
-        self._refusing.pop(fact.stream, None)
-
-    def _nacked(self, fact: Nacked) -> None:
-        self._about(
-            fact.stream,
-            logging.WARNING,
-            "%(client)s refused %(type)s, nonce %(nonce)s: %(error)s",
-            type=_label(fact.type_url),
-            nonce=fact.nonce,
-            error=fact.error.message,
-            code=fact.error.code,
-            version=fact.version,
-        )
+            text = "%(client)s disconnected: %(reason)s"
+            self._about(stream, logging.WARNING, text, Kind.PRESENCE, reason=fact.reason)
+        elif not self._opened[stream].brief:
+            self._about(stream, logging.INFO, "%(client)s disconnected", Kind.PRESENCE)
+        if omitted := self._quota.settle(peer, self._clock()):
+            _say_omitted((peer[0], self._name(stream)), omitted)
+        del self._opened[stream]
+        self._clients.pop(stream, None)
+        self._told.pop(stream, None)
 
 
-def _refused(fact: Refused | LoadsRefused | ChangeHeldBack | ChangeLetThrough) -> None:
+def _say_omitted(peer: Peer, omitted: int) -> None:
+    address, client = peer
+    text = "%(n)d more lines about %(client)s were left out"
+    _say(logging.WARNING, text, n=omitted, client=client or f"clients at {address}", peer=address)
+
+
+def _refused(fact: Refused | ChangeHeldBack | ChangeLetThrough) -> None:
+    """What is wrong with the configuration, in full: it is the operator's own."""
     match fact:
         case Refused((), known):
             text = "configuration refused again, for what was told before (/api/config lists it); problems: %(known)d"
-            _say(logging.WARNING, text, known=known)
+            _say_in_full(logging.WARNING, text, known=known)
         case Refused(problems, known):
             more = "; and %(known)d that were told before" if known else ""
             text = f"configuration refused, the last good one stays: %(problems)s{more}"
-            _say(logging.ERROR, text, problems="; ".join(problems), known=known)
+            _say_in_full(logging.ERROR, text, problems="; ".join(problems), known=known)
         case ChangeHeldBack(change, remedy):
             text = "configuration held back (%(id)s), the last good one stays: %(why)s; to let it through: %(remedy)s"
-            _say(logging.WARNING, text, id=change.id, why="; ".join(change.reasons), remedy=remedy)
+            _say_in_full(logging.WARNING, text, id=change.id, why="; ".join(change.reasons), remedy=remedy)
         case ChangeLetThrough(change):
             text = "configuration that was held back (%(id)s) is confirmed, %(removed)s removed: %(why)s"
-            _say(logging.WARNING, text, id=change.id, removed=change.summary, why="; ".join(change.reasons))
-        case LoadsRefused(node, cluster, message, news):
-            text = "%(client)s reports loads of cluster %(cluster)r that make no sense: %(error)s"
-            if news:
-                _say(logging.WARNING, text, client=node, cluster=cluster, error=message)
+            _say_in_full(logging.WARNING, text, id=change.id, removed=change.summary, why="; ".join(change.reasons))
 
 
 def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Rejected | Ambiguous) -> None:
@@ -189,14 +248,13 @@ def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Re
             _say(logging.WARNING, text, server=server, type=_label(type_url), name=_short(name), s=seconds, error=error)
         case NackReported(server, type_url, version, message):
             text = "told %(server)s that clients refuse %(type)s %(version)s: %(error)s"
-            _say(logging.INFO, text, server=server, type=_label(type_url), version=version, error=message)
+            _say(logging.INFO, text, server=server, type=_label(type_url), version=_short(version), error=message)
         case Rejected(server, type_url, version, message):
             text = "refused %(type)s %(version)s of %(server)s: %(error)s"
-            _say(logging.WARNING, text, type=_label(type_url), version=version, server=server, error=message)
-        case Ambiguous(type_url, name, kept, other, first):
+            _say(logging.WARNING, text, type=_label(type_url), version=_short(version), server=server, error=message)
+        case Ambiguous(type_url, name, kept, other):
             text = "%(type)s %(name)r has two variants for one subscription: used is `%(kept)s`, not `%(other)s`"
-            if first:  # DESIGN 6.10
-                _say(logging.WARNING, text, type=_label(type_url), name=name, kept=kept, other=other)
+            _say(logging.WARNING, text, type=_label(type_url), name=_short(name), kept=kept, other=other)
 
 
 def _found_out(fact: Fact) -> None:
@@ -221,16 +279,26 @@ def _label(type_url: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
+    return bounded(name, NAME_BYTES)
 
 
 def _say(level: int, message: str, **fields: object) -> None:
-    """One line of text, or one JSON object with every field by its name."""
+    """One line of text, or one JSON object with every field by its name; whatever a peer made up is cut."""
+    cut = {key: bounded(value, TEXT_BYTES) if isinstance(value, str) else value for key, value in fields.items()}
+    _say_in_full(level, message, **cut)
+
+
+def _say_in_full(level: int, message: str, **fields: object) -> None:
     log.log(level, message, fields)
 
 
-# What clients send ends up in log lines: it must not be able to start a new one, or speak to a terminal.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))} | {10: "\\n", 13: "\\r", 9: "\\t"}
+# What peers send ends up in log lines: it must not be able to start a new one, or speak to a terminal, or turn the
+# direction of what follows. The second are separators of lines and directions, which are no control characters.
+_C1 = (127, *range(128, 160))
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
+_ESCAPED = {code: f"\\u{code:04x}" for code in _DIRECTIONS}
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *_C1)} | {10: "\\n", 13: "\\r", 9: "\\t"} | _ESCAPED
+_IN_JSON = {code: f"\\u{code:04x}" for code in _C1} | _ESCAPED  # all else json escapes by itself
 
 
 class TextFormatter(logging.Formatter):
@@ -247,6 +315,10 @@ class TextFormatter(logging.Formatter):
         record.message = record.message.translate(_CONTROL)
         return super().formatMessage(record)
 
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Indented: what an exception quotes can't look like a line of the log."""
+        return "\n".join(f"    {line.translate(_CONTROL)}" for line in super().formatException(ei).splitlines())
+
 
 class JsonFormatter(logging.Formatter):
     """One object per line, for machines."""
@@ -262,7 +334,7 @@ class JsonFormatter(logging.Formatter):
             line |= {key: value for key, value in record.args.items() if key not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, ensure_ascii=False, default=str).translate(_IN_JSON)
 
 
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError, Message
 
+from ..core.bounded import NAME_BYTES, TEXT_BYTES, bounded
 from ..core.codec import name_of
 from ..core.replies import Check, Checked
 from ..core.types import TypeUrl
@@ -34,7 +35,7 @@ def checking(validate: Validate) -> Check:
         if validate == "envoy":
             return Checked(checked.message, checked.name, faults)
         for fault in faults:
-            said = type_name(type_url), checked.name, fault
+            said = type_name(type_url), bounded(checked.name, NAME_BYTES), bounded(fault, TEXT_BYTES)
             if said not in told:
                 if len(told) >= REMEMBERED:
                     told.clear()

@@ -1,0 +1,126 @@
+"""Texts from outside are cut where they come in."""
+
+from __future__ import annotations
+
+import pytest
+from envoy.config.core.v3.base_pb2 import Node as NodeProto
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
+from google.rpc.status_pb2 import Status
+
+from xdsprism.core.bounded import NAME_BYTES, TEXT_BYTES, bounded
+from xdsprism.core.codec import Decoder
+from xdsprism.core.load_codec import decode_request
+from xdsprism.core.node_params import params_of
+from xdsprism.core.replies import Checked, ResponseDecoder
+from xdsprism.core.types import CLUSTER
+
+MARK = "… (10,485,760 bytes)"
+MANY = 10 * 1024 * 1024
+
+
+def test_what_fits_is_left_alone():
+    for text in ("", "a" * 256, "é" * 128, "\U0001f600" * 64):
+        assert bounded(text, 256) == text
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "€", "\U0001f600"])
+def test_the_cut_is_between_two_characters_and_says_how_long_it_was(letter: str):
+    size = len(letter.encode())
+    mark = f"… ({size * MANY:,} bytes)"
+    cut = bounded(letter * MANY, 255)
+    assert cut == letter * ((255 - len(mark.encode())) // size) + mark
+    assert bounded(cut, 255) == cut
+
+
+def test_two_texts_that_begin_alike_stay_two_where_they_must():
+    one, other = (bounded("a" * 300 + end, 256, distinct=True) for end in "xy")
+    assert one != other
+    assert one == bounded("a" * 300 + "x", 256, distinct=True)
+
+
+def request(is_delta: bool, **fields: object) -> bytes:
+    return (pb.DeltaDiscoveryRequest if is_delta else pb.DiscoveryRequest)(
+        type_url=CLUSTER, **fields
+    ).SerializeToString()
+
+
+both = pytest.mark.parametrize("is_delta", [True, False], ids=["delta", "sotw"])
+
+
+# NAK-12
+@both
+def test_of_a_nack_of_any_length_four_kilobytes_are_kept(is_delta: bool):
+    error = Status(code=3, message="x" * MANY)
+    rejection = Decoder(delta=is_delta).decode(request(is_delta, error_detail=error)).body.error
+    assert rejection is not None
+    assert rejection.message == "x" * (TEXT_BYTES - len(MARK.encode())) + MARK
+
+
+# SRV-6
+@both
+def test_of_who_a_client_says_it_is_little_is_kept(is_delta: bool):
+    long = "é" * 60_000
+    node = NodeProto(id=long, cluster=long, user_agent_name=long, client_features=[long, *map(str, range(10_000))])
+    found = Decoder(delta=is_delta).decode(request(is_delta, node=node)).node
+    assert found is not None
+    for text in (found.id, found.cluster, found.user_agent, *found.features):
+        assert len(text.encode()) <= NAME_BYTES
+    assert len(found.features) <= 256
+
+
+# SRV-6, DYN-13
+@both
+def test_a_long_node_id_still_tells_clients_apart_where_it_decides(is_delta: bool):
+    ids = [f"{'a' * 6_500}{end}" for end in "xy"]
+    nodes = [
+        Decoder(delta=is_delta, node_params=["node.id"]).decode(request(is_delta, node=NodeProto(id=each))).node
+        for each in ids
+    ]
+    assert [params_of(node, ["node.id"])["node.id"] for node in nodes if node is not None] == ids
+    assert len({node.id for node in nodes if node is not None}) == 2
+
+
+def test_of_the_version_that_a_client_gives_a_stream_keeps_little():
+    found = Decoder(delta=False).decode(request(False, version_info="v" * MANY))
+    assert len(found.body.version) <= TEXT_BYTES
+
+
+# LRS-1
+def test_names_in_load_reports_are_cut_and_stay_apart():
+    long = "c" * 100_000
+    message = LoadStatsRequest(node=NodeProto(id=long))
+    for end in "xy":
+        stats = message.cluster_stats.add(cluster_name=long + end, cluster_service_name=long)
+        stats.upstream_locality_stats.add().locality.region = long
+    heard = decode_request(message.SerializeToString())
+    names = {report.cluster for report in heard.reports}
+    assert len(names) == 2
+    for report in heard.reports:
+        assert len(repr(report)) < 2_000
+
+
+# PRX-22
+@both
+def test_what_a_server_says_of_itself_and_of_errors_is_cut(is_delta: bool):
+    error = pb.ResourceError(resource_name={"name": "a"}, error_detail=Status(code=14, message="x" * MANY))
+    kind = pb.DeltaDiscoveryResponse if is_delta else pb.DiscoveryResponse
+    message = kind(type_url=CLUSTER, resource_errors=[error], control_plane={"identifier": "xdsprism " + "i" * MANY})
+    faulty = message.resources.add()
+    (faulty.resource if is_delta else faulty).type_url = "t" * MANY
+    decoder = ResponseDecoder(lambda _url, _body: Checked(None, "", ()), delta=is_delta)
+    response = decoder.decode(message.SerializeToString())
+    (found,) = response.errors
+    assert found.message == "x" * (TEXT_BYTES - len(MARK.encode())) + MARK
+    assert response.server.startswith("xdsprism ")
+    assert len(response.server.encode()) <= NAME_BYTES
+    (flaw,) = response.flaws
+    assert len(flaw.reason.encode()) <= NAME_BYTES + 200
+
+
+def test_what_is_wrong_with_a_resource_is_told_in_four_kilobytes():
+    message = pb.DiscoveryResponse(type_url=CLUSTER)
+    message.resources.add(type_url=CLUSTER)
+    decoder = ResponseDecoder(lambda _url, _body: Checked(None, "a", ("f" * MANY,)), delta=False)
+    (flaw,) = decoder.decode(message.SerializeToString()).flaws
+    assert len(flaw.reason.encode()) <= TEXT_BYTES
