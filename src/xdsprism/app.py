@@ -176,7 +176,7 @@ class FileDaemon(Daemon):
             guard=Guard(config.max_removals),
             allow_empty=config.allow_empty,
         )
-        self._loads = Loads(tuple(str(path) for path in config.paths))
+        self._loads = Loads(tuple(str(path) for path in config.paths), polling=lambda: self._source.polling)
         self._holding = HoldingMetrics(self._metrics.registry, self._metrics.label)
         server.hub.readers.append(self._holding)
         self._told = ""  # which change was last said to be held back

@@ -165,7 +165,13 @@ async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeyp
 
 
 async def test_config_before_and_after_loads(office: Office):
-    nothing = {"from": ["config"], "last_load": None, "last_good_load": None, "held_back": None}
+    nothing = {
+        "from": ["config"],
+        "reload": {"by": "events"},
+        "last_load": None,
+        "last_good_load": None,
+        "held_back": None,
+    }
     assert await office.page("/api/config") == nothing
     loads: Loads = office.loads
     loads.take(LoadReport(0.0, 2, 3))

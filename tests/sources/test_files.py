@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sources.rig import Put, Running, replace, running
 from tests.sources.samples import FOUR, cluster
+from tests.support.waiting import eventually
 from xdsprism import watch
 from xdsprism.core import types
 from xdsprism.errors import ConfigError
@@ -306,3 +310,105 @@ async def test_noise_beside_a_single_file_is_not_looked_at(conf: Path, put: Put)
         replace(file, cluster("b"))
         report = await served.until(["b"])
         assert report.files == 1
+
+
+# -- what can't be read
+
+
+# OPS-8
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES])
+async def test_a_file_that_can_not_be_read_is_tried_again_without_an_event(
+    conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(files, "RETRY", 0.05)
+    file = put("a.yaml", cluster("a"))
+    opened = Path.open
+    tried: list[str] = []
+
+    def refuse(path: Path, *args: Any, **more: Any) -> Any:
+        if path == file:
+            tried.append(str(path))
+            if len(tried) < 4:
+                raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *args, **more)
+
+    async with running(conf) as served:
+        await served.until(["a"])
+        await served.settled()
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "open", refuse)
+            replace(file, cluster("b"))
+            report = await served.until(["a"], errors=1)
+            assert str(report.errors[0]) == f"{file}: can't be read: {os.strerror(number)}"
+            await served.until(["b"])
+        assert tried == [str(file)] * 4
+        assert served.reports.empty()  # what is as it was is not told again
+
+
+# OPS-8
+async def test_a_directory_that_can_not_be_listed_is_tried_again_without_an_event(
+    conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "RETRY", 0.05)
+    put("a.yaml", cluster("a"))
+    listed = os.scandir
+    refused = 3
+
+    def refuse(path: str) -> Any:
+        nonlocal refused
+        if path == str(conf) and refused:
+            refused -= 1
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return listed(path)
+
+    async with running(conf) as served:
+        await served.until(["a"])
+        await served.settled()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "scandir", refuse)
+            put("b.yaml", cluster("b"))
+            await served.until(["a", "b"])
+    assert refused == 0
+
+
+# OPS-8
+async def test_a_look_that_fails_for_a_reason_nobody_foresaw_is_told_and_repeated(
+    conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(files, "RETRY", 0.01)
+    file = put("a.yaml", cluster("a"))
+    failures = 3
+
+    def fail(roots: list[str]) -> Scan:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ValueError("what is this")
+        return scan(roots)
+
+    async with running(conf) as served:
+        await served.until(["a"])
+        await served.settled()
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "scan", fail)
+            replace(file, cluster("b"))
+            report = await served.until(["a"], errors=1)
+            assert str(report.errors[0]) == f"{conf}: can't be looked at: ValueError, see the log"
+            await served.until(["b"])
+    assert failures == 0
+    assert caplog.text.count("can't look at the configuration, trying again and again") == 1
+    assert caplog.text.count("ValueError: what is this") == 1
+
+
+# OPS-8
+async def test_the_source_says_that_it_polls_and_why(conf: Path, put: Put) -> None:
+    put("a.yaml", cluster("a"))
+    async with running(conf) as served:
+        await served.until(["a"])
+        assert served.source.polling == ""
+        path = os.fsencode(conf) + b"/.caf\xe9.swp"
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        await asyncio.to_thread(eventually, lambda: served.source.polling)
+        assert served.source.polling.startswith(f"can't watch {conf}: Unable to decode path")
+        put("b.yaml", cluster("b"))
+        await served.until(["a", "b"])

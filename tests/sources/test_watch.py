@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from watchfiles import Change
 
+from xdsprism import watch
 from xdsprism.watch import FileChange, Plan, Watch, make_plan
 
 
@@ -65,3 +68,83 @@ def test_only_targets_outside_of_the_roots_are_watched_on_their_own(tmp_path: Pa
     assert {path for path, _, _ in plan.flat} == {tmp_path, Path("/elsewhere")}
     assert "b.yaml" in plan.names
     assert "a.yaml" not in plan.names
+
+
+def touch_badly_named(folder: Path) -> None:
+    """As an editor does whose swap file has a name that is not UTF-8."""
+    path = os.fsencode(folder) + b"/.caf\xe9.swp"
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    os.unlink(path)  # noqa: PTH108 # bytes, which a Path can't have
+
+
+# OPS-8
+async def test_a_watch_that_breaks_is_told_polled_for_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "POLL", 0.2)
+    watching = Watch(make_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
+    await watching.start()
+    try:
+        touch_badly_named(tmp_path)
+        assert await changes(woken) == set()  # a look at once: nobody knows what the watch would have told
+        assert watching.trouble.startswith(f"can't watch {tmp_path}: ")
+        assert "Unable to decode path" in watching.trouble
+        while watching.trouble:
+            assert await changes(woken) == set()
+        (tmp_path / "a.yaml").write_text("x")
+        while not (found := await changes(woken)):
+            pass  # a look that began before the watch stood again
+        assert str(tmp_path / "a.yaml") in {path for _, path in found}
+    finally:
+        await watching.stop()
+    assert caplog.text.count(f"can't watch {tmp_path} (Unable to decode path") == 1
+    assert caplog.text.count(f"{tmp_path} can be watched again") == 1
+
+
+class Panic(BaseException):
+    """As the Rust below watchfiles raises it: no Exception."""
+
+
+# OPS-8
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(24, "Too many open files"), "[Errno 24] Too many open files"),
+        (ExceptionGroup("in a group", [ValueError("a path")]), "a path"),
+        (Panic("a lock is poisoned"), "a lock is poisoned"),
+        (RuntimeError(), "RuntimeError"),
+        (None, "the watcher ended"),
+    ],
+)
+async def test_whatever_a_watcher_raises_files_are_looked_at_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, why: str
+) -> None:
+    async def broken(*_: object, **__: object) -> AsyncIterator[set[FileChange]]:
+        if error is not None:
+            raise error
+        return
+        yield set()
+
+    monkeypatch.setattr(watch, "awatch", broken)
+    monkeypatch.setattr(watch, "POLL", 0.01)
+    monkeypatch.setattr(watch, "RETRY_AT_MOST", 0.02)
+    watching = Watch(make_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
+    await watching.start()
+    try:
+        for _ in range(10):  # over several watches that were tried again
+            assert await changes(woken) == set()
+            assert f"can't watch {tmp_path}: {why}" in watching.trouble
+    finally:
+        await watching.stop()
+
+
+async def test_a_directory_below_one_that_may_not_be_entered_is_one_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: Path) -> bool:
+        if path != Path("/"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return True
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    assert [path for path, _, _ in make_plan(["/closed/conf"], []).flat] == [Path("/")]

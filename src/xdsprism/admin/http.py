@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -79,6 +80,17 @@ def build(view: View) -> Starlette:
 Answer = Callable[[View, Request], Awaitable[Response]]
 
 
+class _Json(JSONResponse):
+    """JSON in UTF-8. What a file name has that is no UTF-8 is written as an escape, not refused."""
+
+    def render(self, content: Any) -> bytes:
+        return _encoded(json.dumps(content, ensure_ascii=False))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
 def _bound(view: View, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         return await answer(view, request)
@@ -91,8 +103,8 @@ async def _refuse(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         if error.detail == "Not Found":
             error = HTTPException(404, "there is no such page; / lists those that there are")
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-    return JSONResponse({"error": str(error)}, 400)
+        return _Json({"error": error.detail}, error.status_code, error.headers)
+    return _Json({"error": str(error)}, 400)
 
 
 # -- pages
@@ -107,18 +119,18 @@ async def _index(view: View, request: Request) -> Response:
 
 async def _healthz(_: View, request: Request) -> Response:
     _params(request)
-    return JSONResponse({"status": "alive"})
+    return _Json({"status": "alive"})
 
 
 async def _readyz(view: View, request: Request) -> Response:
     _params(request)
     reason = view.unready()
     if reason is not None:
-        return JSONResponse({"status": "not ready", "reason": reason}, 503)
+        return _Json({"status": "not ready", "reason": reason}, 503)
     held = view.loads.held if view.loads is not None else None
     if held is not None:  # OPS-13: what is served is good, so clients may come
-        return JSONResponse({"status": "ready", "held_back": f"{'; '.join(held.reasons)}; see /api/config"})
-    return JSONResponse({"status": "ready"})
+        return _Json({"status": "ready", "held_back": f"{'; '.join(held.reasons)}; see /api/config"})
+    return _Json({"status": "ready"})
 
 
 async def _metrics(view: View, request: Request) -> Response:
@@ -155,12 +167,12 @@ async def _forget(view: View, request: Request) -> Response:
     type_url, name = _subject(given, "DELETE /api/resources?type=rds&name=main")
     if view.behind is None or not view.behind.forget(type_url, name):
         raise HTTPException(404, f"there is no {given['type']} called {name!r} in the cache")
-    return JSONResponse({"forgotten": {"type_url": type_url, "name": name}})
+    return _Json({"forgotten": {"type_url": type_url, "name": name}})
 
 
 async def _upstreams(view: View, request: Request) -> Response:
     _params(request)
-    return JSONResponse(cache_model.upstreams(view.behind.upstreams(), view.moment) if view.behind else {})
+    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) if view.behind else {})
 
 
 async def _clients(view: View, request: Request) -> Response:
@@ -178,7 +190,7 @@ async def _loads(view: View, request: Request) -> Response:
 
 async def _config(view: View, request: Request) -> Response:
     _params(request)
-    return JSONResponse(read_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
+    return _Json(read_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
 
 
 async def _confirm(view: View, request: Request) -> Response:
@@ -193,8 +205,8 @@ async def _confirm(view: View, request: Request) -> Response:
         through = await view.confirm(given.get("id"))
     except NotConfirmedError as error:
         shown = read_model.held_back(error.held) if error.held is not None else None
-        return JSONResponse({"error": str(error), "held_back": shown}, 409)
-    return JSONResponse({"let_through": read_model.held_back(through)})
+        return _Json({"error": str(error), "held_back": shown}, 409)
+    return _Json({"let_through": read_model.held_back(through)})
 
 
 async def _explain(view: View, request: Request) -> Response:
@@ -205,7 +217,7 @@ async def _explain(view: View, request: Request) -> Response:
     found = _explained(view, table, name, params) if table is not None else None
     if found is None:
         raise HTTPException(404, f"there is no {given['type']} called {name!r}")
-    return JSONResponse(found)
+    return _Json(found)
 
 
 def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:
@@ -228,7 +240,7 @@ async def _listed(page: Page) -> Response:
             until = time.perf_counter() + SLICE
     head = json.dumps(page.head, ensure_ascii=False)
     body = f"{head[:-1]}, {json.dumps(page.name)}: [{', '.join(parts)}]}}"
-    return Response(body, media_type="application/json")
+    return Response(_encoded(body), media_type="application/json")
 
 
 # -- query strings

@@ -29,6 +29,7 @@ from ..core.xdstp import is_wild, spelled
 from ..errors import Problem
 from ..server.hub import Connected
 from ..sources.files import LoadReport
+from ..watch import POLL
 from .bodies import redacted
 
 Row = dict[str, Any]
@@ -261,6 +262,7 @@ class Loads:
     paths: tuple[str, ...]
     last: LoadReport | None = None
     good: LoadReport | None = None
+    polling: Callable[[], str] = lambda: ""  # why the files are looked at every so often; empty where they are watched
 
     def take(self, report: LoadReport) -> Refused | None:
         """What there is to tell of it, if it was refused: a fault that the last load had too is told once."""
@@ -282,10 +284,15 @@ def config(loads: Loads, admin: str) -> Row:
     """OPS-8: whether what is on disk is what is served, and if not, why. `admin`: where the page is asked for."""
     return {
         "from": list(loads.paths),
+        "reload": _reload(loads.polling()),
         "last_load": _load(loads.last) if loads.last is not None else None,
         "last_good_load": _load(loads.good) if loads.good is not None else None,
         "held_back": held_back(loads.held) | _remedies(loads.held, admin) if loads.held is not None else None,
     }
+
+
+def _reload(polling: str) -> Row:
+    return {"by": "polling", "every_seconds": POLL, "why": polling} if polling else {"by": "events"}
 
 
 def held_back(held: HeldBack) -> Row:

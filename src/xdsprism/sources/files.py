@@ -1,12 +1,14 @@
 """Files and directories as a source: a thin loop around the catalog, which decides.
 
 An edit is an event, an event is a scan, what has another stamp is read once it is at rest (settling.py), of that the
-catalog says what to publish, and the guard whether it looks like an accident (core/holding.py).
+catalog says what to publish, and the guard whether it looks like an accident (core/holding.py). What can't be read is
+tried again, as no event says when it can: descriptors may be gone for a moment, or a file server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -20,12 +22,16 @@ from ..core.holding import Guard, HeldBack
 from ..core.types import Changeset
 from ..errors import ConfigError, Problem, XdsError
 from ..messages.verdicts import Validate
-from ..watch import FileChange, Watch, make_plan
+from ..watch import FileChange, Plan, Watch, make_plan
 from .base import Publish
 from .catalog import Catalog
 from .scan import Inode, Scan, Stamp, scan, stamp_of
 from .settling import QUIET, Settling
 
+log = logging.getLogger("xdsprism")
+
+RETRY = 1.0  # s until what can't be read is tried again
+RETRY_AT_MOST = 60.0  # s, where the look at the files fails for a reason that nobody foresaw
 EMPTY = "has no resources; to start with none, say --allow-empty"
 
 
@@ -51,6 +57,15 @@ class Loaded:
 
     changeset: Changeset
     report: LoadReport
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the disk came to."""
+
+    news: bool = False
+    in_motion: bool = False  # something is being written, and nothing is taken before it is
+    again: float = 0.0  # s after which to look again; 0: only an event is a reason to
 
 
 class NotConfirmedError(XdsError):
@@ -87,12 +102,20 @@ class FileSource:
         self._given_up: set[str] = set()  # roots that need not be there, until they are
         self._scan = Scan()
         self._stamps: dict[str, Stamp] = {}
+        self._unreadable: dict[str, str] = {}  # files that are there and can't be read, and why
         self._settling = Settling()
         self._wake = asyncio.Event()
+        self._watch: Watch | None = None
+        self._failures = 0  # looks in a row that failed for a reason that nobody foresaw
         self._touched: set[FileChange] = set()
         self._renewed: set[str] = set()  # files that something happened to, whatever their stamps say
         self._everything = False
         self._confirming: list[asyncio.Future[LoadReport]] = []
+
+    @property
+    def polling(self) -> str:
+        """Why files are looked at every so often, where they can't be watched; empty where they are watched."""
+        return self._watch.trouble if self._watch is not None else ""
 
     def load(self, publish: Publish = lambda _: None) -> Loaded:
         """Read everything, and publish it. Raises ConfigError with all that is wrong; then nothing is published."""
@@ -132,47 +155,70 @@ class FileSource:
 
     async def run(self, publish: Publish) -> None:
         """Publish what is there, then what changes, until cancelled. What is wrong goes into the report."""
-        watch: Watch | None = None
         try:
             while True:
                 self._wake.clear()
-                plan = make_plan(self._roots, self._scan.targets)
-                if watch is None or watch.plan != plan:
-                    if watch is not None:
-                        await watch.stop()
-                    watch = Watch(plan, self._notice)
-                    await watch.start()
-                wait = await self._turn(publish)
-                if make_plan(self._roots, self._scan.targets) == plan:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), wait or None)
+                try:
+                    plan = await self._keep_watch()
+                    wait = await self._turn(publish)
+                    self._failures = 0
+                    if self._plan() != plan:
+                        continue
+                except Exception as error:  # noqa: BLE001 # what is served stays, and the next look may succeed
+                    wait = self._fail(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait or None)
         finally:
             for each in self._confirming:
                 each.cancel()
-            if watch is not None:
-                await watch.stop()
+            if self._watch is not None:
+                await self._watch.stop()
+
+    def _plan(self) -> Plan:
+        return make_plan(self._roots, self._scan.targets)
+
+    async def _keep_watch(self) -> Plan:
+        """Watch what is to be watched by now."""
+        plan = self._plan()
+        if self._watch is None or self._watch.plan != plan:
+            if self._watch is not None:
+                await self._watch.stop()
+            self._watch = Watch(plan, self._notice)
+            await self._watch.start()
+        return plan
+
+    def _fail(self, error: Exception) -> float:
+        """Report that the files could not be looked at; tell after how many seconds to read all of them again."""
+        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}, see the log"
+        wait = min(RETRY * (1 << min(self._failures, 10)), RETRY_AT_MOST)
+        if not self._failures:
+            log.error("can't look at the configuration, trying again and again", exc_info=error)
+            self._tell(tuple(Problem(f"can't be looked at: {why}", root) for root in self._roots))
+        self._failures += 1
+        self._everything = True
+        return wait
 
     async def _turn(self, publish: Publish) -> float:
         """Take what changed; tell after how many seconds to look again, 0 where only an event is a reason to."""
         touched, self._touched = self._touched, set()
         everything, self._everything = self._everything, False
         # In a thread: a large file takes seconds to parse, and the streams must go on meanwhile.
-        news, wait = await asyncio.to_thread(self._look, touched, everything=everything)
-        if wait:
+        found = await asyncio.to_thread(self._look, touched, everything=everything)
+        if found.in_motion:
             self._everything |= everything
-        elif news or self._confirming:
+        elif found.news or self._confirming:
             report = self._offer(publish)
             confirming, self._confirming = self._confirming, []
             for each in confirming:
                 if not each.done():
                     each.set_result(report)
-        return wait
+        return found.again
 
     def _notice(self, changes: set[FileChange]) -> None:
         self._touched |= changes
         self._wake.set()
 
-    def _look(self, touched: set[FileChange], *, everything: bool) -> tuple[bool, float]:
+    def _look(self, touched: set[FileChange], *, everything: bool) -> _Look:
         """Bring the catalog up to date with the disk, or tell for how many seconds that has to wait."""
         found = scan(self._roots)
         # An event counts for more than a stamp: two writes within one tick of the clock have the same.
@@ -186,7 +232,7 @@ class FileSource:
             )
             wait = self._settling.wait(changed, self._stamps, self._ticks(), inodes, placed)
             if wait:
-                return False, wait
+                return _Look(in_motion=True, again=wait)
         return self._refresh(found, everything=everything)
 
     def _changed(self, found: Scan) -> list[tuple[str, Stamp]]:
@@ -195,7 +241,7 @@ class FileSource:
             (file, stamp) for file, stamp in found.files.items() if file in self._renewed or stamps.get(file) != stamp
         ]
 
-    def _refresh(self, found: Scan, *, everything: bool) -> tuple[bool, float]:
+    def _refresh(self, found: Scan, *, everything: bool) -> _Look:
         """Read what changed; tell whether there was anything to do, and when to look at what changed meanwhile."""
         changed = self._changed(found)
         before, self._scan = self._scan, found
@@ -207,12 +253,15 @@ class FileSource:
             if file not in found.missing:
                 self.catalog.fail(file, message)
         self._given_up &= found.missing.keys()
+        unreadable, self._unreadable = self._unreadable, {}
         if not all(self._read(file, stamp) for file, stamp in (found.files.items() if everything else changed)):
-            return False, QUIET
+            return _Look(in_motion=True, again=QUIET)
         self._renewed.clear()
         self._settling.settle()
-        news = gone or changed or before.problems != found.problems
-        return bool(news or everything or self.report is None), 0.0  # an empty directory is loaded too
+        is_changed = any(file not in self._unreadable for file, _ in changed) or unreadable != self._unreadable
+        news = gone or is_changed or before.problems != found.problems
+        again = RETRY if self._unreadable or found.unreadable else 0.0
+        return _Look(bool(news or everything or self.report is None), again=again)  # an empty directory is loaded too
 
     def _read(self, file: str, stamp: Stamp) -> bool:
         """Give a file to the catalog, unless it is being written right now; tell whether it was given."""
@@ -222,7 +271,8 @@ class FileSource:
                 is_torn = stamp_of(os.fstat(opened.fileno())) != stamp
         except OSError as error:
             self._stamps.pop(file, None)
-            self.catalog.fail(file, f"can't be read: {error.strerror}")
+            self._unreadable[file] = message = f"can't be read: {error.strerror}"
+            self.catalog.fail(file, message)
             return True
         if is_torn and self.report is not None and not self._settling.is_overdue(self._ticks()):
             return False
@@ -250,6 +300,9 @@ class FileSource:
                 self.catalog.settle()
                 self._begun = True
                 self._given_up |= set(missing)
+        return self._tell(errors)
+
+    def _tell(self, errors: tuple[Problem, ...]) -> LoadReport:
         files, resources = len(self._scan.files), self.catalog.resources
         warnings, held = self.catalog.warnings(), self._guard.held
         self.report = LoadReport(self._clock(), files, resources, errors, warnings, held)

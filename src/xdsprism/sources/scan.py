@@ -20,6 +20,7 @@ class Scan:
 
     files: dict[str, Stamp] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)  # those of the problems that may be over without an event
     missing: dict[str, str] = field(default_factory=dict)  # those of the problems that are roots which are not there
     targets: set[Path] = field(default_factory=set)  # where the files really are that were reached by symlink
     seen: set[Inode] = field(default_factory=set)  # what is reached by two ways is taken once
@@ -43,11 +44,11 @@ def scan(roots: Iterable[str]) -> Scan:
     for root in roots:
         if not os.path.lexists(root):
             found.problems[root] = "does not exist"
-        elif Path(root).is_dir() and not root.endswith(SUFFIXES):
+        elif os.path.isdir(root) and not root.endswith(SUFFIXES):  # noqa: PTH112 # Path's raises where it may not look
             _walk(root, found)
         else:
             _add(root, Path(root), found)
-        if root in found.problems and not Path(root).exists():
+        if root in found.problems and not os.path.exists(root):  # noqa: PTH110 # the same
             found.missing[root] = found.problems[root]
     return found
 
@@ -104,6 +105,7 @@ def _add(path: str, entry: os.DirEntry[str] | Path, found: Scan) -> None:
 def _note(path: str, error: OSError, found: Scan) -> None:
     if not isinstance(error, FileNotFoundError):
         found.problems[path] = f"can't be read: {error.strerror}"
-    elif Path(path).is_symlink():
+        found.unreadable.add(path)
+    elif os.path.islink(path):  # noqa: PTH114 # the same
         found.problems[path] = f"is a symlink to {Path(path).readlink()}, which does not exist"
     # else it went away between being listed and being looked at, and there will be an event that says so
