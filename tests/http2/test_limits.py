@@ -34,7 +34,7 @@ from xdsprism.http2.codes import (
 )
 from xdsprism.http2.facts import CallRefused, Limited
 from xdsprism.http2.grpc import framed
-from xdsprism.http2.limits import Allowance, Crowd, Limit, Limits, Rate, Times
+from xdsprism.http2.limits import BEING_TOLD, Allowance, Crowd, Limit, Limits, Rate, Times
 from xdsprism.http2.rpc import Called, Ended
 
 CALM = Code.ENHANCE_YOUR_CALM
@@ -397,22 +397,31 @@ def test_messages_that_overlap_each_have_their_own_time() -> None:
 def test_there_are_so_many_connections_and_of_one_address_fewer() -> None:
     crowd = Crowd(Limits(connections=8))
     assert [crowd.join("a") for _ in range(7)] == [None] * 6 + [Limit.ADDRESS]
-    crowd.leave("a")
     assert [crowd.join("b") for _ in range(3)] == [None, None, Limit.CONNECTIONS]
-    assert crowd.open == 9
-    crowd.leave("b")
+    assert crowd.open == 8
     crowd.leave("a")
     assert crowd.join("a") is None
 
 
 def test_who_leaves_is_forgotten() -> None:
     crowd = Crowd(Limits(connections=8))
-    for number in range(100):
-        crowd.join(str(number))
-    assert crowd.crammed
-    for number in range(100):
-        crowd.leave(str(number))
-    assert (crowd.open, crowd._addresses, crowd.crammed) == (0, {}, False)
+    for _ in range(2):
+        joined = [str(number) for number in range(100) if crowd.join(str(number)) is None]
+        told = [str(number) for number in range(100) if crowd.begin_telling(str(number))]
+        assert (len(joined), len(told)) == (8, BEING_TOLD)
+        for address in joined:
+            crowd.leave(address)
+        for address in told:
+            crowd.end_telling(address)
+        assert (crowd.open, crowd._addresses, crowd.told, crowd._told) == (0, {}, 0, {})
+
+
+def test_one_address_that_is_refused_again_and_again_keeps_nobody_out() -> None:
+    crowd = Crowd(Limits(connections=8))
+    assert [crowd.join("a") for _ in range(600)].count(Limit.ADDRESS) == 594
+    assert [crowd.begin_telling("a") for _ in range(594)].count(True) == BEING_TOLD // 2
+    assert crowd.begin_telling("b")
+    assert crowd.join("b") is None
 
 
 def test_one_connection_may_be_the_only_one() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import grpc.aio
@@ -100,8 +102,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     seats: list[str] = []
 
     def enter(self: Crowd, _: str) -> Limit | None:
-        seats.append(next(addresses))
-        return join(self, seats[-1])
+        address = next(addresses)
+        limit = join(self, address)
+        if limit is None:
+            seats.append(address)
+        return limit
 
     monkeypatch.setattr(Crowd, "join", enter)
     monkeypatch.setattr(Crowd, "leave", lambda self, _: leave(self, seats.pop()))
@@ -214,24 +219,36 @@ def test_some_descriptors_are_kept_for_other_things() -> None:
 
 
 async def test_a_server_that_runs_out_of_descriptors_serves_those_it_has_and_others_later(tmp_path: Path) -> None:
-    """Somebody else took them: here, connections to the admin port."""
+    """Not by its connections, which leave some: here, the limit is lowered while it runs."""
     config = write(tmp_path / "config", "a", static_cluster("a", "127.0.0.1", 1)).parent
-    daemon = Daemon(tmp_path, config, "--engine", "h2")
-    daemon._argv = ["sh", "-c", 'ulimit -n 80; exec "$@"', "sh", *daemon._argv]
-    with daemon:
+    with Daemon(tmp_path, config, "--engine", "h2") as daemon:
         async with Stream(daemon.listen) as client:
             await client.ack(await client.ask(CLUSTER, ["a"]))
-            with ExitStack() as stack:
-                others = [stack.enter_context(socket.create_connection(web.split(daemon.admin))) for _ in range(80)]
-                assert _is_hung_up_on(others[-1])
+            with _no_more_descriptors(daemon.process.pid), ExitStack() as stack:
                 late = [stack.enter_context(socket.create_connection(web.split(daemon.listen))) for _ in range(5)]
                 assert _is_hung_up_on(late[-1])
                 assert await client.is_quiet(CLUSTER, "b")
+                write(config, "a", static_cluster("a", "127.0.0.1", 2))
+                await asyncio.to_thread(eventually, lambda: "can't be read: Too many open files" in daemon.stderr)
+            assert names_in(await client.read()) == ["a"]  # the edit that could not be read, without another one
             await asyncio.to_thread(eventually, lambda: daemon.metric("xdsprism_connections") == 1)
             async with Stream(daemon.listen) as fresh:
                 assert names_in(await fresh.ask(CLUSTER, ["a"])) == ["a"]
-            write(config, "a", static_cluster("a", "127.0.0.1", 2))
+            write(config, "a", static_cluster("a", "127.0.0.1", 3))
             assert names_in(await client.read()) == ["a"]
+
+
+@contextmanager
+def _no_more_descriptors(pid: int) -> Iterator[None]:
+    """A process that has as many open files as it may."""
+    used = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    free = next(number for number in count() if number not in used)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 def _is_hung_up_on(client: socket.socket) -> bool:

@@ -84,7 +84,7 @@ class _Json(JSONResponse):
     """JSON in UTF-8. What a file name has that is no UTF-8 is written as an escape, not refused."""
 
     def render(self, content: Any) -> bytes:
-        return _encoded(json.dumps(content, ensure_ascii=False))
+        return _encoded(json.dumps(content, ensure_ascii=False, separators=(",", ":")))
 
 
 def _encoded(text: str) -> bytes:

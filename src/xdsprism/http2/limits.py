@@ -14,7 +14,7 @@ from ..errors import UsageError
 from .codes import FIRST_WINDOW
 
 SHARE = 64 * 1024  # bytes of unfinished messages that any connection may have, whatever the others do
-BEING_TOLD = 32  # connections
+BEING_TOLD = 8  # connections at once that are told why they are refused, and half as many of one address
 
 
 class Limit(StrEnum):
@@ -98,38 +98,53 @@ class Crowd:
     clients come through one load balancer, and the last quarter is for the others.
     """
 
-    __slots__ = ("_addresses", "_limits", "open", "unfinished")
+    __slots__ = ("_addresses", "_limits", "_told", "open", "told", "unfinished")
 
     def __init__(self, limits: Limits) -> None:
-        self.open = 0
+        self.open = 0  # without those that are refused: a flood of these must not keep others out
+        self.told = 0  # those that are refused, and hear why
         self.unfinished = 0  # bytes of messages that have begun
         self._limits = limits
         self._addresses: dict[str, int] = {}
+        self._told: dict[str, int] = {}
 
     def join(self, address: str) -> Limit | None:
-        """Which limit is met, if one is. Whoever is told so counts too, until it leaves."""
+        """Count a connection, unless that meets a limit: then say which."""
         had = self._addresses.get(address, 0)
-        full = self.open >= self._limits.connections
+        if had >= max(self._limits.connections * 3 // 4, 1):
+            return Limit.ADDRESS
+        if self.open >= self._limits.connections:
+            return Limit.CONNECTIONS
         self.open += 1
         self._addresses[address] = had + 1
-        if full:
-            return Limit.CONNECTIONS
-        return Limit.ADDRESS if had >= max(self._limits.connections * 3 // 4, 1) else None
+        return None
 
     def leave(self, address: str) -> None:
         self.open -= 1
-        left = self._addresses.pop(address) - 1
-        if left:
-            self._addresses[address] = left
+        _take_one(self._addresses, address)
 
-    @property
-    def crammed(self) -> bool:
-        """So many are being told that there is no room that there is none for that either."""
-        return self.open > self._limits.connections + BEING_TOLD
+    def begin_telling(self, address: str) -> bool:
+        """Count a connection that is refused and hears why; false: too many do so already, and it is not counted."""
+        had = self._told.get(address, 0)
+        if self.told >= BEING_TOLD or had >= BEING_TOLD // 2:
+            return False
+        self.told += 1
+        self._told[address] = had + 1
+        return True
+
+    def end_telling(self, address: str) -> None:
+        self.told -= 1
+        _take_one(self._told, address)
 
     def has_room(self, unfinished: int) -> bool:
         """For a connection with so many bytes of messages that have begun."""
         return unfinished <= SHARE or self.unfinished <= self._limits.all_unfinished_bytes
+
+
+def _take_one(counts: dict[str, int], address: str) -> None:
+    left = counts.pop(address) - 1
+    if left:
+        counts[address] = left
 
 
 class Allowance:

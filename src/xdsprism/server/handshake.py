@@ -16,7 +16,7 @@ from contextlib import suppress
 from ..http2.facts import Cause, Fact, HandshakeFailed
 from ..http2.limits import Times
 from .addresses import shown
-from .room import Room, Seat
+from .room import Admits, Seat
 from .secured import Secured
 
 log = logging.getLogger("xdsprism.server")
@@ -49,7 +49,7 @@ class Entrance:
         self,
         listening: socket.socket,
         secured: Callable[[Seat], Secured],
-        room: Room,
+        room: Admits,
         tell: Callable[[Sequence[Fact]], None],
         times: Times,
     ) -> None:

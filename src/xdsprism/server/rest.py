@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from google.api import annotations_pb2
@@ -24,6 +25,8 @@ from ..core.facts import Polled
 from ..core.fetching import ANSWER, Patience, Unchanged
 from ..core.types import TypeUrl
 from ..errors import PeerError, UsageError
+from ..http2.facts import Fact
+from ..http2.limits import Limits
 from .calls import Peer
 from .certificates import identities_of
 from .fetch import FetchCall, open_fetch
@@ -32,6 +35,7 @@ from .http_port import HttpPort
 from .hub import Hub
 from .methods import Api
 from .rest_json import read_request, write_answer
+from .room import Room
 
 log = logging.getLogger("xdsprism.server")
 
@@ -133,9 +137,20 @@ class Rest:
 class RestPort:
     """The port itself, from its making to its end."""
 
-    def __init__(self, hub: Hub, apis: Iterable[Api], listen: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        apis: Iterable[Api],
+        listen: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        room: Room | None = None,
+        tell: Callable[[Sequence[Fact]], None] = lambda _: None,
+    ) -> None:
+        """`room`: where the other connections of clients are, since all are counted together."""
         self._rest = Rest(hub, apis)
-        self._port = HttpPort(self._rest.app, listen, "REST", tls)
+        room = room or Room(Limits(), time.monotonic)
+        self._port = HttpPort(self._rest.app, listen, "REST", tls, room=room, tell=tell)
         self.secure = self._port.secure
         self.address = self._port.address
         self._serving = asyncio.get_running_loop().create_task(self._port.serve(), name="xdsprism REST")

@@ -128,6 +128,15 @@ class Secured(asyncio.Protocol):
         self._closing = True
         self._transport.abort()
 
+    def is_closing(self) -> bool:
+        return self._closing or bool(self._transport.is_closing())
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
     def can_write_eof(self) -> bool:
         return False
 
@@ -135,6 +144,8 @@ class Secured(asyncio.Protocol):
         return int(self._transport.get_write_buffer_size())
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._tls.context
         return self._tls if name == "ssl_object" else self._transport.get_extra_info(name, default)
 
     # -- inside

@@ -140,7 +140,9 @@ class Server:
         if self._rest_listen is not None:
             from .rest import RestPort  # noqa: PLC0415 # what HTTP takes is for those who want it
 
-            self._rest = RestPort(self.hub, self._apis, self._rest_listen, tls.http if tls else None)
+            room = self._engine.room if isinstance(self._engine, H2Engine) else None
+            http = tls.http if tls else None
+            self._rest = RestPort(self.hub, self._apis, self._rest_listen, http, room=room, tell=self._tell)
             self.rest_address = self._rest.address
             secure = self._rest.secure
             self._secured.append(lambda tls: secure(tls.http))

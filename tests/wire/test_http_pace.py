@@ -1,0 +1,84 @@
+"""How long a connection of HTTP/1 may take: by the clock of the test."""
+
+from __future__ import annotations
+
+import pytest
+
+from xdsprism.server.http_pace import HttpTimes, Pace, Waiting
+
+TIMES = HttpTimes(header=10, idle=75, unread=30, answer=600)
+
+
+@pytest.fixture
+def pace() -> Pace:
+    return Pace(TIMES, 100.0)
+
+
+def test_a_connection_that_says_nothing_has_the_time_of_a_header(pace: Pace) -> None:
+    assert not pace.is_over(109.9, 0)
+    assert pace.is_over(110.0, 0)
+    assert not pace.is_within_header
+
+
+def test_a_header_is_not_prolonged_by_its_bytes(pace: Pace) -> None:
+    for now in range(100, 110):
+        pace.hear(float(now))
+        assert not pace.is_over(float(now), 0)
+    assert pace.is_within_header
+    assert pace.is_over(110.0, 0)
+
+
+def test_between_two_requests_there_is_more_time_and_for_the_second_header_as_much_as_for_the_first(pace: Pace) -> None:
+    pace.hear(101.0)
+    pace.begin(101.0)
+    pace.end(102.0)
+    assert not pace.is_over(176.9, 0)
+    pace.hear(150.0)
+    assert not pace.is_over(159.9, 0)
+    assert pace.is_over(160.0, 0)
+
+
+def test_a_next_header_does_not_prolong_the_time_between_two_requests(pace: Pace) -> None:
+    pace.begin(101.0)
+    pace.end(102.0)
+    pace.hear(176.0)
+    assert pace.is_over(177.0, 0)
+
+
+def test_a_request_that_waits_for_its_answer_has_all_the_time_that_the_answer_takes(pace: Pace) -> None:
+    pace.begin(100.0)
+    for now in range(100, 700):
+        pace.hear(float(now))
+        assert not pace.is_over(float(now), 0)
+    assert pace.is_over(700.0, 0)
+
+
+def test_an_answer_that_nobody_reads_is_not_waited_for(pace: Pace) -> None:
+    pace.begin(100.0)
+    assert not pace.is_over(130.0, 5_000)  # it may have been written just now
+    assert not pace.is_over(160.0, 4_000)  # some of it was read
+    assert pace.is_over(190.0, 4_000)
+
+
+def test_an_answer_that_is_read_byte_by_byte_has_an_end(pace: Pace) -> None:
+    pace.begin(100.0)
+    unsent = 100_000
+    while not pace.is_over(pace.due, unsent):
+        unsent -= 1
+    assert pace.due == 700.0
+
+
+def test_who_has_waited_longest_makes_room_of_one_address_or_of_the_one_that_has_most() -> None:
+    waiting: Waiting[int] = Waiting()
+    assert waiting.of_most() is waiting.of_address("a") is None
+    for number in (1, 2, 3):
+        waiting.add("a", number)
+    waiting.add("b", 4)
+    assert (waiting.of_address("a"), waiting.of_address("b"), waiting.of_most()) == (1, 4, 1)
+    waiting.discard("a", 1)
+    waiting.add("a", 1)  # it asked for something in between
+    assert waiting.of_most() == 2
+    for number in (1, 2, 3):
+        waiting.discard("a", number)
+    waiting.discard("a", 5)
+    assert (waiting.of_address("a"), waiting.of_most()) == (None, 4)
