@@ -38,6 +38,68 @@ def delta(**fields) -> bytes:
 # -- requests
 
 
+def bad(message: bytes) -> bytes:
+    """The same message with a byte that is not UTF-8 wherever it says `%`."""
+    return message.replace(b"%", b"\xe9")
+
+
+def test_of_names_that_are_not_utf8_the_rest_of_a_delta_request_is_used():
+    # VHD-26, DYN-46
+    message = delta(
+        node=NodeProto(id="envoy-1"),
+        response_nonce="n",
+        resource_names_subscribe=["a", "caf%", "é"],
+        resource_names_unsubscribe=["b", "x%"],
+        resource_locators_subscribe=[locator("l%", env="prod"), locator("m", env="p%"), locator("n", env="prod")],
+        initial_resource_versions={"a": "1", "c%": "2"},
+        error_detail=Status(code=3, message="no %"),
+    )
+    request = Decoder(delta=True).decode(bad(message))
+    assert request == Request(
+        CLUSTER,
+        DeltaRequest(
+            (
+                ("a", None),
+                ("é", None),
+                ("n", PROD),
+                ("caf\udce9", None),
+                ("l\udce9", PROD),
+                ("m", Params({"env": "p\udce9"})),
+            ),
+            (("b", None),),
+            {"a": "1"},
+            "n",
+            Rejection(3, "no \ufffd"),
+        ),
+        Node("envoy-1"),
+    )
+    assert not request.is_plain
+
+
+def test_of_names_that_are_not_utf8_the_rest_of_a_sotw_request_is_used():
+    # VHD-26, DYN-46
+    message = sotw(
+        version_info="v", response_nonce="n", resource_names=["a", "caf%"], resource_locators=[locator("l%")]
+    )
+    wanted = ("a", None), ("caf\udce9", None), ("l\udce9", NO_PARAMS)
+    assert Decoder(delta=False).decode(bad(message)) == Request(CLUSTER, SotwRequest(wanted, "v", "n"), None)
+
+
+@pytest.mark.parametrize("field", ["type_url", "response_nonce"])
+def test_what_is_not_utf8_and_no_name_is_no_request(field: str):
+    # SRV-4
+    message = pb.DeltaDiscoveryRequest(**{"type_url": CLUSTER, field: "%"}).SerializeToString()
+    with pytest.raises(PeerError, match="not a discovery request"):
+        Decoder(delta=True).decode(bad(message))
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_whatever_bytes_come_they_are_a_request_or_refused(message: bytes, delta: bool):
+    # VHD-26
+    with suppress(PeerError):
+        Decoder(delta=delta).decode(bad(sotw(resource_names=["%"])) + message)
+
+
 def test_a_sotw_request_is_read():
     # DYN-1, DYN-14, DYN-19
     message = sotw(

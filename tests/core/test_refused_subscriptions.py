@@ -49,6 +49,37 @@ def refused(bench: Bench) -> dict[str, int]:
 
 
 @both
+def test_a_name_that_is_not_utf8_is_answered_by_itself_in_text_that_is(mode):
+    # VHD-26, DYN-46
+    bench = Bench()
+    bench.put("cds a=1 b=1")
+    peer = connect(bench, mode)
+    odd = Params({"k": "p\udce9"})
+    ask(peer, mode, CLUSTER, ("a", None), ("caf\udce9", None), ("b", odd))
+    if mode == "delta":
+        assert peer.hears() == ["cds a=1", "cds !b[]=INVALID_ARGUMENT !caf\\udce9[]=INVALID_ARGUMENT -b[] -caf\\udce9"]
+    else:
+        assert peer.hears() == ["cds !b[]=INVALID_ARGUMENT !caf\\udce9[]=INVALID_ARGUMENT a=1"]
+    for send in peer.heard[CLUSTER]:
+        assert Encoder("server").encode(send)
+    assert refused(bench) == {"utf8": 2}
+    ack(peer, CLUSTER)
+    bench.put("cds a=2")
+    assert peer.hears() == ["cds a=2"]
+
+
+def test_what_is_called_as_a_name_that_is_not_utf8_is_written_stays():
+    # VHD-26
+    bench = Bench()
+    bench.put("cds caf\\udce9=1")
+    peer = bench.delta()
+    peer.ask("cds +caf\\udce9")
+    assert peer.hears() == ["cds caf\\udce9=1"]
+    ask(peer, "delta", CLUSTER, ("caf\udce9", None))
+    assert peer.hears() == ["cds nothing"]
+
+
+@both
 @pytest.mark.parametrize(
     ("params", "limit", "text"),
     [

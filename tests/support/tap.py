@@ -12,6 +12,9 @@ from typing import Any, Self
 
 import grpc
 from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf.message import DecodeError
+
+from xdsprism.core.salvage import salvaged
 
 _STREAMS = 32
 # Nothing is too long, and a server that is back is found at once.
@@ -86,6 +89,9 @@ def _until_it_breaks(requests: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _keep(stream: int, form: type, log: list[Message], raw: bytes) -> bytes:
-    body = form.FromString(raw)
+    try:
+        body = form.FromString(raw)
+    except DecodeError:  # a name in it is not UTF-8: the rest is kept
+        body = form.FromString(salvaged(raw, delta=form is discovery_pb2.DeltaDiscoveryRequest).message)
     log.append(Message(stream, body.type_url.rpartition(".")[2], body))
     return raw

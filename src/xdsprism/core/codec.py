@@ -27,6 +27,7 @@ from .events import Absence, DeltaRequest, Key, Rejection, Request, ResourceErro
 from .limits import Limits
 from .node_params import node_of
 from .references import references_of, unpacked
+from .salvage import Salvaged, salvaged
 from .twins import RESOURCE, as_v2, as_v3, wrapper_of
 from .types import (
     LISTENER,
@@ -209,30 +210,37 @@ class Decoder:
         node, rest = cut(message, number)
         name = _name_in(node)
         first = self._name is None
-        try:
-            proto = (pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest).FromString(
-                message if first else rest
-            )
-        except DecodeError as error:
-            raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
+        proto, odd = self._parsed(message if first else rest)
         most = self._limits.request_names
         if first:
             self._name = name
             self.alike = self._known
         request = Request(
             proto.type_url,
-            _delta_request(proto, most) if self._delta else _sotw_request(proto, most),
+            _delta_request(proto, most, odd) if self._delta else _sotw_request(proto, most, odd),
             node_of(proto.node, self._node_params) if first and proto.HasField("node") else None,
             bool(node) and name != self._name,
             unread=_unread(proto, _DELTA_LISTS if self._delta else _SOTW_LISTS, most) if len(message) > most else 0,
             is_v2=as_v3(proto.type_url) != proto.type_url,
-            is_plain=_is_plain(proto) if self._delta else not proto.HasField("error_detail"),
+            is_plain=odd is None and (_is_plain(proto) if self._delta else not proto.HasField("error_detail")),
         )
         if not first and not node and len(message) <= KNOWN_BYTES:  # it says nothing about whose it is
             if len(self._known) >= KNOWN:
                 self._known.clear()
             self._known[message] = request
         return request
+
+    def _parsed(self, message: bytes) -> tuple[AnyType, Salvaged | None]:
+        """The request, and names that had to be cut out of it, as they are not UTF-8 (VHD-26)."""
+        form = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest
+        try:
+            return form.FromString(message), None
+        except DecodeError as error:
+            try:
+                odd = salvaged(message, delta=self._delta)
+                return form.FromString(odd.message), odd
+            except DecodeError:
+                raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
 
 
 _SOTW_LISTS = ("resource_names", "resource_locators")
@@ -254,16 +262,18 @@ def _unread(proto: AnyType, fields: Iterable[str], most: int) -> int:
     return sum([max(0, len(getattr(proto, field)) - most) for field in fields])
 
 
-def _sotw_request(proto: AnyType, most: int) -> SotwRequest:
-    wanted = _keys(proto.resource_names, proto.resource_locators, most)
+def _sotw_request(proto: AnyType, most: int, odd: Salvaged | None) -> SotwRequest:
+    wanted = _keys(proto.resource_names, proto.resource_locators, most) + (odd.subscribe if odd is not None else ())
     version = bounded(proto.version_info, TEXT_BYTES, distinct=True)  # it is kept as long as the stream lives
     return SotwRequest(wanted, version, proto.response_nonce, _rejection(proto))
 
 
-def _delta_request(proto: AnyType, most: int) -> DeltaRequest:
+def _delta_request(proto: AnyType, most: int, odd: Salvaged | None) -> DeltaRequest:
+    subscribe = _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe, most)
+    unsubscribe = _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe, most)
     return DeltaRequest(
-        _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe, most),
-        _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe, most),
+        subscribe + (odd.subscribe[:most] if odd is not None else ()),
+        unsubscribe,  # what is not UTF-8 never was subscribed
         _versions(proto.initial_resource_versions, most),
         proto.response_nonce,
         _rejection(proto),

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from .types import Params, TypeUrl
 
 RefusalKind = Literal[
+    "utf8",
     "name_bytes",
     "type_url_bytes",
     "params",
@@ -34,10 +36,10 @@ RefusalKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a subscription is refused: by which limit, which is named as in `Limits`, and in words for the client."""
+    """Why a subscription is refused: by which limit, as it is named in `Limits`, or for bytes that are not UTF-8."""
 
     kind: RefusalKind
-    message: str  # never quotes what is too long
+    message: str  # in words for the client; never quotes what is too long
 
     def __str__(self) -> str:
         return self.message
@@ -69,6 +71,8 @@ class Limits:
         """
         if _exceeds(name, self.name_bytes):
             return Refusal("name_bytes", f"the name has {_size(name)} bytes; at most {self.name_bytes} are accepted")
+        if not is_utf8(name):
+            return Refusal("utf8", "the name is not UTF-8")
         if _exceeds(type_url, self.name_bytes):
             text = f"the type_url has {_size(type_url)} bytes; at most {self.name_bytes} are accepted"
             return Refusal("type_url_bytes", text)
@@ -79,11 +83,13 @@ class Limits:
             return Refusal("params", f"the locator has {len(params)} parameters; at most {self.params} are accepted")
         # As in `category`: a dict's own items are much faster than those of a Mapping.
         items = (params._items if type(params) is Params else params).items()  # noqa: SLF001
-        most = 4 * sum([len(key) + len(value) for key, value in items])  # bytes, whatever the characters
+        most = sum([len(key) + len(value) if key.isascii() and value.isascii() else inf for key, value in items])
         if most <= min(self.key_bytes, self.value_bytes, self.params_bytes):
             return None  # as nearly always
         total = 0
         for key, value in items:
+            if not is_utf8(key) or not is_utf8(value):
+                return Refusal("utf8", "the locator has a parameter that is not UTF-8")
             if _exceeds(key, self.key_bytes):
                 text = f"the locator has a key of {_size(key)} bytes; at most {self.key_bytes} are accepted"
                 return Refusal("key_bytes", text)
@@ -148,6 +154,17 @@ def counted_as(params: Mapping[str, str] | None, *, on_demand: bool) -> Counted:
     if on_demand:
         return "hosts"
     return "subscriptions" if params is None else "locators"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether it can be encoded. What a client sent in other bytes has lone surrogates in their place (salvage.py)."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _exceeds(text: str, limit: int) -> bool:

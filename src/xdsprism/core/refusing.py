@@ -118,7 +118,7 @@ def refused_among(keys: Iterable[Key], type_url: TypeUrl, limits: Limits) -> dic
     """Those of these subscriptions that can't be served, whatever else is on the stream."""
     short = limits.name_bytes // 4  # characters that are within the limit whichever they are
     refused: dict[Key, Refusal] = {}
-    for key in [key for key in keys if key[1] or len(key[0]) > short]:  # nearly always none
+    for key in [key for key in keys if key[1] or len(key[0]) > short or not key[0].isascii()]:  # nearly always none
         refusal = limits.refuses(type_url, *key)
         if refusal is not None:
             refused[key] = refusal
@@ -140,10 +140,10 @@ def answer_refused(
     """
     batch = Batch()
     for key, refusal in refused.items():
-        name, tag = key
+        name, tag = _readable(key[0]), key[1]
         about = Absence(name, TRUE, never=True)
         unresolved = delta and spec.on_demand and tag is None
-        others = {TRUE if tag is None else canonical(variant.constraint) for variant in held(key)}
+        others = {TRUE if tag is None else canonical(variant.constraint) for variant in held((name, tag))}
         if delta and name != WILDCARD and not others:
             if unresolved:
                 batch.unresolved[name] = None  # VHD-26, VHD-7: to Envoy nothing else says that there is no such host
@@ -154,3 +154,11 @@ def answer_refused(
         if errors and not unresolved and TRUE not in others:  # ERR-2
             batch.errors[ResourceError(about, INVALID_ARGUMENT, refusal.message)] = None
     return batch
+
+
+def _readable(name: str) -> str:
+    r"""What a response may say: no client, and not the one that asked, reads one with text that is not UTF-8.
+
+    So the byte 0xE9 is written as `\udce9`. Envoy does not know that for what it asked, and lets its request time out.
+    """
+    return name.encode(errors="backslashreplace").decode()
