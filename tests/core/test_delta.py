@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.core.support import Bench, play, variant
 from xdsprism.core.events import DeltaRequest
+from xdsprism.core.facts import Forgotten
+from xdsprism.core.settings import Limits, Settings
 from xdsprism.core.types import CLUSTER
 
 
@@ -85,6 +87,70 @@ def test_a_missing_name_is_answered_at_once_and_sent_when_it_appears():
         < cds b=1
         """
     )
+
+
+def test_names_that_nothing_has_are_remembered_up_to_a_limit_and_sent_when_they_appear():
+    # VHD-25, VHD-21, DLT-5
+    bench = play(
+        """
+        store cds a=1; eds e=1
+        > cds +a +b +c +d
+        < cds a=1 -b -c -d
+
+        > cds ack
+        > eds +e +x
+        < eds e=1 -x
+
+        > eds ack
+        > cds +f -c
+        < cds -f
+
+        > cds ack
+        store cds a=2 b=1 c=1 d=1 f=1 other=1; eds x=1
+        < cds a=2 b=1 d=1 f=1
+        < eds x=1
+
+        > ack
+        store cds b=2
+        < cds b=2
+
+        > ack
+        > cds -b
+        store cds b=3
+        """,
+        settings=Settings(limits=Limits(unresolved=1)),
+    )
+    assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2, 1]
+
+
+def test_a_name_that_was_forgotten_is_sent_when_it_comes_to_match():
+    # VHD-25, DYN-10
+    play(
+        """
+        store cds a[env=test]=t
+        > cds +a +b
+        < cds -a -b
+
+        > ack
+        store cds a[env=test]=t a[env=dev]=d
+
+        store cds a[env=test]=t a[env=prod]=p
+        < cds a=p
+        """,
+        settings=Settings(limits=Limits(unresolved=1)),
+        node={"env": "prod"},
+    )
+
+
+def test_whom_a_stream_forgot_ends_with_it():
+    # VHD-25
+    bench = Bench(Settings(limits=Limits(unresolved=1)))
+    peer = bench.delta()
+    peer.ask("cds +a +b")
+    assert peer.hears() == ["cds -a -b"]
+    peer.stream.close()
+    bench.put("cds a=1")
+    assert not bench.interest._forgetful
 
 
 def test_a_deleted_resource_is_removed_once_and_pushed_when_it_is_back():

@@ -510,11 +510,39 @@ def test_hosts_that_nobody_has_are_answered_without_end_and_remembered_up_to_a_l
 
         > vhds ack
         store vhds rc/a<1.test>=1 rc/b<2.test>=1 rc/c<3.test>=1 rc/d<4.test>=1 rc/known<known.test>=2
-        < vhds rc/c(rc/3.test)=1 rc/d(rc/4.test)=1 rc/known(rc/known.test)=2
+        < vhds rc/a(rc/1.test)=1 rc/b(rc/2.test)=1 rc/c(rc/3.test)=1 rc/d(rc/4.test)=1 rc/known(rc/known.test)=2
         """,
         settings=Settings(limits=limits),
     )
     assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2]
+
+
+def test_hosts_that_were_forgotten_are_sent_when_they_are_created_whoever_serves_them():
+    # VHD-25, VHD-8
+    play(
+        """
+        store rds rc<on_demand,no_port>=1
+        > vhds +rc/1.test +rc/2.test:80 +rc/3.test +other/4.test +other/5.test
+        < vhds ?other/4.test ?other/5.test ?rc/1.test ?rc/2.test:80 ?rc/3.test
+
+        > vhds ack
+        store vhds rc/elsewhere<elsewhere.test>=1 never/x<*>=1 rc/a<2.test>=1
+        < vhds rc/a(rc/2.test)=1
+
+        > vhds ack
+        store vhds rc/b<*.test>=1 rc/a<2.test>=2
+        < vhds rc/a(rc/2.test)=2 rc/b=1
+
+        > vhds ack
+        store vhds -rc/b
+        < vhds -rc/b
+
+        > vhds ack
+        store vhds rc/b<1.test>=2
+        < vhds rc/b(rc/1.test)=2
+        """,
+        settings=Settings(limits=replace(Limits(), unresolved=1)),
+    )
 
 
 def test_a_client_that_does_not_keep_up_gets_what_it_asked_meanwhile_in_one_response():

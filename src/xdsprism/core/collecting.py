@@ -17,6 +17,7 @@ from .batch import Batch
 from .constraints import TRUE, Constraint, matches
 from .events import WILDCARD, Absence, Key, ResourceError
 from .facts import Forgotten
+from .forgetting import ForgottenNames
 from .refusing import ABSENT, INVALID_ARGUMENT, answer_refused
 from .subscription import Session
 from .table import Transition, alike
@@ -149,12 +150,18 @@ class CollectingSession(Session, ABC):
         return self.delta and self.table.spec.on_demand and not want.located
 
     def _forget_unknown(self) -> None:
-        """VHD-25: Envoy never unsubscribes a host (V14). All are answered, but not all are remembered."""
+        """VHD-25: Envoy never unsubscribes what it got on demand (V14). All is answered, but not all is remembered."""
         excess = len(self._unknown) - self.settings.limits.unresolved
-        for want in [*islice(self._unknown, max(0, excess))]:
+        if excess <= 0:
+            return
+        spec = self.table.spec
+        if self._forgotten is None:
+            self._forgotten = ForgottenNames()
+            self._interest.add_forgetful(self, spec.url)
+        for want in [*islice(self._unknown, excess)]:
+            self._forgotten.add(want.name, is_host=spec.on_demand)
             self._drop(want)
-        if excess > 0:
-            self._facts.append(Forgotten(self.stream, self.table.spec.url, excess))
+        self._facts.append(Forgotten(self.stream, spec.url, excess))
 
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
@@ -177,6 +184,7 @@ class CollectingSession(Session, ABC):
         elif self._takes_unresolved(want):
             self._unresolve(want, batch)
         elif self.delta:
+            self._unknown[want] = None
             batch.removed[want.name] = None
         told = {"all": True, "none": False, "locators": want.located and not self.delta}
         wrong = self.complaint(want.name)

@@ -140,6 +140,8 @@ class DeltaSession(SteadySession):
         if wild is not None:
             self._drop_wild(wild)  # WLD-9: the client drops what only the wildcard gave it
             return
+        if self._forgotten is not None and key[1] is None:
+            self._forgotten.unsubscribe(key[0])
         for want in self._meant(key):
             if want.key in wanted:
                 continue  # an alias of what the same message subscribes

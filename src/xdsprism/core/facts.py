@@ -90,7 +90,7 @@ class Suppressed:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """VHD-25: too many hosts were asked for that there are none for; if these are made, the client is not told."""
+    """VHD-25: more names were asked for that nothing has than are remembered; these are the oldest."""
 
     stream: int
     type_url: TypeUrl

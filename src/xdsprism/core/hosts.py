@@ -310,7 +310,7 @@ class _Hosts:
         return bool(self._strings)
 
     def add(self, host: str, string: str) -> None:
-        for form in _forms(host):
+        for form in forms(host):
             if form not in self._strings:
                 self._strings[form] = {}
                 self._forwards.add(form)
@@ -318,7 +318,7 @@ class _Hosts:
             self._strings[form][string] = None
 
     def remove(self, host: str, string: str) -> None:
-        for form in _forms(host):
+        for form in forms(host):
             self._strings[form].pop(string, None)
             if not self._strings[form]:
                 del self._strings[form]
@@ -365,7 +365,8 @@ class _Sorted:
         return [form for form in forms if form in self._living]
 
 
-def _forms(host: str) -> tuple[str, ...]:
+def forms(host: str) -> tuple[str, ...]:
+    """How domains may have it: in lower case, and without its port too."""
     lower = host.lower()
     bare = without_port(lower)
     return (lower,) if bare == lower else (lower, bare)

@@ -48,6 +48,9 @@ class Interested(Protocol):
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
 
+    def recall(self, change: Change) -> bool:
+        """Whether this changed something that was forgotten here, and so is wanted again."""
+
     def is_judging(self, names: Iterable[str]) -> bool:
         """Whether its client has yet to be sent what changed of these names, or to answer what it was sent."""
 
@@ -61,6 +64,7 @@ class Interest:
         self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by wildcard, or glob collection
         self._hosts = AskedHosts()
         self._groups: dict[Group, dict[Want, Interested]] = {}
+        self._forgetful: dict[TypeUrl, dict[Interested, None]] = {}  # who forgot names that nothing had (VHD-25)
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
         by_name = self._names.setdefault(type_url, {})
@@ -89,6 +93,16 @@ class Interest:
         sessions.pop(session, None)
         if not sessions:
             self._wild.pop((type_url, name), None)
+
+    def add_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
+        """From now on, ask this session whether it forgot what changes."""
+        self._forgetful.setdefault(type_url, {})[session] = None
+
+    def remove_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
+        sessions = self._forgetful[type_url]
+        del sessions[session]
+        if not sessions:
+            del self._forgetful[type_url]
 
     def group(self, session: Interested, want: Want, group: Group | None) -> None:
         """Note what this subscription is affected by, where not by all that happens to its name."""
@@ -125,6 +139,9 @@ class Interest:
                 self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
             elif change.type_url == ROUTE:
                 self._reroute(change, woken)
+            if self._forgetful and change.after is not None:
+                recalled = [each for each in self._forgetful.get(change.type_url, ()) if each.recall(change)]
+                woken.update(dict.fromkeys(recalled))
         return woken
 
     def _wildcards(self, changes: Sequence[Change]) -> Iterator[tuple[TypeUrl, str]]:

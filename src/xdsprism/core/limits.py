@@ -57,7 +57,7 @@ class Limits:
     subscriptions: int = 2_000_000  # plain names per stream, without virtual hosts
     locators: int = 2_000_000  # per stream, without virtual hosts
     hosts: int = 2_000_000  # virtual hosts per stream: Envoy comes back with all that it ever asked for (V15)
-    unresolved: int = 10_000  # of these, the ones that there are none for: the oldest are forgotten (VHD-25)
+    unresolved: int = 10_000  # names of one type on a delta stream that nothing has: the oldest are forgotten (VHD-25)
     types: int = 128  # per stream
     request_names: int = 4_000_000  # that are read of one list in a request; the rest is counted, and not answered
     polls: int = 10_000  # REST requests that wait for news; more are told at once that there are none

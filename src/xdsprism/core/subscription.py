@@ -16,12 +16,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from .constraints import TRUE
 from .events import WILDCARD, Key
 from .facts import Facts
+from .forgetting import ForgottenNames
 from .interest import Interest
 from .limits import Refusal, Room, counted_as
 from .refusing import Refusals, note_refused, refused_among
 from .settings import Settings
 from .table import Table
-from .types import NO_PARAMS, Params, Variant, Wrong
+from .types import NO_PARAMS, Change, Params, Variant, Wrong
 from .wants import Group, Want, Wild, read_keys
 from .xdstp import complaint, wildcards
 
@@ -35,6 +36,7 @@ class Session:
         "_dirty",
         "_due",
         "_facts",
+        "_forgotten",
         "_full_state",
         "_interest",
         "_open",
@@ -87,7 +89,9 @@ class Session:
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
-        self._unknown: dict[Want, None] = {}  # VHD-7: hosts that there are none for, the oldest first
+        # VHD-25, of delta by plain names: what there is none for, the oldest first; and what of it was forgotten.
+        self._unknown: dict[Want, None] = {}
+        self._forgotten: ForgottenNames | None = None
         self._room = room  # what the stream counts, over all its sessions
         self._refused: Refusals | None = None  # subscriptions past a limit that are to be answered
         self._due = False  # the request must be answered even if there is nothing to say
@@ -111,6 +115,16 @@ class Session:
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
 
+    def recall(self, change: Change) -> bool:
+        """Whether this changed something that was forgotten here, and so is wanted again (VHD-25)."""
+        names = self._forgotten.concerned(change) if self._forgotten is not None else ()
+        keys: list[Key] = [(name, None) for name in names]
+        recalled = [self._add(key) for key in keys if self._find(key) is None]
+        for want in recalled:
+            want.answered = True  # the client was told that there is nothing
+            self._unknown[want] = self._dirty[want] = None
+        return bool(recalled)
+
     def is_judging(self, names: Iterable[str]) -> bool:
         """Whether the client has yet to be sent what changed of these names, or to answer what it was sent."""
         if any(wild.started and wild.is_behind for wild in self._wildcards()):
@@ -129,6 +143,8 @@ class Session:
                 self._drop(want)
         for wild in list(self._wildcards()):
             self._drop_wild(wild)
+        if self._forgotten is not None:
+            self._interest.remove_forgetful(self, self.table.spec.url)
 
     def resend(self, name: str) -> None:
         """Send again what the client holds under this name although it did not change (ORD-11)."""
