@@ -123,6 +123,20 @@ def test_names_that_nothing_has_are_remembered_up_to_a_limit_and_sent_when_they_
     assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2, 1]
 
 
+def test_of_very_many_names_those_that_nothing_has_are_answered_and_not_even_subscribed():
+    # VHD-25
+    bench = Bench(Settings(limits=Limits(unresolved=3)))
+    bench.put("cds a=1 z=1")
+    peer = bench.delta()
+    peer.ask("cds +a +1 +2 +3 +4 +5 +z +l{env=prod}")
+    assert peer.hears() == ["cds -1 -2 -3 -4 -5 -l[] a=1 z=1"]
+    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}
+    assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2]
+    peer.ask("cds ack")
+    bench.put("cds 1=1 5=1 l=1")
+    assert peer.hears() == ["cds 1=1 5=1 l[]=1"]
+
+
 def test_a_name_that_was_forgotten_is_sent_when_it_comes_to_match():
     # VHD-25, DYN-10
     play(

@@ -10,7 +10,7 @@ before break, ORD-2), and is forgotten if it comes back before that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from .batch import Batch
@@ -152,16 +152,22 @@ class CollectingSession(Session, ABC):
     def _forget_unknown(self) -> None:
         """VHD-25: Envoy never unsubscribes what it got on demand (V14). All is answered, but not all is remembered."""
         excess = len(self._unknown) - self.settings.limits.unresolved
-        if excess <= 0:
+        oldest = [*islice(self._unknown, max(0, excess))]
+        self._forget([want.name for want in oldest])
+        for want in oldest:
+            self._drop(want)
+
+    def _forget(self, names: Collection[str]) -> None:
+        """If one of these is created, it is sent all the same (`recall`)."""
+        if not names:
             return
         spec = self.table.spec
         if self._forgotten is None:
             self._forgotten = ForgottenNames()
             self._interest.add_forgetful(self, spec.url)
-        for want in [*islice(self._unknown, excess)]:
-            self._forgotten.add(want.name, is_host=spec.on_demand)
-            self._drop(want)
-        self._facts.append(Forgotten(self.stream, spec.url, excess))
+        for name in names:
+            self._forgotten.add(name, is_host=spec.on_demand)
+        self._facts.append(Forgotten(self.stream, spec.url, len(names)))
 
     def _miss(self, want: Want, batch: Batch) -> None:
         if want.held is not None:
@@ -178,21 +184,22 @@ class CollectingSession(Session, ABC):
 
     def _absent(self, batch: Batch, want: Want) -> None:
         """DLT-4, DYN-11: say at once that there is nothing; the subscription stays."""
-        about = Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)
         if self.delta and want.located:
-            batch.withdrawn[about] = None
+            batch.withdrawn[_about(want)] = None
         elif self._takes_unresolved(want):
             self._unresolve(want, batch)
         elif self.delta:
             self._unknown[want] = None
             batch.removed[want.name] = None
-        told = {"all": True, "none": False, "locators": want.located and not self.delta}
+        told = self.settings.resource_errors
+        if told == "none":
+            return
         wrong = self.complaint(want.name)
-        if wrong is not None and self.settings.resource_errors != "none":
-            batch.errors[ResourceError(about, INVALID_ARGUMENT, wrong)] = None  # XTP-9: it is the client who is wrong
-        elif told[self.settings.resource_errors] and want.trouble is None:
+        if wrong is not None:  # XTP-9: it is the client who is wrong
+            batch.errors[ResourceError(_about(want), INVALID_ARGUMENT, wrong)] = None
+        elif (told == "all" or (want.located and not self.delta)) and want.trouble is None:
             label = self.table.spec.url.rpartition("/")[2]
-            error = ResourceError(about, NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
+            error = ResourceError(_about(want), NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
             batch.errors[error] = None  # ERR-1
 
     def _unresolve(self, want: Want, batch: Batch) -> None:
@@ -414,3 +421,7 @@ class CollectingSession(Session, ABC):
         for (_, tag), held in leaving.items():
             self._let_go(batch, held, located=tag is not None)
         return batch
+
+
+def _about(want: Want) -> Absence:
+    return Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)

@@ -11,7 +11,7 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from .answers import Part
 from .batch import Batch, Slot
@@ -24,7 +24,7 @@ from .refusing import ABSENT
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
 from .table import Table
-from .types import Params, Variant, remnant
+from .types import NO_PARAMS, Params, Variant, remnant
 from .wants import Want, Wild
 from .xdstp import is_wild, is_xdstp, spelled, wildcards
 
@@ -37,6 +37,7 @@ class DeltaSession(SteadySession):
         "_doubtful",
         "_first",
         "_gone",
+        "_passing",
     )
 
     delta = True
@@ -57,6 +58,7 @@ class DeltaSession(SteadySession):
         self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
+        self._passing: list[Want] = []  # to be told that there is nothing, and not to be remembered
 
     # -- in
 
@@ -76,9 +78,10 @@ class DeltaSession(SteadySession):
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
         wanted = dict.fromkeys(subscribe)
         leaving = [key for key in dict.fromkeys(unsubscribe) if key not in wanted]  # DLT-18
-        refused |= self._lacking_room(wanted, leaving)
+        passing = self._pass_over(wanted, initial)
+        refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
         for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
-            if key not in refused:
+            if key not in refused and key not in passing:
                 self._subscribe(key, initial)
         for key in leaving:
             self._unsubscribe(key, wanted)
@@ -89,6 +92,31 @@ class DeltaSession(SteadySession):
             self._refuse_unless_told(refused, request.initial_versions if first else {})
 
     accept = SteadySession.acknowledged  # of an ACK, that is all
+
+    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str]) -> Collection[Key]:
+        """VHD-25: of very many names, those that nothing has and that would be forgotten at once; the oldest.
+
+        An Envoy whose users scanned hosts or clusters comes back with all of them. They are answered, and that is all.
+        """
+        most = self.settings.limits.unresolved
+        if len(keys) <= most or not self.table.authoritative:
+            return ()
+        absent = [key for key in keys if key[1] is None and not is_wild(key[0]) and self.table.get(key[0]) is None]
+        passing = {key: None for key in absent[: max(0, len(absent) - most)] if not self._has_subscribed(key)}
+        for key in passing:
+            want = Want(key, NO_PARAMS)
+            want.claimed = initial
+            self._passing.append(want)
+        self._forget([name for name, _ in passing])
+        return passing
+
+    def collect(self) -> Batch:
+        batch = super().collect()
+        passing, self._passing = self._passing, []
+        for want in passing:
+            self._absent(batch, want)
+            self._unknown.pop(want, None)
+        return batch
 
     def _refuse_unless_told(self, refused: Mapping[Key, Refusal], initial: Mapping[str, str]) -> None:
         """VHD-7: who comes back with the version of a host that there is none for was told on an earlier stream."""
@@ -290,7 +318,7 @@ class DeltaSession(SteadySession):
 
     @property
     def pending(self) -> bool:
-        return bool((self._alone or self._gone) and self._quota) or super().pending
+        return bool(self._passing or ((self._alone or self._gone) and self._quota)) or super().pending
 
     @property
     def paced_until(self) -> float | None:
