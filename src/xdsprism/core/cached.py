@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from .constraints import TRUE, Constraint, canonical, keys, matches
 from .events import WILDCARD
+from .lookup import FirstMatch
 from .table import Table
 from .types import Category, Params, TypeSpec, Variant, Wrong, category
 from .variants import VariantSet, pins
@@ -83,7 +84,19 @@ class CachedSet(VariantSet):
     so whoever has a withdrawn variant keeps it, and nobody gets one that was taken from it before.
     """
 
-    __slots__ = ("_classes", "_shared", "findings", "is_limited", "late", "own", "troubles")
+    __slots__ = (
+        "_classes",
+        "_first",
+        "_late_classes",
+        "_own_troubles",
+        "_shared",
+        "_shared_troubles",
+        "findings",
+        "is_limited",
+        "late",
+        "own",
+        "troubles",
+    )
 
     def __init__(
         self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: Mapping[Params, int] = NEVER
@@ -98,6 +111,10 @@ class CachedSet(VariantSet):
         self.is_limited = any(each.aged or each.fleeting for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
         self._classes: dict[Category, Finding | None] = {}
+        self._first: FirstMatch | None = None  # made when somebody asks
+        self._late_classes: dict[Category, int] | None = None
+        self._own_troubles = {each.only: each for each in reversed(troubles) if each.only is not None}
+        self._shared_troubles = tuple(each for each in troubles if each.only is None)
 
     def find(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for these params. What was said to them alone counts more than what was said to others too."""
@@ -116,8 +133,10 @@ class CachedSet(VariantSet):
         if alike not in self._classes:
             if len(self._classes) >= REMEMBERED:
                 self._classes.clear()
-            found = (finding for finding in self._shared if matches(finding.constraint, params))
-            self._classes[alike] = next(found, None)
+            if self._first is None:
+                self._first = FirstMatch([finding.constraint for finding in self._shared])
+            found = self._first.find(params)
+            self._classes[alike] = self._shared[found] if found is not None else None
         return self._classes[alike]
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
@@ -141,13 +160,18 @@ class CachedSet(VariantSet):
         """How late its own question is; before that was put, any that could have answered it too."""
         if not self.late or params in self.late:
             return self.late.get(params, 0)
-        alike = category(params, self.keys)
-        return max((late for each, late in self.late.items() if category(each, self.keys) == alike), default=0)
+        if self._late_classes is None:
+            self._late_classes = {}
+            for each, late in self.late.items():
+                same = category(each, self.keys)
+                self._late_classes[same] = max(late, self._late_classes.get(same, 0))
+        return self._late_classes.get(category(params, self.keys), 0)
 
     def trouble(self, params: Mapping[str, str]) -> Trouble | None:
         if not self.troubles:
             return None
-        return next((each for each in self.troubles if each.concerns(params)), None)
+        own = self._own_troubles.get(Params(params)) if self._own_troubles else None
+        return own or next((each for each in self._shared_troubles if each.concerns(params)), None)
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
         """As the server gave it; where it did not say for whom there is nothing, for nobody who is any different.

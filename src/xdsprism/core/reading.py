@@ -11,7 +11,7 @@ from .constraints import TRUE, Constraint, canonical, matches
 from .events import ResourceError
 from .expr import show
 from .responses import Arrival, Flaw, Heartbeat, Identity, Response, Unresolved, judge
-from .topic import Topic
+from .topic import Topic, is_current
 from .types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .upstream import Upstream
 from .watching import Collection, Entry, State
@@ -39,6 +39,9 @@ class Reading:
         self._lost: dict[Entry, str] = {}  # and these had something that came, and does not serve them any more
         self._doubtful: dict[Entry, None] = {}  # and these have to be asked for once more
         self._denied: set[Entry] = set()  # it may say of these that there is none: a full state that lacks them decides
+        self._removed = frozenset(response.removed)
+        self._withdrawn = frozenset((gone.name, canonical(gone.constraint)) for gone in response.withdrawn)
+        self._newest = {each.variant.name: each.variant for each in reversed(response.arrivals)}
         self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # it brought something
 
@@ -75,7 +78,13 @@ class Reading:
             reason = f"its constraints ({show(variant.shown)}) do not match the params that were sent"
             flaws.append(Flaw(variant.name, variant.constraint, reason, variant.version))  # DYN-56
         for entry in entries:  # none: CLI-7
-            if self._is_meant(entry, arrival.variant):
+            if (
+                entry.type_url == VIRTUAL_HOST
+                and entry not in self._given
+                and is_current(entry, arrival, self._upstream)
+            ):
+                entry.relabel(arrival.variant)
+            elif self._is_meant(entry, arrival.variant):
                 self._compare(entry, arrival)
                 self._given[entry] = arrival
 
@@ -112,14 +121,14 @@ class Reading:
         held = entry.variant
         if held is None or held.name == other.name or entry.state is not State.ACKED or self._is_gone(held):
             return False
-        current = next((each.variant for each in self._response.arrivals if each.variant.name == held.name), held)
+        current = self._newest.get(held.name, held)
         if not owns(current, entry.name) or owns(other, entry.name):
             return False
         self._is_doubtful(entry)
         return True
 
     def _is_gone(self, variant: Variant) -> bool:
-        return variant.name in self._response.removed or self._is_withdrawn(variant)
+        return variant.name in self._removed or self._is_withdrawn(variant)
 
     def _is_lenient(self, entry: Entry) -> bool:
         return not self._subscriber.strict and self._is_open(entry)
@@ -161,8 +170,7 @@ class Reading:
         return None if self._is_withdrawn(variant) else variant
 
     def _is_withdrawn(self, variant: Variant) -> bool:
-        identity = variant.identity
-        return any((gone.name, canonical(gone.constraint)) == identity for gone in self._response.withdrawn)
+        return bool(self._withdrawn) and variant.identity in self._withdrawn
 
     def _refuse(self, flaw: Flaw) -> None:
         if not flaw.name:

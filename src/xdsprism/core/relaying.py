@@ -15,7 +15,7 @@ After anything that happened, `flush` looks once at each name that it concerns:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -85,7 +85,7 @@ class Relaying:
         self._unwanted = Lingering(linger)
         self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self._known: dict[Subject, CachedSet] = {}
-        self._touched: dict[Subject, None] = {}
+        self._touched: OrderedDict[Subject, None] = OrderedDict()  # from its front things are taken one by one
         self._renewals = Renewals()
         self._departed = Departed()
         self._lateness = Lateness(reaches)
@@ -267,8 +267,7 @@ class Relaying:
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
         while self._touched:
-            subject = next(iter(self._touched))
-            del self._touched[subject]
+            subject, _ = self._touched.popitem(last=False)
             if is_wild(subject[1]):
                 self._plan_wild(subject, now)
                 continue

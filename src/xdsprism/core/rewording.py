@@ -27,7 +27,7 @@ def in_held_words(response: Response, topic: Topic, upstream: Upstream) -> Respo
 
 
 def _worded(about: Absence, topic: Topic, upstream: Upstream) -> Absence:
-    held = topic.held_constraints(about.name, upstream)
+    held = topic.held_constraints(about, upstream)
     if canonical(about.constraint) in held:
         return about
     for constraint, params in held.items():

@@ -91,6 +91,11 @@ class Subscriber:
     def spec(self, type_url: TypeUrl) -> TypeSpec:
         return self._specs.get(type_url) or TypeSpec(type_url)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is watched."""
+        return not self._topics
+
     def entries(self) -> list[Entry]:
         return [entry for topic in self._topics.values() for entry in topic]
 
@@ -477,7 +482,7 @@ class Subscriber:
             self.lives(entry, arrival.ttl, now)
         if was_kept or entry.variant is not before:
             self._changed(entry, before)
-        topic.note_alias(entry)
+        topic.note_taken(entry)
         return news
 
     def answered(self, collection: Collection) -> None:

@@ -7,6 +7,7 @@ from itertools import chain
 
 from .constraints import TRUE, Constraint, canonical, matches
 from .events import WILDCARD, Absence, Key
+from .lookup import FEW, Askers
 from .responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
 from .types import VIRTUAL_HOST, Params, TypeSpec, Variant
 from .upstream import Held, Upstream
@@ -22,23 +23,26 @@ class Topic:
 
     def __init__(self, spec: TypeSpec) -> None:
         self.spec = spec
-        self._named: dict[str, tuple[Entry, ...]] = {}
-        self._collections: list[Collection] = []
+        self._keyed: dict[Key, Entry] = {}
+        self._named: dict[str, Askers] = {}
+        self._collections: dict[str, dict[Collection, None]] = {}  # by name
         self._renamed: dict[str, dict[Entry, None]] = {}  # held under an alias: by the resource's own name (DLT-20)
 
     def __bool__(self) -> bool:
-        return bool(self._named or self._collections)
+        return bool(self._keyed)
 
     def __iter__(self) -> Iterator[Entry]:
         """All that was asked for, and then whatever came for the collections."""
         yield from chain.from_iterable(self._named.values())
-        for collection in self._collections:
+        for collection in self._all_collections():
             yield collection
             yield from collection.members.values()
 
+    def _all_collections(self) -> Iterator[Collection]:
+        return chain.from_iterable(self._collections.values())
+
     def find(self, key: Key) -> Entry | None:
-        known: tuple[Entry, ...] = (*self._named.get(key[0], ()), *self._collections)
-        return next((entry for entry in known if entry.key == key), None)
+        return self._keyed.get(key)
 
     def asked(self, keys: Iterable[Key], upstream: Upstream) -> Iterator[Entry]:
         """Whom a request with these keys asks the server about: of a collection, the members that are in doubt."""
@@ -49,20 +53,25 @@ class Topic:
                 yield entry
 
     def add(self, entry: Entry) -> None:
+        self._keyed[entry.key] = entry
         if isinstance(entry, Collection):
-            self._collections.append(entry)
-        else:
-            self._named[entry.name] = (*self._named.get(entry.name, ()), entry)
+            self._collections.setdefault(entry.name, {})[entry] = None
+            return
+        askers = self._named.get(entry.name)
+        if askers is None:
+            askers = self._named[entry.name] = Askers()
+        askers.add(entry)
 
     def discard(self, entry: Entry) -> None:
+        del self._keyed[entry.key]
         if isinstance(entry, Collection):
-            self._collections.remove(entry)
+            del self._collections[entry.name][entry]
+            if not self._collections[entry.name]:
+                del self._collections[entry.name]
             return
         self.forget_alias(entry)
-        rest = tuple(other for other in self._named[entry.name] if other is not entry)
-        if rest:
-            self._named[entry.name] = rest
-        else:
+        self._named[entry.name].discard(entry)
+        if not self._named[entry.name]:
             del self._named[entry.name]
 
     def held_by_name(self, collection: Collection) -> dict[str, Entry]:
@@ -87,8 +96,10 @@ class Topic:
 
         Such a server has been asked for the name, and has no reason to answer once more.
         """
+        if not any(upstream.was_by_names for upstream in entry.authority.servers):
+            return None
         if isinstance(entry, Collection):
-            alike: Iterable[Entry] = (each for each in self._collections if each.name == entry.name)
+            alike: Iterable[Entry] = self._collections.get(entry.name, ())
         else:
             members = (each.members.get(entry.name) for each in self._covering(entry.name))
             alike = (*self._named.get(entry.name, ()), *(member for member in members if member is not None))
@@ -103,7 +114,7 @@ class Topic:
         return [*self._named.get(key[0], ())]
 
     def is_listed(self, name: str) -> bool:
-        return any(each.name == WILDCARD and name in each.members for each in self._collections)
+        return any(name in each.members for each in self._collections.get(WILDCARD, ()))
 
     def has_asked(self, name: str) -> bool:
         """Whether a resource of this name can be an answer to anything."""
@@ -111,14 +122,14 @@ class Topic:
 
     def left(self, entry: Entry) -> None:
         """Nothing is held any more: a member of a collection is none then."""
-        for each in self._collections:
-            if each.members.get(entry.name) is entry:
-                del each.members[entry.name]
+        collection = entry.collection
+        if collection is not None and collection.members.get(entry.name) is entry:
+            del collection.members[entry.name]
 
     def answered(self, upstream: Upstream, denied: Container[Entry]) -> list[Collection]:
         """A response came: what a collection still lacks, it has none of; an error of its own is over."""
         answered = []
-        for each in self._collections:
+        for each in self._all_collections():
             if each.state is not State.ACKED and upstream in each.authority.active and each not in denied:
                 each.state = State.ACKED
                 each.for_all = upstream.by_names
@@ -130,9 +141,16 @@ class Topic:
 
     # -- aliases
 
-    def note_alias(self, entry: Entry) -> None:
-        if entry.variant is not None and entry.variant.name != entry.name:
-            self._renamed.setdefault(entry.variant.name, {})[entry] = None
+    def note_taken(self, entry: Entry) -> None:
+        """An entry has a variant: it may be one of another name, or one that its params do not match (DYN-56)."""
+        variant, params = entry.variant, entry.key[1]
+        if variant is None:
+            return
+        if variant.name != entry.name:
+            self._renamed.setdefault(variant.name, {})[entry] = None
+        askers = self._named.get(entry.name) if entry.collection is None else None
+        if askers is not None:
+            askers.note_stray(entry, strays=params is not None and not matches(variant.constraint, params))
 
     def forget_alias(self, entry: Entry) -> None:
         if entry.variant is not None and entry.variant.name != entry.name:
@@ -162,7 +180,7 @@ class Topic:
             known = self._named.get(variant.name, ())
             if len(known) == 1 and not arrival.located:
                 return [one for one in known if upstream in one.authority.active and _takes(one, arrival, upstream)]
-        entries = [entry for entry in self._meant(arrival) if upstream in entry.authority.active]
+        entries, is_narrowed = self._meant(arrival, upstream)
         groups = [each for each in self._covering(variant.name) if upstream in each.authority.active]
         if self.spec.on_demand and entries:  # VHD-13: it was asked for, so that alone puts it into nobody's base set
             groups = [each for each in groups if variant.name in each.members]
@@ -170,11 +188,12 @@ class Topic:
             return [*entries, *(each.member(variant.name) for each in groups)]
         formed = [entry for entry in entries if (entry.key[1] is not None) == arrival.located]
         formed_groups = [each for each in groups if (each.key[1] is not None) == arrival.located]
-        if formed or formed_groups:
+        if formed or formed_groups or is_narrowed:
             entries, groups = formed, formed_groups
             if arrival.located:
                 groups = [each for each in groups if matches(variant.constraint, each.key[1] or {})]
-                entries = _matching(entries, variant.constraint, is_open if not groups else _is_closed)
+                is_lenient = not groups and not is_narrowed
+                entries = _matching(entries, variant.constraint, is_open if is_lenient else _is_closed)
         else:
             entries = [entry for entry in entries if _takes(entry, arrival, upstream)]
             groups = [each for each in groups if all(_takes(one, arrival, upstream) for one in each.members.values())]
@@ -190,14 +209,18 @@ class Topic:
         for each in groups:
             each.member(flaw.name)
         formed = self._formed(flaw.identity, upstream, flaw.aliases)
-        if flaw.constraint is None or all(entry.key[1] is None for entry in formed):
+        is_crowd = any(map(self._is_crowd, (flaw.name, *flaw.aliases)))
+        if flaw.constraint is None or (not is_crowd and all(entry.key[1] is None for entry in formed)):
             return formed
-        return _matching(formed, flaw.constraint, is_open)
+        return _matching(formed, flaw.constraint, _is_closed if is_crowd else is_open)
 
     def denied(self, about: Absence, upstream: Upstream) -> list[Entry]:
         """Whom an error is for: TP3 names a resource, with constraints where they matter, or a whole glob (ERR-6)."""
+        if self._is_crowd(about.name) and canonical(about.constraint) != TRUE:
+            known = self.known(about.name, upstream, constraint=about.constraint)
+            return [each for each in known if each.key[1] is not None and matches(about.constraint, each.key[1])]
         entries: list[Entry] = [*self.known(about.name, upstream)]
-        entries += [each for each in self._collections if each.name == about.name and upstream in each.authority.active]
+        entries += [each for each in self._collections.get(about.name, ()) if upstream in each.authority.active]
         located = [entry for entry in entries if entry.key[1] is not None]
         if not located or len(located) == len(entries):
             return [entry for entry in entries if matches(about.constraint, entry.key[1] or {})] if located else entries
@@ -218,13 +241,14 @@ class Topic:
 
         But whoever holds the resource in this very version is not: to them it is a sign of life (TTL-2).
         """
-        asked = chain.from_iterable(self._named.get(string, ()) for string in item.strings)
-        entries = [entry for entry in asked if upstream in entry.authority.active]
+        asked = self._asked(item.name, item.aliases, item.constraint if not upstream.by_names else None)
+        entries = [entry for entry in dict.fromkeys(asked) if upstream in entry.authority.active]
         if not upstream.by_names:
             formed = [entry for entry in entries if (entry.key[1] is not None) == (item.constraint is not None)]
             if item.constraint is not None:
                 formed = [entry for entry in formed if matches(item.constraint, entry.key[1] or {})]
-            entries = formed or [entry for entry in entries if not entry.is_suited(upstream)]
+            asked = (each for each in self._asked(item.name, item.aliases) if upstream in each.authority.active)
+            entries = formed or [entry for entry in dict.fromkeys(asked) if not entry.is_suited(upstream)]
         return [entry for entry in entries if not entry.holds(item.name, item.version)]
 
     def has_located(self, name: str, upstream: Upstream) -> bool:
@@ -242,7 +266,8 @@ class Topic:
         left: somebody who had it in this form, by another string, has just been given something else.
         """
         name, constraint = identity
-        known = [entry for entry in self.known(name, upstream) if entry.holds(name) or not entry.came_from(upstream)]
+        known = self.known(name, upstream, constraint=constraint)
+        known = [entry for entry in known if entry.holds(name) or not entry.came_from(upstream)]
         located = [entry for entry in known if entry.key[1] is not None]
         if upstream.by_names:
             return known
@@ -251,7 +276,7 @@ class Topic:
             plain = left or any(each.key[1] is None for each in askers)
             # TP2: what was sent with constraints is never removed by name alone.
             return [entry for entry in known if (entry.key[1] is None if plain else not entry.is_bound(upstream))]
-        if not located:
+        if not located and not self._is_crowd(name):
             return [entry for entry in known if not left and not entry.is_suited(upstream)]
         return [
             entry
@@ -259,9 +284,13 @@ class Topic:
             if _equal(entry, constraint) or (not entry.came_from(upstream) and matches(constraint, entry.key[1] or {}))
         ]
 
-    def held_constraints(self, name: str, upstream: Upstream) -> dict[Constraint, Params]:
-        """The constraints of every variant that is held of a name, each with params that it was given for."""
-        located = ((entry.variant, entry.key[1]) for entry in self.known(name, upstream) if entry.holds(name))
+    def held_constraints(self, about: Absence, upstream: Upstream) -> dict[Constraint, Params]:
+        """The constraints of every variant that is held of a name, each with params that it was given for.
+
+        Of a crowd, only those for whom a removal with the given constraints can be.
+        """
+        known = self.known(about.name, upstream, constraint=about.constraint)
+        located = ((entry.variant, entry.key[1]) for entry in known if entry.holds(about.name))
         return {canonical(variant.constraint): params for variant, params in located if variant and params is not None}
 
     def held(self, upstream: Upstream) -> Held:
@@ -307,46 +336,78 @@ class Topic:
     def _formed(self, identity: Identity, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
         """Who is known by this name and asked in this form; if nobody, all who are known by it."""
         name, constraint = identity
-        entries = self.known(name, upstream, aliases)
+        entries = self.known(name, upstream, aliases, constraint)
         formed = [entry for entry in entries if (entry.key[1] is not None) == (constraint is not None)]
         return entries if upstream.by_names else formed or entries
 
-    def known(self, name: str, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
-        """Who asked by this name, or has the resource of this name."""
-        entries = [*self._asked(name, aliases), *self._renamed.get(name, ())]
+    def known(
+        self, name: str, upstream: Upstream, aliases: tuple[str, ...] = (), constraint: Constraint | None = None
+    ) -> list[Entry]:
+        """Who asked by this name, or has the resource of this name; of a crowd, whom the constraint can concern."""
+        asked = self._asked(name, aliases, constraint if not upstream.by_names else None)
+        entries = [*asked, *self._renamed.get(name, ())]
         entries += [member for each in self._covering(name) if (member := each.members.get(name)) is not None]
         return [entry for entry in dict.fromkeys(entries) if upstream in entry.authority.active]
 
-    def _meant(self, arrival: Arrival) -> dict[Entry, None]:
+    def _meant(self, arrival: Arrival, upstream: Upstream) -> tuple[list[Entry], bool]:
         """Who asked by its name, or by one of its aliases (VHD-3, VHD-5); also who has it by another string already.
 
         VHD-9: some servers give aliases with an answer, and not with later updates. Of other types they are the
         resource's own, and always there.
+
+        True: others asked in the same form, and it is not for them, or no news to them.
         """
         variant = arrival.variant
-        holders = [*self._renamed.get(variant.name, ())] if variant.type_url == VIRTUAL_HOST else []
-        if holders and arrival.located:  # one host's variants of it need not be another's
-            holders = [entry for entry in holders if _equal(entry, canonical(variant.constraint))]
-        return dict.fromkeys((*self._asked(variant.name, variant.aliases), *holders))
+        constraint = variant.constraint if arrival.located and not upstream.by_names else None
+        is_narrowed = constraint is not None and any(map(self._is_crowd, (variant.name, *variant.aliases)))
+        holders = self._renamed.get(variant.name, {}) if variant.type_url == VIRTUAL_HOST else {}
+        behind = [entry for entry in holders if not is_current(entry, arrival, upstream)]
+        is_narrowed = is_narrowed or len(behind) < len(holders)
+        if arrival.located:  # one host's variants of it need not be another's
+            behind = [entry for entry in behind if _equal(entry, canonical(variant.constraint))]
+        entries = dict.fromkeys((*self._asked(variant.name, variant.aliases, constraint), *behind))
+        return [entry for entry in entries if upstream in entry.authority.active], is_narrowed
 
-    def _asked(self, name: str, aliases: tuple[str, ...]) -> Iterator[Entry]:
-        yield from self._named.get(name, ())
-        for alias in aliases:
-            yield from self._named.get(alias, ())
+    def _is_crowd(self, name: str) -> bool:
+        """Whether so many asked for a name that they are looked for by their params."""
+        return len(self._named.get(name, ())) > FEW
+
+    def _asked(self, name: str, aliases: tuple[str, ...], constraint: Constraint | None = None) -> Iterator[Entry]:
+        """Who asked by one of these strings; of a crowd, whom the constraint can concern."""
+        for string in (name, *aliases):
+            askers = self._named.get(string)
+            if askers is not None:
+                yield from askers if constraint is None else askers.concerned(constraint)
 
     def _asked_for(self, name: str) -> list[Entry]:
         return [*self._asked(name, ()), *self._renamed.get(name, ()), *self._covering(name)]
 
     def _covering(self, name: str) -> list[Collection]:
         """XTP-3, XTP-4: a glob has what is one step below it, with exactly its context."""
-        glob = collection_of(name) if self._collections else None
-        return [each for each in self._collections if each.name in (WILDCARD, glob)]
+        if not self._collections:
+            return []
+        glob = collection_of(name)
+        named = self._collections.get(glob, ()) if glob is not None else ()
+        return [*self._collections.get(WILDCARD, ()), *named]
 
 
 def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> list[Entry]:
     """DYN-56: a leaf need not look at constraints where there is only one that it can be for."""
     found = [entry for entry in entries if matches(constraint, entry.key[1] or {})]
     return entries if not found and len(entries) == 1 and is_open(entries[0]) else found
+
+
+def is_current(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
+    """Whether it has this very version from this stream, and nothing is wrong or awaited: then there is no news."""
+    held, variant = entry.variant, arrival.variant
+    if held is None or held.version != variant.version or held.name != variant.name or not entry.came_from(upstream):
+        return False
+    if entry.state is not State.ACKED or entry.error is not None or entry.doubted is not None:
+        return False
+    if not entry.suited or (entry.key[1] is not None) != arrival.located:
+        return False
+    lasting = arrival.ttl is None and entry.expires is None and entry not in upstream.awaited
+    return lasting and held.body == variant.body and held.constraint == variant.constraint
 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:

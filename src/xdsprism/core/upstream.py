@@ -106,6 +106,7 @@ class Upstream:
         self.waiting: list[Response] = []  # plain answers, until the form of the server is known (PRX-32)
         self.waits_until = 0.0
         self.form = RequestForm.UNKNOWN  # of what is asked on this stream
+        self.was_by_names = False  # on some stream answers were for all who asked for a name (PRX-32)
         self.has_located = False  # something on this stream was in the form of locators
         self.owed: dict[tuple[TypeUrl, str], float] = {}  # only answered plainly so far: until when that is all right
         self.unaskable: list[tuple[TypeUrl, Key]] = []  # wanted, and the protocol of the stream has no word for it
@@ -255,6 +256,7 @@ class Upstream:
         """PRX-32: the form is known, and what was asked only to find out is given up; whether that is news."""
         news = self.dialect.decide(form)
         self.form = form
+        self.was_by_names |= self.by_names
         for type_url, wording in self._wordings.items():
             if self._asking[type_url].decide(form, wording.decide(form)):
                 wording.never_asked_for_all()
@@ -293,6 +295,7 @@ class Upstream:
         self.connected, self.is_spent = True, False
         self.has_located = False
         self.form = self.dialect.form
+        self.was_by_names |= self.by_names
         self.streams += 1
         self._answered = False
         self._opened_at = now

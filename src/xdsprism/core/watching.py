@@ -196,6 +196,12 @@ class Entry:
             self._tell(self._notice())
         return news
 
+    def relabel(self, variant: Variant) -> None:
+        """The same contents came in the same version: there may be more aliases by now, which is no news to anybody."""
+        if self.variant is not None:
+            variant.body = self.variant.body  # one copy of the contents, not two
+        self.variant = variant
+
     def recall(self, variant: Variant, since: float) -> None:
         """What an earlier run was given last, since nobody can be asked now."""
         self.variant, self.kept_at, self.trusted = variant, since, False

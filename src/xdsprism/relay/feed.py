@@ -233,7 +233,7 @@ class Feed:
         if not sinks:
             del self._sinks[entry]
         client.unsubscribe(sink)
-        if not client.subscriber.entries():
+        if client.subscriber.is_idle:
             self._retire(client, self._groups.get(entry.authority))
 
     @property

@@ -1,0 +1,136 @@
+"""Which of many constraints match some params, and which of many params a constraint can match: without trying all.
+
+A constraint such as `env=prod and pod=7` can hold only where `env` is `prod`. So both sides are indexed by such values,
+and only what is found there is matched in full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from .constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
+from .watching import Entry
+
+FEW = 8  # of so many things, all are tried
+
+# By key: the values without one of which a constraint can't hold; None: that the client does not have the key.
+Demands = dict[str, frozenset[str | None]]
+
+
+def demands(constraint: Constraint) -> Demands:
+    """What a constraint demands of single keys. It may demand more, which can't be said in this way."""
+    match constraint:
+        case Eq(key, value):
+            return {key: frozenset((value,))}
+        case Not(Exists(key)):
+            return {key: frozenset((None,))}
+        case All(items):
+            found: Demands = {}
+            for item in items:
+                for key, values in demands(item).items():
+                    found[key] = found[key] & values if key in found else values
+            return found
+        case AnyOf(items) if items:
+            first, *others = map(demands, items)
+            shared = [key for key in first if all(key in other for other in others)]
+            return {key: first[key].union(*(other[key] for other in others)) for key in shared}
+        case _:
+            return {}
+
+
+class FirstMatch:
+    """Constraints in an order: which is the first that matches."""
+
+    __slots__ = ("_by_value", "_constraints", "_others")
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        self._constraints = constraints
+        self._by_value: dict[str, dict[str | None, list[int]]] = {}  # positions, in order
+        self._others: Sequence[int] = range(len(constraints))
+        if len(constraints) > FEW:
+            self._index()
+
+    def _index(self) -> None:
+        demanded = [demands(constraint) for constraint in self._constraints]
+        often = Counter((key, value) for each in demanded for key, values in each.items() for value in values)
+        others = []
+        for position, each in enumerate(demanded):
+            if not each:
+                others.append(position)
+                continue
+            key = min(each, key=lambda key: sum(often[key, value] for value in each[key]))
+            for value in each[key]:
+                self._by_value.setdefault(key, {}).setdefault(value, []).append(position)
+        self._others = others
+
+    def find(self, params: Mapping[str, str]) -> int | None:
+        """The position of the first that matches."""
+        buckets = [self._others, *(values.get(params.get(key), ()) for key, values in self._by_value.items())]
+        best: int | None = None
+        for positions in buckets:
+            for position in positions:
+                if best is not None and position >= best:
+                    break
+                if matches(self._constraints[position], params):
+                    best = position
+                    break
+        return best
+
+
+class Askers:
+    """The entries of one name, each asked for with other params."""
+
+    __slots__ = ("_by_value", "_entries", "_strays")
+
+    def __init__(self) -> None:
+        self._entries: dict[Entry, None] = {}
+        self._by_value: dict[str, dict[str | None, dict[Entry, None]]] = {}  # of keys that constraints have demanded
+        self._strays: dict[Entry, None] = {}  # hold a variant whose constraints do not match their params
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        self._entries[entry] = None
+        for key, values in self._by_value.items():
+            values.setdefault(_value(entry, key), {})[entry] = None
+
+    def discard(self, entry: Entry) -> None:
+        del self._entries[entry]
+        self._strays.pop(entry, None)
+        for key, values in self._by_value.items():
+            values[_value(entry, key)].pop(entry)
+
+    def note_stray(self, entry: Entry, *, strays: bool) -> None:
+        """Whether an entry holds something that its params do not match."""
+        if strays:
+            self._strays[entry] = None
+        else:
+            self._strays.pop(entry, None)
+
+    def concerned(self, constraint: Constraint) -> Iterable[Entry]:
+        """All whom something with this constraint can be for, and all who hold it; perhaps others too."""
+        if len(self._entries) <= FEW:
+            return self._entries
+        demanded = demands(constraint)
+        if not demanded:
+            return self._entries
+        found = [self._with(key, values) for key, values in demanded.items()]
+        return dict.fromkeys((*min(found, key=len), *self._strays))
+
+    def _with(self, key: str, values: frozenset[str | None]) -> list[Entry]:
+        index = self._by_value.get(key)
+        if index is None:
+            index = self._by_value[key] = {}
+            for entry in self._entries:
+                index.setdefault(_value(entry, key), {})[entry] = None
+        return [entry for value in values for entry in index.get(value, ())]
+
+
+def _value(entry: Entry, key: str) -> str | None:
+    params = entry.key[1]
+    return params.get(key) if params is not None else None
