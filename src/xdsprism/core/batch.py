@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .constraints import TRUE, Constraint, canonical
 from .events import Absence, ResourceError
+from .steps import EVERY, Steps, finish
 from .types import Variant
 from .xdstp import collection_of, is_xdstp
 
@@ -107,15 +108,23 @@ class Batch:
 
         A single resource above the limit is not for here: there is no way to split it.
         """
+        return finish(self.in_parts(limit))
+
+    def in_parts(self, limit: int) -> Steps[list[Batch]]:
+        """What `parts` does, in steps."""
         emptied = self._split_emptied()
         if emptied:
-            return [*self.parts(limit), *emptied.parts(limit)]
+            filled = yield from self.in_parts(limit)
+            return [*filled, *(yield from emptied.in_parts(limit))]
         if not self.mixed and self.size <= limit:
             return [self]
         plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
         forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
-        return [part for units in forms for part in _filled(units, limit, split_forms=self.mixed)]
+        parts: list[Batch] = []
+        for units in forms:
+            parts += yield from _filled(units, limit, split_forms=self.mixed)
+        return parts
 
     def _split_emptied(self) -> Batch:
         """XTP-6: that a glob collection is empty, for some params, is not said along with what others see in it."""
@@ -177,11 +186,13 @@ def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:
     return (Batch(errors={error: None}) for error in errors)
 
 
-def _filled(units: Iterable[Batch], limit: int, *, split_forms: bool) -> list[Batch]:
+def _filled(units: Iterable[Batch], limit: int, *, split_forms: bool) -> Steps[list[Batch]]:
     parts: list[Batch] = []
     filled = 0
     form = False
-    for unit in units:
+    for number, unit in enumerate(units):
+        if number % EVERY == EVERY - 1:
+            yield
         size = unit.size
         located = bool(unit.located or unit.withdrawn)
         if not parts or filled + size > limit or (split_forms and located != form):

@@ -28,6 +28,7 @@ from .limits import Limits
 from .node_params import node_of
 from .references import references_of, unpacked
 from .salvage import Salvaged, salvaged
+from .steps import Steps, pieces
 from .twins import RESOURCE, as_v2, as_v3, wrapper_of
 from .types import (
     LISTENER,
@@ -41,7 +42,7 @@ from .types import (
     Variant,
     make_variant,
 )
-from .wire import cut, join_field, read_varint
+from .wire import cut, join_field, read_varint, split_fields
 from .xdstp import own_name, spelled
 
 # Field numbers of discovery.proto.
@@ -242,6 +243,49 @@ class Decoder:
             except DecodeError:
                 raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
 
+    def decoding(self, message: bytes) -> Steps[Request]:
+        """What `decode` does, in steps: all but the lists at once, and of the lists some kilobytes at a time."""
+        kind = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest
+        fields = kind.DESCRIPTOR.fields_by_name
+        numbers = {fields[name].number for name in (_DELTA_LISTS if self._delta else _SOTW_LISTS)}
+        parted = yield from split_fields(message, numbers)
+        if parted is None:
+            return self.decode(message)  # it is no message, and says so
+        rest, lists = parted
+        request = self.decode(rest)
+        bodies: list[SotwRequest | DeltaRequest] = []
+        unread = 0
+        is_plain = request.is_plain and not (self._delta and lists)
+        for number in sorted(lists):
+            left = self._limits.request_names
+            for piece in lists[number]:
+                proto, odd = self._parsed(piece)
+                is_plain = is_plain and odd is None
+                bodies.append(_delta_request(proto, left, odd) if self._delta else _sotw_request(proto, left, odd))
+                count = len(getattr(proto, kind.DESCRIPTOR.fields_by_number[number].name))
+                unread += max(0, count - left)
+                left = max(0, left - count)
+                yield
+        whole = _joined_delta(request.body, bodies) if self._delta else _joined_sotw(request.body, bodies)
+        return replace(request, body=whole, unread=unread, is_plain=is_plain)
+
+
+def _joined_delta(rest: AnyType, bodies: Iterable[AnyType]) -> DeltaRequest:
+    """One request of the parts of its lists."""
+    subscribe: list[Key] = []
+    unsubscribe: list[Key] = []
+    versions: dict[str, str] = {}
+    for body in bodies:
+        subscribe += body.subscribe
+        unsubscribe += body.unsubscribe
+        versions.update(body.initial_versions)
+    return DeltaRequest(tuple(subscribe), tuple(unsubscribe), versions, rest.nonce, rest.error)
+
+
+def _joined_sotw(rest: AnyType, bodies: Iterable[AnyType]) -> SotwRequest:
+    wanted = tuple(key for body in bodies for key in body.wanted)
+    return SotwRequest(wanted, rest.version, rest.nonce, rest.error)
+
 
 _SOTW_LISTS = ("resource_names", "resource_locators")
 _DELTA_LISTS = (
@@ -338,11 +382,24 @@ class Encoder:
     def _encode(self, send: Send) -> bytes:
         found = self._shared.get(send)
         if found is None:
-            found = (self._delta if send.delta else self._sotw)(send)
+            found = b"".join(self._fields(send))
             self._held += len(found)
             if self._held > SHARED_BYTES:
                 self.forget()
             self._shared[send] = found
+        return found
+
+    def encoding(self, send: Send) -> Steps[bytes]:
+        """What `encode` does, in steps; most of it is to make the frames, which the variants keep."""
+        same = self._same.get(id(send))
+        if same is not None:
+            return same[1]
+        parts: list[bytes] = []
+        for piece in pieces(self._fields(send)):
+            parts += piece
+            yield
+        found = b"".join(parts)
+        self._same[id(send)] = send, found
         return found
 
     def forget(self) -> None:
@@ -351,52 +408,49 @@ class Encoder:
         self._same.clear()
         self._held = 0
 
-    def _delta(self, send: Send) -> bytes:
-        return b"".join(
-            [
-                join_field(1, send.version.encode()),
-                *self._named(send.plain, "delta", send.aliases[: len(send.plain)]),
-                *self._named(send.located, "delta-located", send.aliases[len(send.plain) :]),
-                *[join_field(2, _unresolved(name, send.absent)) for name in send.unresolved],
-                *self.frames(send.beats, "delta-beat"),
-                *self.frames(send.located_beats, "delta-located-beat"),
-                join_field(4, self._url(send.type_url)),
-                join_field(5, send.nonce.encode()),
-                *[join_field(6, name.encode()) for name in send.removed],
-                self._control_plane[True],
-                *[join_field(8, _resource_name(absence)) for absence in send.withdrawn],
-                *[join_field(9, _resource_error(error)) for error in send.errors],
-            ]
-        )
+    def _fields(self, send: Send) -> Iterator[bytes]:
+        """What a response is made of, one field after the other."""
+        return self._delta(send) if send.delta else self._sotw(send)
 
-    def _sotw(self, send: Send) -> bytes:
-        return b"".join(
-            [
-                join_field(1, send.version.encode()),
-                *[frame for variants, form in sotw_forms(send) for frame in self.frames(variants, form)],
-                join_field(4, self._url(send.type_url)),
-                join_field(5, send.nonce.encode()),
-                self._control_plane[False],
-                *[join_field(7, _resource_error(error)) for error in send.errors],
-            ]
-        )
+    def _delta(self, send: Send) -> Iterator[bytes]:
+        yield join_field(1, send.version.encode())
+        yield from self._named(send.plain, "delta", send.aliases[: len(send.plain)])
+        yield from self._named(send.located, "delta-located", send.aliases[len(send.plain) :])
+        yield from (join_field(2, _unresolved(name, send.absent)) for name in send.unresolved)
+        yield from self.frames(send.beats, "delta-beat")
+        yield from self.frames(send.located_beats, "delta-located-beat")
+        yield join_field(4, self._url(send.type_url))
+        yield join_field(5, send.nonce.encode())
+        yield from (join_field(6, name.encode()) for name in send.removed)
+        yield self._control_plane[True]
+        yield from (join_field(8, _resource_name(absence)) for absence in send.withdrawn)
+        yield from (join_field(9, _resource_error(error)) for error in send.errors)
+
+    def _sotw(self, send: Send) -> Iterator[bytes]:
+        yield join_field(1, send.version.encode())
+        for variants, form in sotw_forms(send):
+            yield from self.frames(variants, form)
+        yield join_field(4, self._url(send.type_url))
+        yield join_field(5, send.nonce.encode())
+        yield self._control_plane[False]
+        yield from (join_field(7, _resource_error(error)) for error in send.errors)
 
     def _url(self, type_url: TypeUrl) -> bytes:
         return (type_url if self._to_v2 is None else as_v2(type_url)).encode()
 
-    def frames(self, variants: Iterable[Variant], form: str) -> list[bytes]:
+    def frames(self, variants: Iterable[Variant], form: str) -> Iterator[bytes]:
         """Each as the field of a response that it is."""
         key = form if self._to_v2 is None else f"v2-{form}"
-        return [variant.frames.get(key) or self._frame(variant, form, key) for variant in variants]
+        return (variant.frames.get(key) or self._frame(variant, form, key) for variant in variants)
 
-    def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> list[bytes]:
+    def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> Iterator[bytes]:
         """VHD-4: some have further aliases for this client; mostly the same for all, or there are none."""
         if not any(aliases):
             return self.frames(variants, form)
-        return [
-            self._alias(variant, form, further) if further else self.frames((variant,), form)[0]
+        return (
+            self._alias(variant, form, further) if further else next(self.frames((variant,), form))
             for variant, further in zip(variants, aliases, strict=True)
-        ]
+        )
 
     def _alias(self, variant: Variant, form: str, further: tuple[str, ...]) -> bytes:
         said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)

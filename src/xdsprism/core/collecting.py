@@ -19,12 +19,14 @@ from .events import WILDCARD, Absence, Key, ResourceError
 from .facts import Forgotten
 from .forgetting import ForgottenNames
 from .refusing import ABSENT, INVALID_ARGUMENT, answer_refused
+from .steps import EVERY, Steps, finish, pieces
 from .subscription import Session
 from .table import Transition, alike
 from .types import Params, Reference, Variant
 from .wants import Want, Wild
 
 NOT_FOUND = 5
+ROUNDS = 3  # looks at what changes while full state is collected
 FOLLOWED = 5_000  # names that one client has of a type, and whose references are followed
 
 
@@ -33,20 +35,29 @@ class CollectingSession(Session, ABC):
 
     __slots__ = ()
 
-    def collect(self) -> Batch:
-        """Everything the client must be told now, except what only goes away (that waits in `leaving`)."""
+    def collect(self) -> Steps[Batch]:
+        """Everything the client must be told now, except what only goes away (that waits in `leaving`).
+
+        What changes between two steps goes into the next response, with all else of its transaction. Full state can't
+        leave anything out (SOT-4), so there it is looked at once more.
+        """
         batch = Batch()
-        dirty, self._dirty = self._dirty, {}
         owed, self._owed = self._owed, {}
-        for want in dirty:
-            self._collect_want(want, batch)
-        for wild in self._wildcards():
-            self._collect_wild(wild, batch)
-        for name, tag in owed:
-            self._collect_owed(name, tag, batch)
+        yield from self._collect_wants(batch)
+        for wild in list(self._wildcards()):
+            yield from self._collect_wild(wild, batch)
+        for keys in pieces(owed):
+            for name, tag in keys:
+                self._collect_owed(name, tag, batch)
+            yield
+        if self._full_state and self._dirty:
+            yield from self._catch_up(batch)
         parted, self._parted = self._parted, []
-        for held, located in parted:  # now that it is known what the others hold
-            self._let_go(batch, held, located=located)
+        for piece in pieces(parted):  # now that it is known what the others hold
+            for held, located in piece:
+                self._let_go(batch, held, located=located)
+            if not self._full_state:  # which is of one moment, from the last look on
+                yield
         batch.reconcile()
         if self.leaving and (batch.removed or batch.withdrawn):
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
@@ -55,8 +66,26 @@ class CollectingSession(Session, ABC):
         if batch.located and not self.table.authoritative:
             self._repeat_overtaken(batch)
             batch.located = dict.fromkeys(self._oldest_first(batch.located))
-        self._forget_unknown()
+        yield from self._forget_unknown()
         return batch
+
+    def _collect_wants(self, batch: Batch) -> Steps[None]:
+        dirty, self._dirty = self._dirty, {}
+        for piece in pieces(dirty):
+            for want in piece:
+                if want not in self._dirty:  # else it has changed since this began
+                    self._collect_want(want, batch)
+            if len(dirty) > EVERY:
+                yield
+
+    def _catch_up(self, batch: Batch) -> Steps[None]:
+        """Look again at what changed in the meantime, the last time without a pause."""
+        for _ in range(ROUNDS):
+            names = {want.name for want in self._dirty}
+            for error in [error for error in batch.errors if error.about.name in names]:
+                del batch.errors[error]
+            yield from self._collect_wants(batch)
+        finish(self._collect_wants(batch))
 
     def _repeat_overtaken(self, batch: Batch) -> None:
         """DYN-45: say again what the client has by one subscription and would replace by what comes for another.
@@ -149,13 +178,14 @@ class CollectingSession(Session, ABC):
         """VHD-7: to whom removals and errors say nothing about a host. TP2's negative answers do."""
         return self.delta and self.table.spec.on_demand and not want.located
 
-    def _forget_unknown(self) -> None:
+    def _forget_unknown(self) -> Steps[None]:
         """VHD-25: Envoy never unsubscribes what it got on demand (V14). All is answered, but not all is remembered."""
         excess = len(self._unknown) - self.settings.limits.unresolved
-        oldest = [*islice(self._unknown, max(0, excess))]
-        self._forget([want.name for want in oldest])
-        for want in oldest:
-            self._drop(want)
+        for oldest in pieces([*islice(self._unknown, max(0, excess))]):
+            self._forget([want.name for want in oldest])
+            for want in oldest:
+                self._drop(want)
+            yield
 
     def _forget(self, names: Collection[str]) -> None:
         """If one of these is created, it is sent all the same (`recall`)."""
@@ -220,21 +250,24 @@ class CollectingSession(Session, ABC):
             want.absence = held.constraint
         self._absent(batch, want)
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
+    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
         """One number says what the client holds; the difference since then is shared by all that are as far."""
         self._warn(wild, batch)  # ERR-6
         if not wild.started:
             if not self._lists(wild):
                 return
-            self._start(wild, batch)
-        if wild.is_behind:
-            for change in wild.listing.difference(wild.cursor, wild.params).transitions.values():
-                if self._speaks_for(wild, change.name):
-                    self._collect_member(wild, change, batch)
+            yield from self._start(wild, batch)
+        elif wild.is_behind:
+            transitions = wild.listing.difference(wild.cursor, wild.params).transitions
             wild.cursor = wild.listing.advance(wild.cursor)
+            for piece in pieces(transitions.values()):
+                for change in piece:
+                    if self._speaks_for(wild, change.name):
+                        self._collect_member(wild, change, batch)
+                yield
         if wild.again:
             wild.again = False
-            self._collect_members(wild, batch)
+            yield from self._collect_members(wild, batch)
 
     def _speaks_for(self, wild: Wild, name: str) -> bool:
         """WLD-7: of a member that has an explicit subscription that one speaks; VHD-11: of one that left, none."""
@@ -250,16 +283,18 @@ class CollectingSession(Session, ABC):
         elif not alike(before, change.after):
             self._deliver(batch, before, change.after, located=wild.tag is not None)
 
-    def _start(self, wild: Wild, batch: Batch) -> None:
+    def _start(self, wild: Wild, batch: Batch) -> Steps[None]:
         wild.started = True
         wild.cursor = wild.listing.advance(wild.cursor)
-        self._collect_members(wild, batch)
+        yield from self._collect_members(wild, batch)
 
-    def _collect_members(self, wild: Wild, batch: Batch) -> None:
+    def _collect_members(self, wild: Wild, batch: Batch) -> Steps[None]:
         members = wild.listing.snapshot(wild.params).variants
-        for variant in members:
-            if self._speaks_for(wild, variant.name):
-                self._start_member(wild, variant, batch)
+        for piece in pieces(members):
+            for variant in piece:
+                if self._speaks_for(wild, variant.name):
+                    self._start_member(wild, variant, batch)
+            yield
         if not members and wild.name != WILDCARD:
             self._say_empty(wild, batch)
 

@@ -23,6 +23,7 @@ from .limits import Refusal, Room
 from .refusing import ABSENT
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
+from .steps import EVERY, Steps, finish, pieces
 from .table import Table
 from .types import NO_PARAMS, Params, Variant, remnant
 from .wants import Want, Wild
@@ -62,10 +63,10 @@ class DeltaSession(SteadySession):
 
     # -- in
 
-    def receive(self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True) -> None:
+    def receive(self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
         refused: dict[Key, Refusal] = {}
-        subscribe = self._admitted(request.subscribe, refused)
-        unsubscribe = self._admitted(request.unsubscribe, {})  # what was refused never was subscribed
+        subscribe = yield from self._admitting(request.subscribe, refused)
+        unsubscribe = yield from self._admitting(request.unsubscribe, {})  # what was refused never was subscribed
         if request.nonce:
             rejected = self._judge(request.nonce, request.error, now)
             if rejected is not None and request.error is not None and rejected.send is not None:
@@ -78,13 +79,18 @@ class DeltaSession(SteadySession):
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
         wanted = dict.fromkeys(subscribe)
         leaving = [key for key in dict.fromkeys(unsubscribe) if key not in wanted]  # DLT-18
-        passing = self._pass_over(wanted, initial)
+        yield
+        passing = yield from self._pass_over(wanted, initial)
         refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
-        for key in wanted:  # first, so that a name takes over what its wildcard held when that goes
-            if key not in refused and key not in passing:
-                self._subscribe(key, initial)
-        for key in leaving:
-            self._unsubscribe(key, wanted)
+        for piece in pieces(wanted):  # first, so that a name takes over what its wildcard held when that goes
+            for key in piece:
+                if key not in refused and key not in passing:
+                    self._subscribe(key, initial)
+            yield
+        for piece in pieces(leaving):
+            for key in piece:
+                self._unsubscribe(key, wanted)
+            yield
         if self._refused is not None:
             for key in request.unsubscribe:
                 self._refused.drop(key)
@@ -93,29 +99,41 @@ class DeltaSession(SteadySession):
 
     accept = SteadySession.acknowledged  # of an ACK, that is all
 
-    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str]) -> Collection[Key]:
+    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[Collection[Key]]:
         """VHD-25: of very many names, those that nothing has and that would be forgotten at once; the oldest.
 
         An Envoy whose users scanned hosts or clusters comes back with all of them. They are answered, and that is all.
         """
         most = self.settings.limits.unresolved
+        passing: dict[Key, None] = {}
         if len(keys) <= most or not self.table.authoritative:
-            return ()
-        absent = [key for key in keys if key[1] is None and not is_wild(key[0]) and self.table.get(key[0]) is None]
-        passing = {key: None for key in absent[: max(0, len(absent) - most)] if not self._has_subscribed(key)}
-        for key in passing:
-            want = Want(key, NO_PARAMS)
-            want.claimed = initial
-            self._passing.append(want)
-        self._forget([name for name, _ in passing])
+            return passing
+        absent: list[Key] = []
+        for piece in pieces(keys):
+            absent += [key for key in piece if key[1] is None and not is_wild(key[0]) and not self._exists(key[0])]
+            yield
+        for piece in pieces(absent[: max(0, len(absent) - most)]):
+            oldest = [key for key in piece if not self._has_subscribed(key)]
+            for key in oldest:
+                passing[key] = None
+                want = Want(key, NO_PARAMS)
+                want.claimed = initial
+                self._passing.append(want)
+            self._forget([name for name, _ in oldest])
+            yield
         return passing
 
-    def collect(self) -> Batch:
-        batch = super().collect()
+    def _exists(self, name: str) -> bool:
+        return self.table.get(name) is not None
+
+    def collect(self) -> Steps[Batch]:
+        batch = yield from super().collect()
         passing, self._passing = self._passing, []
-        for want in passing:
-            self._absent(batch, want)
-            self._unknown.pop(want, None)
+        for piece in pieces(passing):
+            for want in piece:
+                self._absent(batch, want)
+                self._unknown.pop(want, None)
+            yield
         return batch
 
     def _refuse_unless_told(self, refused: Mapping[Key, Refusal], initial: Mapping[str, str]) -> None:
@@ -271,10 +289,10 @@ class DeltaSession(SteadySession):
 
     # -- out
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
-        super()._collect_wild(wild, batch)
+    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
+        yield from super()._collect_wild(wild, batch)
         if wild.initial and wild.started:
-            self._take_leave(wild, batch)
+            yield from self._take_leave(wild, batch)
 
     def is_judging(self, names: Iterable[str]) -> bool:
         return bool(self._alone) or super().is_judging(names)
@@ -325,7 +343,7 @@ class DeltaSession(SteadySession):
         """Until when a client that does not keep up is let alone; None: it is not paced."""
         return None
 
-    def poll(self, now: float, *, together: bool = True) -> list[Send]:
+    def poll(self, now: float, *, together: bool = True) -> Steps[list[Send]]:
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending or now < (self.paced_until or now):
             return []
@@ -334,13 +352,14 @@ class DeltaSession(SteadySession):
             return greeting
         due = self._due and not self._waits
         self._due = self._due and not due
-        batch = self.collect()
+        batch = yield from self.collect()
         if together and self.leaving:
             batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
         self._take_along(batch)
-        sends = self._chunks(batch, now) if batch or due else []
+        yield
+        sends = (yield from self._chunks(batch, now)) if batch or due else []
         if self._refused:  # in responses of their own, of which nothing is kept
-            parts = self._answer_refused().parts(self.settings.response_bytes)
+            parts = yield from self._answer_refused().in_parts(self.settings.response_bytes)
             sends += [self._respond(part, now, keep=False) for part in parts]
         alone = self._next_alone(batch)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
@@ -350,7 +369,7 @@ class DeltaSession(SteadySession):
         """These removals may go."""
         gone = self.release(keys)
         self._take_along(gone)
-        return self._chunks(gone, now) if gone else []
+        return finish(self._chunks(gone, now)) if gone else []
 
     def _take_along(self, batch: Batch) -> None:
         """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity).
@@ -426,11 +445,13 @@ class DeltaSession(SteadySession):
         else:
             super()._start_member(wild, variant, batch)
 
-    def _take_leave(self, wild: Wild, batch: Batch) -> None:
+    def _take_leave(self, wild: Wild, batch: Batch) -> Steps[None]:
         """DLT-14: of what the client has from an earlier stream, what is not there for it any more goes."""
         if not self._may_take_leave():
             return
-        for name in wild.initial:
+        for number, name in enumerate(wild.initial):
+            if number % EVERY == EVERY - 1:
+                yield
             if wild.name not in wildcards(name):
                 continue
             held = self._held(name, located=wild.tag is not None)
@@ -443,12 +464,16 @@ class DeltaSession(SteadySession):
                 self._depart(name, wild, batch)
         wild.initial = {}
 
-    def _chunks(self, batch: Batch, now: float) -> list[Send]:
+    def _chunks(self, batch: Batch, now: float) -> Steps[list[Send]]:
         """DLT-21, DYN-15: in several responses, where it is too much for one or there are two forms of a name."""
         limit = self.settings.response_bytes
         if batch.size > limit:
             self._refuse(batch, limit)
-        return [self._respond(part, now) for part in batch.parts(limit)]
+        sends = []
+        for part in (yield from batch.in_parts(limit)):
+            sends.append(self._respond(part, now))
+            yield
+        return sends
 
     def _refuse(self, batch: Batch, limit: int) -> None:
         """DLT-22: what is too large for any response becomes an error."""

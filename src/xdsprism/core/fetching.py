@@ -18,6 +18,7 @@ from ..errors import PeerError
 from .events import WILDCARD, Key, Request, Send, SotwRequest
 from .facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
 from .removals import AnySession
+from .steps import Steps, finish
 from .stream import Stream
 from .types import TypeUrl
 
@@ -62,6 +63,10 @@ class Fetch:
 
     def receive(self, request: Request, now: float, patience: Patience | None = None) -> None:
         """Take the question. Without patience it is answered whatever the client has. Raises PeerError."""
+        finish(self.receiving(request, now, patience))
+
+    def receiving(self, request: Request, now: float, patience: Patience | None = None) -> Steps[None]:
+        """What `receive` does, in steps."""
         body = request.body
         if isinstance(body, SotwRequest):
             if patience is not None:
@@ -71,7 +76,7 @@ class Fetch:
         self._request = request
         self._patience = patience or Patience(now, now + ANSWER)
         self._until = self._patience.answer
-        self._ask(now)
+        yield from self._ask(now)
         self.told += [fact for fact in self._facts if isinstance(fact, (Joined, Requested))]
         if isinstance(body, SotwRequest) and body.error is not None:
             # RST-4: the nonce of an answer is its version, as there is no stream in which to count.
@@ -80,13 +85,22 @@ class Fetch:
 
     def poll(self, now: float) -> Send | Unchanged | None:
         """The answer; None: not yet. Raises PeerError where there can be none."""
+        return finish(self.polling(now))
+
+    @property
+    def backlog(self) -> int:
+        """About how much the next poll looks at."""
+        return self._session.count if self.is_held else self._stream.backlog
+
+    def polling(self, now: float) -> Steps[Send | Unchanged | None]:
+        """What `poll` does, in steps."""
         if self._request is None:
             return None
         if self.is_held:
             if now >= self._until:
                 return self._unchanged()
-            self._ask_again(now)
-        self._sends += self._stream.poll(now)
+            yield from self._ask_again(now)
+        self._sends += yield from self._stream.polling(now)
         if self._waits:
             if now < self._until:
                 return None
@@ -117,12 +131,12 @@ class Fetch:
             body = replace(body, version=version, nonce=self._sends[-1].nonce, error=error)
             self._stream.receive(replace(self._request, body=body), now)
 
-    def _ask_again(self, now: float) -> None:
+    def _ask_again(self, now: float) -> Steps[None]:
         self.is_held = False
         self._facts.clear()
         self._sends.clear()
-        self._stream.close()
-        self._ask(now)
+        yield from self._stream.closing()
+        yield from self._ask(now)
 
     def _nothing_known(self) -> Unchanged:
         """A client that has something keeps it, if that was right a moment ago."""
@@ -130,9 +144,9 @@ class Fetch:
             return self._unchanged()
         raise PeerError("UNAVAILABLE", "it is not known yet what there is: those who know have not answered")
 
-    def _ask(self, now: float) -> None:
+    def _ask(self, now: float) -> Steps[None]:
         if self._request is not None:
-            self._stream.receive(self._request, now)
+            yield from self._stream.receiving(self._request, now)
 
     def _unchanged(self) -> Unchanged:
         resources = sum(send.count for send in self._sends)

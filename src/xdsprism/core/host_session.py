@@ -22,6 +22,7 @@ from .interest import Interest
 from .limits import Room
 from .refusing import ABSENT
 from .settings import Settings
+from .steps import EVERY, Steps
 from .table import Table
 from .types import Params, Variant
 from .wants import Wild
@@ -122,31 +123,33 @@ class HostSession(DeltaSession):
             if (variant.name, wild.tag) not in self._declined:
                 yield split(variant.name)[0], variant.name
 
-    def collect(self) -> Batch:
-        batch = super().collect()
+    def collect(self) -> Steps[Batch]:
+        batch = yield from super().collect()
         if self._claims and not self._waits:
             claims, self._claims = self._claims, {}
             if not self._wilds:
-                self._disclaim(claims, batch)
+                yield from self._disclaim(claims, batch)
         return batch
 
-    def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> None:
+    def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> Steps[None]:
         """DLT-14, where hosts were asked for: what the client has, and what none of them leads to now, goes."""
         if all(None not in (tag for _, tag in wants) for wants in self._wants.values()):
             return  # locators: each has been told what there is in place of it
-        for name, version in claims.items():
+        for number, (name, version) in enumerate(claims.items()):
+            if number % EVERY == EVERY - 1:
+                yield
             asked = self._find((name, None)) is not None or version.startswith(ABSENT)
             if not asked and not any(self._held(name, located=False)):
                 batch.removed[name] = None
 
-    def _start(self, wild: Wild, batch: Batch) -> None:
+    def _start(self, wild: Wild, batch: Batch) -> Steps[None]:
         """VHD-13: the base set, and for route configurations without one an answer all the same."""
-        super()._start(wild, batch)
+        yield from super()._start(wild, batch)
         if wild.tag is None:
             self._released.update(dict.fromkeys(self.configs()))
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> None:
-        super()._collect_wild(wild, batch)
+    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
+        yield from super()._collect_wild(wild, batch)
         if self._released and wild.tag is None and wild.started:
             released, self._released = self._released, {}
             based = {config for config, _ in self._base(wild)}

@@ -27,6 +27,7 @@ from .interest import Interest
 from .limits import Refusal, Room
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
+from .steps import Steps, finish, pieces
 from .table import Table, digest_of
 from .types import Params, Variant
 from .wants import Want, Wild
@@ -82,13 +83,13 @@ class SotwSession(SteadySession):
 
     # -- in
 
-    def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> None:
-        wanted, refused = self._read(request.wanted)
+    def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
+        wanted, refused = yield from self._read(request.wanted)
         self._client_version = request.version
         if self._first:
             self._first = False
             self._returns = bool(request.version)
-            self._begin(request, wanted, refused, legacy_wildcard=legacy_wildcard)
+            yield from self._begin(request, wanted, refused, legacy_wildcard=legacy_wildcard)
             return
         judged = self._judge(request.nonce, request.error, now) if request.nonce else None
         if judged is not None:
@@ -97,9 +98,9 @@ class SotwSession(SteadySession):
                 self._doubt(judged.send)
         self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
         if not self._is_list(wanted, refused):
-            self._want_exactly(wanted, refused)
+            yield from self._want_exactly(wanted, refused)
         elif request.nonce == self._newest and judged is None and request.error is None:
-            self._repeat()
+            yield from self._repeat()
 
     def accept(self, request: SotwRequest, now: float) -> bool:
         """Here an ACK says all that is wanted, too; and it is that of the newest response."""
@@ -112,16 +113,18 @@ class SotwSession(SteadySession):
             self._forget_superseded()
         return True
 
-    def _repeat(self) -> None:
+    def _repeat(self) -> Steps[None]:
         """ORD-5: no news, and no ACK either, since that was before: Envoy asks so for a warming cluster's endpoints."""
         if self.table.spec.always_resend and self.progress.nack is None:
-            for name in self._wants:
-                self.resend(name)
+            for piece in pieces(self._wants):
+                for name in piece:
+                    self.resend(name)
+                yield
 
-    def _read(self, names: tuple[Key, ...]) -> tuple[tuple[Key, ...], dict[Key, Refusal]]:
+    def _read(self, names: tuple[Key, ...]) -> Steps[tuple[tuple[Key, ...], dict[Key, Refusal]]]:
         """What of a list can be wanted, and what is refused (DYN-46)."""
         refused: dict[Key, Refusal] = {}
-        wanted = self._admitted(names, refused)
+        wanted = yield from self._admitting(names, refused)
         if wanted != self._list:
             keys = dict.fromkeys(wanted)
             lacking = self._lacking_room(keys, (key for key in self.keys() if key not in keys))
@@ -141,12 +144,12 @@ class SotwSession(SteadySession):
         refused: Mapping[Key, Refusal],
         *,
         legacy_wildcard: bool,
-    ) -> None:
+    ) -> Steps[None]:
         """SRV-10: a nonce in a first request is from another stream and means nothing here."""
         if not request.wanted and self.table.spec.wildcard and legacy_wildcard:
             self._add_wild((WILDCARD, None))  # WLD-1
         if wanted or refused:  # otherwise WLD-1: an empty list keeps a legacy wildcard
-            self._want_exactly(wanted, refused)
+            yield from self._want_exactly(wanted, refused)
         self._due = bool(self._wilds) or (self.table.spec.full_state and bool(request.wanted))  # WLD-10, SOT-9
         if self.table.spec.full_state and not self._wants and list(self._whole_table) == [None]:
             self._spare(request.version)
@@ -173,21 +176,25 @@ class SotwSession(SteadySession):
         self._told_refused = frozenset(islice(map(hash, refused), self.settings.limits.unresolved))
         self._refuse_keys({key: refusal for key, refusal in refused.items() if hash(key) not in told})
 
-    def _want_exactly(self, wanted: tuple[Key, ...], refused: Mapping[Key, Refusal]) -> None:
+    def _want_exactly(self, wanted: tuple[Key, ...], refused: Mapping[Key, Refusal]) -> Steps[None]:
         self._refuse_once(refused)
         self._list = wanted
         tags = {tag for name, tag in wanted if name == WILDCARD}
         keys = {key: None for key in wanted if key[0] != WILDCARD}
         held = [want for wants in self._wants.values() for want in wants.values()]
-        for want in held:
-            if want.key not in keys:
-                self._drop(want)  # SOT-10: needs no response
+        for piece in pieces(held):
+            for want in piece:
+                if want.key not in keys:
+                    self._drop(want)  # SOT-10: needs no response
+            yield
         for tag in tags:
             self._due = self._due or tag not in self._whole_table
             self._add_wild((WILDCARD, tag))
-        for key in keys:
-            if self._find(key) is None:
-                self._added[self._add(key)] = None
+        for named in pieces(keys):
+            for key in named:
+                if self._find(key) is None:
+                    self._added[self._add(key)] = None
+            yield
         for wild in [wild for tag, wild in self._whole_table.items() if tag not in tags]:
             self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
@@ -294,7 +301,7 @@ class SotwSession(SteadySession):
         """XTP-8: there are no other wildcards in SotW."""
         return self._wilds.get(WILDCARD, {})
 
-    def poll(self, now: float, *, together: bool = True) -> list[Send]:
+    def poll(self, now: float, *, together: bool = True) -> Steps[list[Send]]:
         """What is to be said now. `together`: removals need not wait for other types."""
         if not self.pending or (self._full_state and self._waits):
             return []  # SOT-4: what a full response lacks is gone, so what is not known can't be left out
@@ -305,7 +312,7 @@ class SotwSession(SteadySession):
         if self._pushed:
             self._alone.update(self._doubtful)
             self._doubtful = {}
-        due, batch = self._gather()
+        due, batch = yield from self._gather()
         if not self._full_state:
             batch.join(self.release())
             return self._changed(batch, now, due=due) + self._next_alone(batch, now)
@@ -313,13 +320,17 @@ class SotwSession(SteadySession):
             batch.join(self.release())
         return [self._whole(batch, now)] if due or batch else []
 
-    def _gather(self) -> tuple[bool, Batch]:
+    @property
+    def backlog(self) -> int:
+        return len(self._added) + super().backlog
+
+    def _gather(self) -> Steps[tuple[bool, Batch]]:
         """Whether an answer is due whatever there is to say, and what there is."""
         self._dirty.update(self._added)
         self._added.clear()
         due = self._due and not self._waits
         self._due = self._due and not due
-        batch = self.collect()
+        batch = yield from self.collect()
         self.news = batch.variants
         if self._refused:
             batch.join(self._answer_refused())
@@ -329,7 +340,7 @@ class SotwSession(SteadySession):
         """These removals may go: in full state by leaving them out (SOT-6). SRV-14: with all else there is to say."""
         if self._full_state and self._waits:
             return []
-        due, batch = self._gather()
+        due, batch = finish(self._gather())
         batch.join(self.release(keys))
         return [self._whole(batch, now)] if due or batch else []
 

@@ -22,6 +22,7 @@ from .refusing import RefusedTypes, note_refused
 from .removals import AnySession, Removals
 from .settings import Settings
 from .sotw import SotwSession
+from .steps import Steps, finish
 from .store import Store
 from .twins import as_v2
 from .types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
@@ -41,6 +42,7 @@ class Stream:
         "_settings",
         "_settled",
         "_store",
+        "_working",
         "delta",
         "node",
         "number",
@@ -76,6 +78,7 @@ class Stream:
         self._removals = Removals(settings, aggregated=only_type is None)
         self._settled = False  # nothing is under way: all sessions are at rest, and no removal waits
         self._changed: AnySession | None = None  # the one session that has news
+        self._working = False  # `receiving` or `polling` is under way
 
     def plain_params(self, name: str) -> Params:
         """What a subscription to `name` has that sends no params (DESIGN 6.2)."""
@@ -83,14 +86,25 @@ class Stream:
 
     def receive(self, request: Request, now: float) -> bool:
         """Take one request in; whether there may be something to say now. Raises PeerError if it can't go on."""
-        session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
-        known = session is not None and session.v2 == request.v2 and not request.other_node
-        if known and session.accept(request.body, now):  # type: ignore[union-attr,arg-type] # of the stream's own kind
+        if self._is_accepted(request, now):
             return False
-        self._take(request, now)
+        finish(self._take(request, now))
         return True
 
-    def _take(self, request: Request, now: float) -> None:
+    def receiving(self, request: Request, now: float) -> Steps[None]:
+        """What `receive` does, in steps. Until it is done there is no other request to take in, and no poll."""
+        if not self._is_accepted(request, now):
+            self._working = True
+            yield from self._take(request, now)
+            self._working = False
+
+    def _is_accepted(self, request: Request, now: float) -> bool:
+        """Whether it is an ACK and nothing else, of a session at rest."""
+        session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
+        known = session is not None and session.v2 == request.v2 and not request.other_node
+        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # of the stream's own kind
+
+    def _take(self, request: Request, now: float) -> Steps[None]:
         self._settled = False
         self._identify(request)
         type_url = self._type_of(request)
@@ -106,9 +120,9 @@ class Stream:
         session.takes_ttl = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
-            session.receive(request.body, now, legacy_wildcard=legacy)
+            yield from session.receive(request.body, now, legacy_wildcard=legacy)
         elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
-            session.receive(request.body, now, legacy_wildcard=legacy)
+            yield from session.receive(request.body, now, legacy_wildcard=legacy)
 
     def stir(self, session: AnySession | None) -> None:
         """What this session wants changed; None: something did. The next poll is short if it is about one session."""
@@ -125,8 +139,29 @@ class Stream:
                 return sends + self._look(now) if warms else sends
         return self._look(now)
 
+    def polling(self, now: float) -> Steps[list[Send]]:
+        """What `poll` does, in steps. Until it is done there is no request to take in, and no other poll."""
+        self._changed = None
+        self._working = True
+        sends = yield from self._looking(now)
+        self._working = False
+        return sends
+
+    @property
+    def backlog(self) -> int:
+        """About how much the next poll looks at; nothing, where that is one change for all (core.steady)."""
+        return sum(session.backlog for session in self.sessions.values()) if not self._settled else 0
+
+    @property
+    def count(self) -> int:
+        """Of subscriptions."""
+        return sum(session.count for session in self.sessions.values())
+
     def _look(self, now: float) -> list[Send]:
-        """At everything."""
+        return finish(self._looking(now))
+
+    def _looking(self, now: float) -> Steps[list[Send]]:
+        """Look at everything."""
         sends = self._answer_refused_types()
         for session in self.sessions.values():
             session.tick(now)
@@ -134,7 +169,7 @@ class Stream:
         for type_url, session in self.sessions.items():
             if not session.pending:
                 continue
-            sends += session.poll(now, together=alone and not self._removals.referrers(session))
+            sends += yield from session.poll(now, together=alone and not self._removals.referrers(session))
             if type_url == CLUSTER:
                 self._warm(session.news)
             elif type_url == ROUTE:
@@ -157,7 +192,7 @@ class Stream:
         return endpoints.pending
 
     def deadline(self) -> float | None:
-        if self._settled:
+        if self._settled or self._working:
             return None
         times = [*self._removals.deadlines()]
         times += [session.next_beat for session in self.sessions.values()]
@@ -170,13 +205,18 @@ class Stream:
         return all(session.progress.is_answered for session in self.sessions.values())
 
     def close(self) -> None:
-        for type_url, session in self.sessions.items():
-            session.close()
-            self._store.discard(type_url)
-        self.sessions = {}
+        finish(self.closing())
+
+    def closing(self) -> Steps[None]:
+        """Let go of all that the stream holds, in steps. The stream itself has nothing from the first of them on."""
+        sessions, self.sessions = self.sessions, {}
         self._refused_types = None
         self._removals.clear()
         self._changed = None
+        self._working = False
+        for type_url, session in sessions.items():
+            yield from session.close()
+            self._store.discard(type_url)
 
     # -- who and what
 

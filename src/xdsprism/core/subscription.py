@@ -21,6 +21,7 @@ from .interest import Interest
 from .limits import Refusal, Room, counted_as
 from .refusing import Refusals, note_refused, refused_among
 from .settings import Settings
+from .steps import EVERY, Steps, pieces
 from .table import Table
 from .types import NO_PARAMS, Change, Params, Variant, Wrong
 from .wants import Group, Want, Wild, read_keys
@@ -136,15 +137,23 @@ class Session:
     def pending(self) -> bool:
         return bool(self._dirty or self._owed or self._due or self._refused or self._behind)
 
-    def close(self) -> None:
-        self.table.sessions -= 1
-        for wants in list(self._wants.values()):
-            for want in list(wants.values()):
-                self._drop(want)
+    def close(self) -> Steps[None]:
+        for piece in pieces(list(self._wants.values())):
+            for wants in piece:
+                for want in list(wants.values()):
+                    self._drop(want)
+            yield
         for wild in list(self._wildcards()):
             self._drop_wild(wild)
         if self._forgotten is not None:
             self._interest.remove_forgetful(self, self.table.spec.url)
+        self.table.sessions -= 1
+
+    @property
+    def backlog(self) -> int:
+        """About how many subscriptions and resources the next poll looks at."""
+        wilds = (wild for wild in self._wildcards() if wild.is_behind or not wild.started or wild.again)
+        return len(self._dirty) + len(self._owed) + sum(len(wild.listing) for wild in wilds)
 
     def resend(self, name: str) -> None:
         """Send again what the client holds under this name although it did not change (ORD-11)."""
@@ -223,6 +232,16 @@ class Session:
             refused.update(found)
             keys = tuple(key for key in keys if key not in found)
         return read_keys(keys, self.table.spec)
+
+    def _admitting(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[tuple[Key, ...]]:
+        """What `_admitted` does, in steps."""
+        if len(keys) <= EVERY:
+            return self._admitted(keys, refused)
+        admitted: list[Key] = []
+        for piece in pieces(keys):
+            admitted += self._admitted(tuple(piece), refused)
+            yield
+        return tuple(admitted)
 
     def _refuse_keys(self, refused: Mapping[Key, Refusal]) -> None:
         """These are to be answered, each by itself, and not remembered (DYN-46)."""

@@ -74,6 +74,10 @@ class Listing(ABC):
         """By name only."""
 
     @abstractmethod
+    def __len__(self) -> int:
+        """How many names there are."""
+
+    @abstractmethod
     def _listed(self) -> Iterable[tuple[str, VariantSet]]:
         """Everything that a wildcard may see."""
 
@@ -224,6 +228,12 @@ class Glob(Listing):
         for known in self._members.values():
             self._mention(known, 1)
         self._keys = frozenset(self._mentions)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __bool__(self) -> bool:
+        return True
 
     @property
     def is_followed(self) -> bool:

@@ -275,7 +275,10 @@ class Connection:
         if last:
             self._hear_out(stream)
         elif stream.slack < 0:
-            self._renew_stream(stream)
+            if not stream.held:
+                self._renew_stream(stream)
+            elif stream.slack < -(self._limits.stream_window >> 1):
+                raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window of the stream takes")
         if payload or last:
             self._events.append((stream, payload, last))
 
@@ -284,6 +287,14 @@ class Connection:
         half = self._limits.connection_window >> 1
         self.out.control(frames.window_update(0, half - self._slack))
         self._slack = half
+
+    def hold_back(self, stream: Stream, *, waits: bool) -> bool:
+        """Whether the window of a stream stays as it is while what came on it waits; whether one was made whole."""
+        stream.held = waits
+        if waits or stream.slack >= 0 or not stream.hearing:
+            return False
+        self._renew_stream(stream)
+        return True
 
     def _renew_stream(self, stream: Stream) -> None:
         half = self._limits.stream_window >> 1

@@ -183,6 +183,13 @@ class RpcConnection:
         if not rpc.stream.gone:
             self.out.finish(rpc.stream, trailers(status, message, alone=not rpc.stream.answered))
 
+    def hold_back(self, rpc: Rpc, *, waits: bool) -> bool:
+        """Let the caller say no more than its window takes, until `waits` is over; whether there is something to write.
+
+        Unlike a pause of the whole connection, that leaves the other calls on it alone.
+        """
+        return not rpc.stream.gone and self.connection.hold_back(rpc.stream, waits=waits)
+
     # -- inside
 
     def _told(self) -> list[RpcEvent]:

@@ -22,6 +22,7 @@ class Stream:
         "expected",
         "gone",
         "hearing",
+        "held",
         "number",
         "number_bytes",
         "opened",
@@ -42,6 +43,7 @@ class Stream:
         self.ended = False  # our END_STREAM is sent
         self.gone = False  # over, either way
         self.window = window  # what the peer takes from us; below nothing, if a setting made it so
+        self.held = False  # its window is not made whole: nobody takes what comes
         self.slack = slack  # what the peer may send before we owe it a larger window
         self.expected: int | None = None  # bytes of body, where there is a content-length
         self.queue: list[memoryview] = []  # what the windows held back

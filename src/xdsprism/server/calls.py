@@ -18,9 +18,11 @@ class Call(ABC):
     """One RPC in progress. The transport sets `wake`, which the call may use at any time to ask for a poll."""
 
     finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
+    is_busy = False  # it works on a message in slices, and wakes when it is done: don't end it before that
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None
+        self.hold_back: Callable[[bool], None] = _at_will  # the transport's too: whether to read on is for later
 
     @abstractmethod
     def receive(self, message: bytes) -> None:
@@ -49,6 +51,10 @@ class Call(ABC):
 
     def close(self, reason: str = "") -> None:  # noqa: B027 # nor this
         """The RPC is over; `reason` says what was wrong, if anything was."""
+
+
+def _at_will(_: bool) -> None:  # noqa: FBT001 # there is nothing to choose
+    """Whoever feeds the call has no way to wait."""
 
 
 class UnaryCall(Call):

@@ -163,9 +163,12 @@ class Conversation:
         self._call = call
         self._context = context
         self._awake = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
         self._ended = False
         self._error: Exception | None = None
         call.wake = self._awake.set
+        call.hold_back = self._hold_back
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
@@ -185,6 +188,7 @@ class Conversation:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
                 self._call.receive(message)
+                await self._may_read.wait()  # the next is not read: let its sender wait, and not our memory
             self._call.half_close()
         except grpc.aio.BaseError:
             return  # the server stopped under it; grpc cancels the rest
@@ -202,9 +206,12 @@ class Conversation:
                 del message  # or it would stay while the stream sleeps: a first answer may be large, and not shared
                 if self._ended:
                     return
-            if last:
+            if last and not self._call.is_busy:
                 return
             await self._sleep()
+
+    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # as the call has it
+        (self._may_read.clear if waits else self._may_read.set)()
 
     async def _sleep(self) -> None:
         deadline = self._call.deadline()

@@ -73,6 +73,7 @@ class Exchange:
         self._messages: Iterator[bytes] | None = None  # what is left of the last poll
         self._last = False  # that poll was the last
         call.wake = self.wake
+        call.hold_back = self.hold_back
 
     def wake(self) -> None:
         if not self._awake and not self.over:
@@ -81,6 +82,12 @@ class Exchange:
             if not line.woken:
                 line.on_wake()
             line.woken.append(self)
+
+    def hold_back(self, waits: bool) -> None:  # noqa: FBT001 # as the call has it
+        """Let the peer send no more than fits into the window of its stream."""
+        line = self._line
+        if not self.over and line.rpcs.hold_back(self.rpc, waits=waits) and not line.woken:
+            line.on_wake()
 
     def half_close(self) -> None:
         try:
@@ -113,7 +120,7 @@ class Exchange:
                     if queue:
                         return
                 self._messages = None
-                if self._last:
+                if self._last and not call.is_busy:
                     self.close()
                     line.rpcs.end(rpc)
                     return
@@ -148,11 +155,16 @@ class Exchange:
         except Exception:
             log.exception("a stream could not be closed")
         self.call.wake = _nobody  # nothing that belongs to it is to wait for the collector of garbage
+        self.call.hold_back = _nothing
         self.rpc.owner = None
 
 
 def _nobody() -> None:
     """Whom a call wakes that is over."""
+
+
+def _nothing(_: bool) -> None:  # noqa: FBT001 # as the call has it
+    """What it holds back then."""
 
 
 class Line:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from ..core.events import Request, Send
 from ..core.facts import Facts
 from ..core.fetching import Fetch, Patience, Unchanged
+from ..core.steps import Steps
 from ..core.twins import Names
 from ..core.types import TypeUrl
 from ..errors import PeerError
 from .calls import Peer
 from .hub import Connected, Hub, XdsCall
+from .long_work import is_long
+from .slicing import LONG_COUNT
 
 
 class FetchCall(XdsCall):
@@ -22,6 +25,7 @@ class FetchCall(XdsCall):
         self.deadline = fetch.deadline  # type: ignore[method-assign] # as in XdsCall
         self._fetch = fetch
         self._answered = False
+        self._found: Send | Unchanged | None = None  # by long work
         self.patience: Patience | None = None  # where the answer may be that nothing is new
 
     @property
@@ -34,32 +38,55 @@ class FetchCall(XdsCall):
             self.wake()
             self._pass_on()
 
+    def taking(self, request: Request) -> Steps[None]:
+        if not self._fetch.is_asked:
+            yield from self._fetch.receiving(self._named(request), self._hub.clock(), self.patience)
+            self._pass_on()
+
     def poll(self) -> Iterator[bytes]:
+        if self._answered and self._work is not None:
+            return self._work.poll()
         answer = self.answer()
-        if isinstance(answer, Send):
-            yield self.encode(answer)
+        if not isinstance(answer, Send):
+            return iter(())
+        work = self._long_work() if is_long(answer) else None
+        if work is None:
+            return iter((self.encode(answer),))
+        work.give([answer])
+        return work.poll()
 
     def answer(self) -> Send | Unchanged | None:
         """None: not yet. It is given once."""
         if self._answered:
             return None
+        if self._work is not None:
+            self._work.check()
+            return None
         if self.finished:  # the server drains
             if not self._fetch.is_asked:
                 raise PeerError("UNAVAILABLE", "the server is stopping: ask again, or another one")
             self.hurry()
-        found = self._fetch.poll(self._hub.clock())
+        if self._found is None and self._fetch.is_asked and self._fetch.backlog > LONG_COUNT:
+            work = self._long_work()
+            if work is not None:
+                work.begin(self._finding)
+                return None
+        found = self._found or self._fetch.poll(self._hub.clock())
         if found is not None:
             self._answered = True
             self.end()
         self._pass_on()
         return found
 
+    def _finding(self) -> Steps[None]:
+        self._found = yield from self._fetch.polling(self._hub.clock())
+
     def hurry(self) -> None:
         """Let it wait for nothing: there are too many who do."""
         self._fetch.hurry(self._hub.clock())
 
     def half_close(self) -> None:
-        if not self._fetch.is_asked:
+        if not self._fetch.is_asked and self._work is None:
             raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
 
     def drain(self, by: float) -> None:

@@ -6,6 +6,7 @@ the turn brought; with that the streams that are affected are woken (DESIGN 9).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -16,12 +17,17 @@ from ..core.facts import Closed, Fact, Facts, Opened, Published
 from ..core.interest import Demand, Interest
 from ..core.load_reports import LoadReports
 from ..core.settings import RELAY, SERVER, Settings
+from ..core.steps import Steps, finish
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.twins import Names, has_twin
 from ..core.types import CLUSTER, Change, Params, TypeUrl
 from ..messages.twins import to_v2
 from .calls import Call, Peer
+from .long_work import LongWork
+from .slicing import LONG_BYTES, LONG_COUNT, Slices
+
+log = logging.getLogger("xdsprism.server")
 
 # Where a connection drains, a client has so many seconds to answer the last response before its stream ends; but not
 # the last of those that the connection has, in which the end of the stream is to reach the client.
@@ -46,9 +52,17 @@ class Hub:
     """Owns everything that streams share. Belongs to one event loop; nothing in it awaits, so nothing is locked."""
 
     def __init__(
-        self, store: Store, settings: Settings, clock: Clock, schedule: Schedule, demand: Demand | None = None
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        schedule: Schedule,
+        demand: Demand | None = None,
+        slices: Slices | None = None,
     ) -> None:
+        """`slices`: where long work goes; without, it is done at once."""
         self.store = store
+        self.slices = slices
         self.settings = replace(settings, epoch=settings.epoch or token_hex(4))
         self.interest = Interest(demand)
         self.reports = LoadReports(self.settings, self._clusters)
@@ -146,10 +160,11 @@ class Hub:
         """DESIGN 9: one fan-out, however many changes the turn brought."""
         changes, self.changes = self.changes, []
         calls, woken = self._calls, self._woken
+        many = len(changes) > LONG_COUNT  # which a session looks at in slices
         for session in self.interest.notify(changes):
             call = calls.get(session.stream)
             if call is not None:
-                call.stream.stir(session)  # type: ignore[arg-type] # whoever is interested is a session
+                call.stream.stir(None if many else session)  # type: ignore[arg-type] # who is interested is a session
                 woken[call] = None
 
 
@@ -171,9 +186,17 @@ class XdsCall(Call):
             node_params=settings.node_params,
         )
         self._parting: _Parting | None = None  # once the connection drains
+        self._work: LongWork | None = None  # while there is some
+        self._half_closed = False
         self.deadline = connected.stream.deadline  # type: ignore[method-assign] # it is asked with every message
 
     def receive(self, message: bytes) -> None:
+        if self._work is not None or len(message) > LONG_BYTES:
+            work = self._long_work()
+            if work is not None:
+                work.receive(message)
+                self.hold_back(True)  # noqa: FBT003
+                return
         self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
         if self._parting is not None:
             self.wake()
@@ -197,8 +220,15 @@ class XdsCall(Call):
 
     def poll(self) -> Iterator[bytes]:
         hub = self._hub
+        if self._work is not None:
+            return self._work.poll()
         if hub.changes:  # it is asked before the turn is over
             hub.tell_of_changes()
+        if self.stream.backlog > LONG_COUNT:
+            work = self._long_work()
+            if work is not None:
+                work.begin(self._looking)
+                return iter(())
         sends = self.stream.poll(hub.clock())
         if self._parting is not None and self._parting.is_over():
             self.end()
@@ -208,6 +238,48 @@ class XdsCall(Call):
             return iter((hub.encoder.encode(sends[0]),))
         return map(self.encode, sends)
 
+    # -- long work
+
+    @property
+    def is_busy(self) -> bool:  # type: ignore[override] # here it depends
+        return self._work is not None and self._work.is_busy
+
+    def _long_work(self) -> LongWork | None:
+        """None: this hub does everything at once."""
+        if self._work is None and self._hub.slices is not None:
+            self._work = LongWork(self, self._hub.slices)
+        return self._work
+
+    def reading(self, message: bytes) -> Steps[None]:
+        """What `receive` does, in steps."""
+        if len(message) > LONG_BYTES:
+            yield from self.taking((yield from self._decoder.decoding(message)))
+        else:
+            self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
+
+    def taking(self, request: Request) -> Steps[None]:
+        """What `take` does, in steps."""
+        yield from self.stream.receiving(self._named(request), self._hub.clock())
+        self._hub.turn()
+
+    def _looking(self) -> Steps[None]:
+        """Find out what to say."""
+        sends = yield from self.stream.polling(self._hub.clock())
+        if self._work is not None:
+            self._work.give(sends)
+        self._hub.turn()
+
+    def encoding(self, send: Send) -> Steps[bytes]:
+        return self.encoder(send).encoding(send)
+
+    def rested(self) -> None:
+        """The work is done, or waits for the transport to take what was found to say."""
+        if self._work is not None and self._work.is_over:
+            self._work = None
+            self.finished = self.finished or self._half_closed
+        self.hold_back(False)  # noqa: FBT003
+        self.wake()
+
     def encode(self, send: Send) -> bytes:
         return self.encoder(send).encode(send)
 
@@ -216,7 +288,8 @@ class XdsCall(Call):
         return self._hub.v2_encoder if self._names.is_v2(send.type_url) else self._hub.encoder
 
     def half_close(self) -> None:
-        self.finished = True
+        self._half_closed = True
+        self.finished = self.finished or self._work is None  # else when that is over
 
     def drain(self, by: float) -> None:
         """End when the client has answered every response, since only by that it is known to have read them.
@@ -230,10 +303,24 @@ class XdsCall(Call):
         self.wake()
 
     def close(self, reason: str = "") -> None:
+        if self._work is not None:
+            self._work.close()
+        slices = self._hub.slices
+        if slices is not None and self.stream.count > LONG_COUNT:
+            slices.begin(self._closing(reason), _log_unclosed)
+        else:
+            finish(self._closing(reason))
+
+    def _closing(self, reason: str) -> Steps[None]:
+        """Let go of all that the stream holds; until then it counts as connected."""
         try:
-            self.stream.close()
+            yield from self.stream.closing()
         finally:
             self._hub.closed(self.stream.number, reason)
+
+
+def _log_unclosed(error: Exception) -> None:
+    log.error("a stream could not be closed", exc_info=error)
 
 
 class _Parting:

@@ -36,6 +36,7 @@ from .hub import Hub
 from .methods import Api
 from .rest_json import read_request, write_answer
 from .room import Room
+from .slicing import LONG_BYTES
 
 log = logging.getLogger("xdsprism.server")
 
@@ -92,7 +93,9 @@ class Rest:
         try:
             now = self._hub.clock()
             call.patience = _patience(request, now, self._hub.settings.poll_hold)
-            call.receive(read_request(text))
+            # What is long is parsed in a thread: it is plain Python, and lets the loop have its turns.
+            long = len(text) > LONG_BYTES
+            call.receive(await asyncio.to_thread(read_request, text) if long else read_request(text))
             return await self._answer(call, request)
         except PeerError as error:
             reason = error.message

@@ -23,6 +23,7 @@ from .hub import Hub
 from .methods import V2, V3, discovery_methods, load_methods
 from .providers import Providers
 from .renewal import Renewal
+from .slicing import Slices
 from .tls import Material, Tls
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Server:
         if self._hub is None:
             loop = asyncio.get_running_loop()
             providing = self.store.providing if isinstance(self.store, ProvidingStore) else None
-            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand or providing)
+            slices = Slices(loop.call_soon)
+            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand or providing, slices)
             self._providers = Providers(providing, self._hub) if providing is not None else None
         return self._hub
 

@@ -1,0 +1,259 @@
+"""The longest time that a server answers nobody, while somebody asks for very much (within the limits).
+
+The server has a process of its own. A task in its loop sleeps a moment, again and again, and notes by how much it woke
+late: that is how long everybody else waited. `measure_server` returns the rows; run as a module, it prints them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import Request, urlopen
+
+import grpc
+import grpc.aio
+from envoy.config.core.v3.base_pb2 import Node
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+
+import xdsprism as xp
+from xdsprism.core.settings import Engine
+from xdsprism.server.server import Server
+from xdsprism.sources.files import FileSource
+
+CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+HOSTS = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
+ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+BEAT = 0.002  # seconds that the task in the loop sleeps
+QUIET = 0.5  # seconds without an answer, after which there is none left
+PATIENCE = 20.0  # seconds for the first answer
+SERVED = 50_000  # clusters in the file that is reloaded
+COLLECT_AT = 50_000  # as the daemon has it
+
+
+class Row(NamedTuple):
+    case: str
+    stall: float  # milliseconds
+    seconds: float  # until the last answer
+
+
+# -- the server
+
+
+class Pulse:
+    """Notes the longest time between two turns of the loop."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def run(self) -> None:
+        while True:
+            start = time.perf_counter()
+            await asyncio.sleep(BEAT)
+            self.longest = max(self.longest, time.perf_counter() - start - BEAT)
+
+
+def _write_clusters(file: Path, version: int) -> None:
+    resources = [
+        {"@type": CLUSTERS, "name": f"c{i}", "type": "STATIC", "connect_timeout": f"{version}s"} for i in range(SERVED)
+    ]
+    fresh = file.with_name("fresh")
+    fresh.write_text(json.dumps({"resources": resources}))
+    fresh.rename(file)
+
+
+async def _serve(engine: Engine, folder: Path) -> None:
+    """Answers each line on its standard input: `reset`, `report`, or a version to reload with."""
+    file = folder / "clusters.json"
+    _write_clusters(file, 1)
+    store = xp.Store(validate="off")
+    _fill_hosts(store)
+    taken = asyncio.Event()
+    source = FileSource([file], validate="off", observe=lambda _: taken.set())
+    source.load(store.apply)
+    pulse = Pulse()
+    async with Server(store, listen="127.0.0.1:0", rest="127.0.0.1:0", engine=engine) as server:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(pulse.run()), loop.create_task(source.run(store.apply))]
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await asyncio.sleep(0.5)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(COLLECT_AT, 10, 10)
+        print(server.address, server.rest_address, flush=True)
+        while line := (await reader.readline()).decode().strip():
+            if line == "reset":
+                pulse.longest = 0.0
+            elif line != "report":
+                taken.clear()
+                await asyncio.to_thread(_write_clusters, file, int(line))
+                pulse.longest = 0.0
+                await taken.wait()
+            print(pulse.longest * 1e3, flush=True)
+        for task in tasks:
+            task.cancel()
+
+
+def _fill_hosts(store: xp.Store) -> None:
+    from envoy.config.route.v3.route_components_pb2 import VirtualHost  # noqa: PLC0415 # for the server alone
+
+    with store.transaction() as transaction:
+        for i in range(1_000):
+            host = VirtualHost(name=f"main/v{i}", domains=[f"*.v{i}.example.com"])
+            transaction.put(host)
+
+
+# -- its clients
+
+
+def delta_names(count: int, type_url: str = ENDPOINTS) -> bytes:
+    names = [f"service-{i}.default.svc.cluster.local" for i in range(count)]
+    asked = pb.DeltaDiscoveryRequest(node=Node(id="n"), type_url=type_url, resource_names_subscribe=names)
+    return asked.SerializeToString()
+
+
+def delta_locators(count: int) -> bytes:
+    asked = pb.DeltaDiscoveryRequest(node=Node(id="n"), type_url=CLUSTERS)
+    for i in range(count):
+        params = {"env": "prod", "version": f"v{i % 10}", "zone": "a"}
+        asked.resource_locators_subscribe.add(name=f"c{i}", dynamic_parameters=params)
+    return asked.SerializeToString()
+
+
+def reconnect_of_hosts(count: int) -> bytes:
+    """As Envoy comes back: all hosts that it ever asked for, and the versions of what it has."""
+    asked = pb.DeltaDiscoveryRequest(node=Node(id="n"), type_url=HOSTS)
+    asked.resource_names_subscribe.extend(f"main/h{i}.v{i % 1_000}.example.com" for i in range(count))
+    for i in range(1_000):
+        asked.initial_resource_versions[f"main/v{i}"] = "old"
+    return asked.SerializeToString()
+
+
+def sotw_names(count: int, type_url: str) -> bytes:
+    names = [f"c{i}" for i in range(count)]
+    return pb.DiscoveryRequest(node=Node(id="n"), type_url=type_url, resource_names=names).SerializeToString()
+
+
+def xdstp_names(count: int, params: int) -> bytes:
+    kind = ENDPOINTS.rpartition("/")[2]
+    query = "&".join(f"k{i}=v" for i in range(params))
+    names = [f"xdstp://a/{kind}/s{i}?{query}" for i in range(count)]
+    return pb.DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=names).SerializeToString()
+
+
+def bomb() -> bytes:
+    """60 MB that gzip makes 58 kB of."""
+    names = ["x" * 28] * 2_000_000
+    return pb.DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=names).SerializeToString()
+
+
+STREAMS: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
+    ("99,000 locators, delta", "Delta", lambda: delta_locators(99_000)),
+    ("100,000 names, delta", "Delta", lambda: delta_names(100_000)),
+    ("100,000 names, SotW", "Stream", lambda: sotw_names(100_000, ENDPOINTS)),
+    ("50,000 names in full state, SotW", "Stream", lambda: sotw_names(50_000, CLUSTERS)),
+    ("50,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(50_000)),
+    ("200,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(200_000)),
+    ("5,000 xdstp names with 400 context parameters", "Delta", lambda: xdstp_names(5_000, 400)),
+)
+
+
+async def _ask(address: str, method: str, message: bytes, *, gzip: bool = False) -> float:
+    """Seconds until the last answer."""
+    compression = grpc.Compression.Gzip if gzip else None
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address, options=options, compression=compression) as channel:
+        stream = channel.stream_stream(f"{ADS}/{method}AggregatedResources", None, None)()
+        start = last = time.perf_counter()
+        with suppress(grpc.aio.AioRpcError, TimeoutError):
+            await stream.write(message)
+            patience = PATIENCE
+            while await asyncio.wait_for(stream.read(), patience) is not grpc.aio.EOF:
+                last = time.perf_counter()
+                patience = QUIET
+        return last - start
+
+
+def _post(address: str, count: int) -> float:
+    body = json.dumps({"node": {"id": "n"}, "resource_names": [f"c{i}" for i in range(count)]}).encode()
+    start = time.perf_counter()
+    request = Request(f"http://{address}/v3/discovery:endpoints", body, {"content-type": "application/json"})
+    with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 # the address is ours
+        answer.read()
+    return time.perf_counter() - start
+
+
+class Handle:
+    """A server in its process, as its measurer sees it."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str, rest: str) -> None:
+        self.address, self.rest = address, rest
+        self._process = process
+
+    def say(self, line: str) -> float:
+        """The longest stall so far, in milliseconds."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise SystemExit("the server has no pipes")
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def measure(self, case: str, ask: Callable[[], float]) -> Row:
+        self.say("reset")
+        seconds = ask()
+        time.sleep(QUIET)  # whoever leaves makes work too
+        return Row(case, self.say("report"), seconds)
+
+
+@contextmanager
+def _serving(engine: Engine) -> Iterator[Handle]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.stalls_server", engine, folder]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                line = process.stdout.readline() if process.stdout is not None else ""
+                if not line:
+                    raise SystemExit("the server did not become ready")
+                yield Handle(process, *line.split())
+            finally:
+                process.kill()
+
+
+def measure_server(engine: Engine = "h2") -> list[Row]:
+    """The longest stall of each case, worst inputs that are within the limits. Takes about a minute."""
+    with _serving(engine) as server:
+        rows = []
+        for case, method, make in STREAMS:
+            message = make()
+            rows.append(server.measure(case, lambda m=method, b=message: asyncio.run(_ask(server.address, m, b))))  # type: ignore[misc]
+        message = bomb()
+        inflate = _ask(server.address, "Delta", message, gzip=True)
+        rows.append(server.measure("60 MB of 58 kB gzip", lambda: asyncio.run(inflate)))
+        rows.append(server.measure("190,000 names, REST", lambda: _post(server.rest, 190_000)))
+        start = time.perf_counter()
+        stall = server.say("2")
+        rows.append(Row("50,000 resources, a reload", stall, time.perf_counter() - start))
+        return rows
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        asyncio.run(_serve("h2" if sys.argv[1] == "h2" else "grpcio", Path(sys.argv[2])))
+        return
+    for row in measure_server("grpcio" if "grpcio" in sys.argv else "h2"):
+        print(f"  {row.case:<50} {row.stall:8,.0f} ms {row.seconds:8.2f} s")
+
+
+if __name__ == "__main__":
+    main()

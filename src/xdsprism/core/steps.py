@@ -1,0 +1,35 @@
+"""Long work in steps: a generator that yields where whoever drives it may serve others first.
+
+The work keeps its state in itself and returns its result. It never looks at a clock: `finish` runs it through at once,
+and server/slicing.py runs it for a few milliseconds at a time. Between two steps the store may change; nothing else
+touches the stream whose work it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+
+EVERY = 128  # items between two yields: of subscriptions, these take a few milliseconds
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run it through, and return what it returns."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def pieces(items: Iterable[T], size: int = EVERY) -> Iterator[list[T]]:
+    """The same items in lists of `size`, the last one shorter."""
+    source = iter(items)
+    while piece := [*islice(source, size)]:
+        yield piece
