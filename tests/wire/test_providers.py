@@ -25,6 +25,7 @@ from xdsprism.core.facts import Consulted, Fact
 from xdsprism.core.types import Params
 from xdsprism.messages.verdicts import Validate
 from xdsprism.observe.metrics import Metrics
+from xdsprism.observe.quota import PEER
 from xdsprism.testing import HubTransport
 
 OWN = "type.googleapis.com/my.own.Thing"
@@ -331,6 +332,29 @@ async def test_that_it_works_again_is_in_the_log_too(caplog: pytest.LogCaptureFi
         "provider make failed for 'a': RuntimeError: down",
         "provider make works again for 'a'",
     ]
+
+
+@timeless
+async def test_a_provider_that_fails_for_every_name_leaves_few_lines_and_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # OPS-15: third parties choose the names, as Host headers
+    store = xp.Store()
+
+    @store.provider(xp.CLUSTER)
+    async def make(name: str, _params: xp.Params) -> object:
+        raise RuntimeError(name)
+
+    with caplog.at_level(logging.INFO, "xdsprism.server"):
+        async with served(store) as client:
+            names = [f"host-{number}" for number in range(300)]
+            follower = Follower(client, xp.CLUSTER, *names, params={})
+            await asyncio.sleep(300)
+            assert {update.name for update in follower.seen()} == {*names}
+    failed = [each for each in said(caplog) if " failed for " in each.getMessage()]
+    counted = [int(each.getMessage().split()[0]) for each in said(caplog) if "more lines about" in each.getMessage()]
+    assert len(said(caplog)) <= PEER.burst + 5
+    assert len(failed) + sum(counted) == 300
 
 
 @timeless

@@ -18,6 +18,7 @@ from ..core.recorded import RecordedParams
 from ..core.types import Origin, Variant
 from ..errors import UsageError, XdsError
 from ..messages.protos import find_message, type_name
+from ..observe.quota import Kind, Quota
 from .hub import Hub
 
 log = logging.getLogger("xdsprism.server")
@@ -34,6 +35,7 @@ class Providers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._wake = hub.turn
+        self._quota = Quota()  # of lines: whoever scans hosts makes a provider fail for each
         providing.idle = hub.settings.idle_results
         providing.awake.append(self._wake)
         hub.chores.append(self._turn)
@@ -75,6 +77,8 @@ class Providers:
             if isinstance(fact, Ambiguous) and fact.first:  # DESIGN 6.10
                 text = "the provider of %r gave two answers to one question: used is that for `%s`, not that for `%s`"
                 log.warning(text, fact.name, fact.kept, fact.other)
+        for (_, label), omitted in self._quota.settle_all(_now()):
+            log.warning("%d more lines about %s were left out", omitted, label)
         self._hub.facts += self._providing.facts
         self._providing.facts.clear()
 
@@ -92,12 +96,14 @@ class Providers:
             self._failed(job, error)
         else:
             ttl = result.ttl.total_seconds() if isinstance(result.ttl, timedelta) else result.ttl
-            if self._providing.made(job, whose, variant, _now(), ttl if ttl is not None else job.provider.ttl):
+            news = self._providing.made(job, whose, variant, _now(), ttl if ttl is not None else job.provider.ttl)
+            if news and self._quota.allows(("", job.provider.label), Kind.PRESENCE, _now()):
                 log.info("%s works again for %r", job.provider.label, job.name)
 
     def _failed(self, job: Job, error: BaseException) -> None:
         message = _text(error)
-        if self._providing.failed(job, message, _now(), random.random()):  # noqa: S311 # jitter
+        news = self._providing.failed(job, message, _now(), random.random())  # noqa: S311 # jitter
+        if news and self._quota.allows(("", job.provider.label), Kind.TROUBLE, _now()):
             trace = None if isinstance(error, (XdsError, _Late)) else error
             log.warning("%s failed for %r: %s", job.provider.label, job.name, message, exc_info=trace)
 
