@@ -131,18 +131,15 @@ def text_of(raw: bytes) -> str:
 
 
 def _checksum(values: Iterable[Any]) -> bytes:
-    """Of values with their kinds: damage may make an integer of a text."""
-    sums = blake2b(digest_size=16)
+    """Of values with their kinds and lengths: damage may make an integer of a text, or move the end of one."""
+    kinds, parts = [], [b""]
     for value in values:
-        if isinstance(value, bytes):
-            kind, raw = "bytes", value
-        elif isinstance(value, str):
-            kind, raw = "text", value.encode(errors="surrogateescape")
-        else:
-            kind, raw = type(value).__name__, repr(value).encode()
-        sums.update(f"{kind} {len(raw)} ".encode())
-        sums.update(raw)
-    return sums.digest()
+        kind = type(value)
+        raw = value if kind is bytes else (value if kind is str else repr(value)).encode(errors="surrogateescape")
+        kinds.append(f"{kind.__name__} {len(raw)}")
+        parts.append(raw)
+    parts[0] = f"{kinds}".encode()
+    return blake2b(b"".join(parts), digest_size=16).digest()
 
 
 @dataclass(slots=True)
