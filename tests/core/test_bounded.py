@@ -81,6 +81,20 @@ def test_a_long_node_id_still_tells_clients_apart_where_it_decides(is_delta: boo
     assert len({node.id for node in nodes if node is not None}) == 2
 
 
+# SRV-25, DYN-13
+@both
+def test_metadata_that_settings_name_is_whole_and_of_the_rest_little_is_kept(is_delta: bool):
+    node = NodeProto(id="a")
+    node.metadata.update({"env": "e" * 6_500, **{f"key-{number}": "v" * 6_500 for number in range(500)}})
+    found = Decoder(delta=is_delta, node_params=["env"]).decode(request(is_delta, node=node)).node
+    assert found is not None
+    assert dict(params_of(found, ["env"])) == {"env": "e" * 6_500}
+    assert sum(len(key) + len(value) for key, value in found.metadata.items()) < 50_000
+    whole = Decoder(delta=is_delta).decode(request(is_delta, node=node)).node
+    assert whole is not None
+    assert len(params_of(whole, None)) == 501  # without names all of it decides
+
+
 def test_of_the_version_that_a_client_gives_a_stream_keeps_little():
     found = Decoder(delta=False).decode(request(False, version_info="v" * MANY))
     assert len(found.body.version) <= TEXT_BYTES

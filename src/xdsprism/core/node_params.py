@@ -14,7 +14,7 @@ param, so constraints say `node.locality.zone=a` and `labels.app=shop`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from math import isfinite
@@ -30,6 +30,7 @@ OWN = "node."  # the prefix of the node's own fields
 EXACT = 2**53  # up to here every integer is exact in a Struct, whose numbers are all doubles
 
 FEATURES = 256  # that are read of a node
+OTHERS = 100  # strings of the metadata that are kept beside those that settings name
 
 _MAJOR_MINOR = re.compile(r"(?<![\d.])\d+\.\d+")
 
@@ -112,10 +113,17 @@ def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
         bounded(proto.id, NAME_BYTES, distinct=True),
         bounded(proto.cluster, NAME_BYTES),
         bounded(proto.user_agent_name, NAME_BYTES),
-        Params(strings),
+        Params(strings if names is None else _of_use(strings, names)),
         features,
         named,
     )
+
+
+def _of_use(strings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """What settings name is whole, as it decides; of the rest, which is only shown, little is kept."""
+    others = islice((key for key in strings if key not in names), OTHERS)
+    shown = {bounded(key, NAME_BYTES, distinct=True): bounded(strings[key], NAME_BYTES) for key in others}
+    return shown | {name: strings[name] for name in names if name in strings}
 
 
 def _named(proto: Any, names: Iterable[str]) -> Params:
