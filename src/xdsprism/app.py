@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from .admin.cache_model import Behind, streams
+from .admin.guard import Names
 from .admin.http import View, build
 from .admin.read_model import Loads
 from .config import RelayConfig, ServeConfig
@@ -79,16 +80,17 @@ def _spare_collections() -> None:
 class Daemon(ABC):
     """One server and its admin port. Roles differ in where the contents come from."""
 
-    def __init__(self, server: Server, admin: str | None, *, tls: bool) -> None:
+    def __init__(self, server: Server, config: ServeConfig | RelayConfig) -> None:
         self._server = server
-        self._admin = admin
+        self._admin = config.admin
+        self._admin_hosts = config.admin_hosts
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
         server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry)]
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
-        if tls:
+        if config.tls is not None:
             server.connection_readers.append(CertificateMetrics(registry))
         hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
         self._admin_address: str | None = None
@@ -127,7 +129,9 @@ class Daemon(ABC):
         self._reload()
 
     def _open_admin(self) -> HttpPort | None:
-        return HttpPort(build(self._view()), self._admin, "admin") if self._admin is not None else None
+        if self._admin is None:
+            return None
+        return HttpPort(build(self._view(), Names(self._admin, self._admin_hosts)), self._admin, "admin")
 
     async def _start(self) -> None:
         try:
@@ -167,7 +171,7 @@ class FileDaemon(Daemon):
             max_connection_age=config.max_connection_age,
             tls=config.tls,
         )
-        super().__init__(server, config.admin, tls=config.tls is not None)
+        super().__init__(server, config)
         self._store = store
         self._source = FileSource(
             config.paths,
@@ -271,7 +275,7 @@ class RelayDaemon(Daemon):
             report_nacks=config.report_nacks,
             validate=config.validate,
         )
-        super().__init__(relay.server, config.admin, tls=config.tls is not None)
+        super().__init__(relay.server, config)
         relay.server.hub.readers.append(CacheMetrics(self._metrics))
         relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
 

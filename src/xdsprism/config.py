@@ -19,6 +19,7 @@ class ServeConfig:
     paths: tuple[Path, ...]
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"  # None: off
+    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)  # names of the admin port beside where it listens
     settings: Settings = field(default_factory=Settings)
     v2: bool = True  # beside v3, on the same port
     rest: str | None = None  # None: off
@@ -37,6 +38,7 @@ class RelayConfig:
     bootstrap: Path | None = None  # None: as the environment says
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"
+    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)
     settings: Settings = field(default_factory=Settings)
     v2: bool = True
     rest: str | None = None

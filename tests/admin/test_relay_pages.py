@@ -227,7 +227,7 @@ async def test_what_nobody_wants_any_more_is_gone_when_it_is_forgotten(relay: Re
     assert (await relay.send("DELETE", "/api/resources?type=cds&name=shop"))[0] == 200
     await relay.until(lambda page: page["total"], "/api/resources", 0)
     status, said = await relay.send("DELETE", "/api/resources?type=cds&name=shop")
-    assert (status, json.loads(said)) == (404, {"error": "there is no cds called 'shop' in the cache"})
+    assert (status, json.loads(said)) == (404, {"error": "there is no cds of that name in the cache"})
     status, said = await relay.send("DELETE", "/api/resources?type=cds")
     assert (status, json.loads(said)) == (400, {"error": "name= is missing: DELETE /api/resources?type=rds&name=main"})
 

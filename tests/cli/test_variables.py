@@ -50,6 +50,8 @@ def value_for(option: click.Option, file: Path) -> tuple[str, Any]:
         return ("no", False) if option.default else ("yes", True)
     if isinstance(kind, click.Path):
         return str(file), str(file)
+    if kind.name == "NAME":
+        return "a.example b.example", ("a.example", "b.example")
     if option.multiple:
         return "a=1 b=2", {"a": "1", "b": "2"}
     if kind.name == "SECONDS" or isinstance(kind, click.FloatRange):

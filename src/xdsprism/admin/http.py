@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from ..core.holding import HeldBack
 from ..core.table import Table
-from ..core.types import TypeUrl, resolve_type
+from ..core.types import TYPES, TypeUrl, resolve_type
 from ..core.xdstp import spelled
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
@@ -27,10 +28,13 @@ from ..server.hub import Hub
 from ..sources.files import NotConfirmedError
 from . import cache_model, load_model, read_model
 from .cache_model import Behind, Moment
+from .guard import Guard, Names, policy_for
 from .read_model import LIMIT, Loads, Page, Row
 
 MOST = 10_000  # rows in one answer
 SLICE = 0.005  # seconds of work before the loop may turn
+_ID = re.compile("[0-9a-f]{1,64}")
+_WORD = re.compile("[a-z_]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class View:
         return Moment(self.hub.clock(), time.time())
 
 
-def build(view: View) -> Starlette:
+def build(view: View, names: Names | None = None) -> ASGIApp:
+    """Make the application of the admin port; `names` are those that it may be asked by."""
     routes: dict[str, Answer] = {
         "/": _index,
         "/healthz": _healthz,
@@ -74,7 +79,7 @@ def build(view: View) -> Starlette:
         exception_handlers={HTTPException: _refuse, UsageError: _refuse},
     )
     app.router.redirect_slashes = False
-    return app
+    return Guard(app, names or Names("localhost"), policy_for(_static("frame.html")))
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
@@ -112,9 +117,12 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _index(view: View, request: Request) -> Response:
     _params(request)
-    static = files(__package__).joinpath("static")
-    contents = static.joinpath("serve.html" if view.behind is None else "relay.html").read_text()
-    return HTMLResponse(static.joinpath("frame.html").read_text().replace("<!-- contents -->\n", contents))
+    contents = _static("serve.html" if view.behind is None else "relay.html")
+    return HTMLResponse(_static("frame.html").replace("<!-- contents -->\n", contents))
+
+
+def _static(name: str) -> str:
+    return files(__package__).joinpath("static", name).read_text()
 
 
 async def _healthz(_: View, request: Request) -> Response:
@@ -144,7 +152,7 @@ async def _resources(view: View, request: Request) -> Response:
     page = read_model.resources(
         view.hub.store,
         view.hub.interest,
-        type_url=resolve_type(given["type"]) if "type" in given else None,
+        type_url=_type(given["type"]) if "type" in given else None,
         name=given.get("name"),
         offset=_number(given, "offset", 0),
         limit=_number(given, "limit", LIMIT, MOST),
@@ -166,7 +174,7 @@ async def _forget(view: View, request: Request) -> Response:
     given = _params(request, "type", "name")
     type_url, name = _subject(given, "DELETE /api/resources?type=rds&name=main")
     if view.behind is None or not view.behind.forget(type_url, name):
-        raise HTTPException(404, f"there is no {given['type']} called {name!r} in the cache")
+        raise HTTPException(404, f"there is no {_kind(type_url)} of that name in the cache")
     return _Json({"forgotten": {"type_url": type_url, "name": name}})
 
 
@@ -196,13 +204,13 @@ async def _config(view: View, request: Request) -> Response:
 async def _confirm(view: View, request: Request) -> Response:
     """OPS-13."""
     given = _params(request, "id")
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.url.netloc:
-        raise HTTPException(403, f"a page of {origin} may not confirm anything here")  # a browser sends what it is told
+    change = given.get("id")
+    if change is not None and not _ID.fullmatch(change):
+        change = "one that can't be"  # no change has such an id, and an error would repeat it
     if view.confirm is None:
         raise HTTPException(404, "nothing is loaded here")
     try:
-        through = await view.confirm(given.get("id"))
+        through = await view.confirm(change)
     except NotConfirmedError as error:
         shown = read_model.held_back(error.held) if error.held is not None else None
         return _Json({"error": str(error), "held_back": shown}, 409)
@@ -216,7 +224,7 @@ async def _explain(view: View, request: Request) -> Response:
     table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
     found = _explained(view, table, name, params) if table is not None else None
     if found is None:
-        raise HTTPException(404, f"there is no {given['type']} called {name!r}")
+        raise HTTPException(404, f"there is no {_kind(type_url)} of that name")
     return _Json(found)
 
 
@@ -243,7 +251,7 @@ async def _listed(page: Page) -> Response:
     return Response(_encoded(body), media_type="application/json")
 
 
-# -- query strings
+# -- query strings: what is in them may be a secret that was pasted into the wrong place, so no error repeats a value
 
 
 def _params(request: Request, *known: str) -> dict[str, str]:
@@ -252,7 +260,8 @@ def _params(request: Request, *known: str) -> dict[str, str]:
     for key, value in request.query_params.multi_items():
         if key not in known:
             names = ", ".join(known) or "none"
-            raise UsageError(f"unknown parameter {key!r}; this page knows: {names}")
+            what = f"unknown parameter {key!r}" if _WORD.fullmatch(key) else "unknown parameter"
+            raise UsageError(f"{what}; this page knows: {names}")
         if key in given and key != "param":
             raise UsageError(f"parameter {key!r} is given twice")
         given[key] = value
@@ -263,7 +272,19 @@ def _subject(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
     for needed in ("type", "name"):
         if needed not in given:
             raise UsageError(f"{needed}= is missing: {example}")
-    return resolve_type(given["type"]), spelled(given["name"])
+    return _type(given["type"]), spelled(given["name"])
+
+
+def _kind(type_url: TypeUrl) -> str:
+    return next((spec.label for spec in TYPES if spec.url == type_url), "resource")
+
+
+def _type(word: str) -> TypeUrl:
+    try:
+        return resolve_type(word)
+    except UsageError as error:
+        words = ", ".join(spec.words[0] for spec in TYPES)
+        raise UsageError(f"type= is no resource type: use one of {words}, or a type URL") from error
 
 
 def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:
@@ -271,16 +292,16 @@ def _number(given: dict[str, str], key: str, default: int, most: int | None = No
     if text is None:
         return default
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
-        raise UsageError(f"{key}={text!r} is no number")
+        raise UsageError(f"{key}= is no number")
     if most is not None and not 0 < int(text) <= most:
-        raise UsageError(f"{key}={text} is not between 1 and {most}")
+        raise UsageError(f"{key}= is not between 1 and {most}")
     return int(text)
 
 
 def _flag(given: dict[str, str], key: str) -> bool:
     text = given.get(key, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{key}={text!r} is neither 0 nor 1")
+        raise UsageError(f"{key}= is neither 0 nor 1")
     return text == "1"
 
 
@@ -289,8 +310,8 @@ def _assignments(request: Request) -> dict[str, str]:
     for text in request.query_params.getlist("param"):
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"param={text!r} is no KEY=VALUE; its = is written %3D")
+            raise UsageError("a param= is no KEY=VALUE; its = is written %3D")
         if key in params:
-            raise UsageError(f"param {key!r} is given twice")
+            raise UsageError("two param= have the same key")
         params[key] = value
     return params

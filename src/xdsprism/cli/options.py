@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from ipaddress import ip_address
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
+
+_HOST = re.compile(r"\w(?:[\w.-]{0,251}[\w.])?", re.ASCII)
 
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%", re.ASCII)
 
@@ -47,6 +50,20 @@ class OptionalAddress(Address):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return value if value == "off" else super().convert(value, param, ctx)
+
+
+class HostName(click.ParamType[str]):
+    """A DNS name or an address, without a port."""
+
+    name = "NAME"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        with suppress(ValueError):
+            ip_address(value.strip("[]"))
+            return value
+        if not _HOST.fullmatch(value):
+            self.fail(f"{value!r} is no host name, such as xds.example.com: without scheme, port or path", param, ctx)
+        return value
 
 
 class Seconds(click.ParamType[float]):
@@ -132,6 +149,15 @@ def daemon_options(command: F) -> F:
                 default="127.0.0.1:18001",
                 show_default=True,
                 help="Status pages and metrics, or 'off'.",
+            ),
+            click.option(
+                "--admin-host",
+                "admin_hosts",
+                type=HostName(),
+                multiple=True,
+                help="A name that the admin port is asked by, beside addresses, localhost and the HOST of --admin: a "
+                "DNS name, or that of a proxy. Requests for other names are refused, since a web page may have sent "
+                "them. May be given several times.",
             ),
             node_params_option(
                 "What of its node is a param of a client that sends none of its own: keys of the node's metadata, "

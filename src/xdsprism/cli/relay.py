@@ -115,6 +115,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         engine=given["engine"],
         max_connection_age=given["max_connection_age"],
         tls=tls_of(given),
+        admin_hosts=given["admin_hosts"],
         delta=given["delta"],
         upstream_form=given["upstream_form"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,

@@ -75,6 +75,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             engine=given["engine"],
             max_connection_age=given["max_connection_age"],
             tls=tls_of(given),
+            admin_hosts=given["admin_hosts"],
             max_removals=given["max_removals"],
             allow_empty=given["allow_empty"],
             validate=given["validate"],

@@ -18,7 +18,6 @@ from math import inf
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -33,6 +32,7 @@ from .secured import Secured
 
 GRACE = 2  # seconds for requests in progress when the server stops
 BACKLOG = 2048  # connections that may wait; uvicorn has as many
+PLAIN = "content-type: text/plain\r\nx-content-type-options: nosniff"
 LATE = "HTTP/1.1 408 Request Timeout"
 FULL = "HTTP/1.1 503 Service Unavailable"
 
@@ -144,7 +144,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
             self.transport.abort()
             return
         status = FULL if self._pace is None else LATE
-        head = f"{status}\r\ncontent-type: text/plain\r\ncontent-length: {len(why) + 1}\r\nconnection: close\r\n\r\n"
+        head = f"{status}\r\n{PLAIN}\r\ncontent-length: {len(why) + 1}\r\nconnection: close\r\n\r\n"
         self.transport.write(f"{head}{why}\n".encode())
         if self.transport.can_write_eof():
             with suppress(OSError):
@@ -194,7 +194,7 @@ class HttpPort:
 
     def __init__(
         self,
-        app: Starlette,
+        app: ASGIApp,
         listen: str,
         purpose: str,
         tls: ssl.SSLContext | None = None,
