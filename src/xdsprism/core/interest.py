@@ -136,7 +136,8 @@ class Interest:
                 told.update((change.type_url, name) for name in names)  # once is enough, however often it changed
                 self._notify(change.type_url, names, woken)
             if change.type_url == VIRTUAL_HOST:
-                self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
+                if not self.demand.caches:  # a cache resolves nothing by itself: each host has an answer of its own
+                    self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
             elif change.type_url == ROUTE:
                 self._reroute(change, woken)
             if self._forgetful and change.after is not None:
