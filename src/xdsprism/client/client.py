@@ -157,6 +157,8 @@ class Client:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        # How a task was cancelled leads to its call, and a call keeps its connection open until somebody collects it.
+        self._tasks.clear()
         for line in self._lines.values():
             await line.transport.close()
         if self._last_good is not None:

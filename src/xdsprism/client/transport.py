@@ -73,6 +73,7 @@ class GrpcTransport:
         self._receive_bytes = receive_bytes
         self._connect_seconds = connect_seconds
         self._channel: Any = None
+        self._closing: asyncio.Future[None] | None = None
 
     async def open(self, path: str) -> ByteStream:
         now = self._clock()
@@ -93,9 +94,12 @@ class GrpcTransport:
         return stream
 
     async def close(self) -> None:
+        """Close the connection, also if whoever waits for that is cancelled: nobody else has the channel any more."""
         channel, self._channel = self._channel, None
         if channel is not None:
-            await channel.close()
+            self._closing = asyncio.ensure_future(channel.close())
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
 
     def _hint(self, failure: str) -> str:
         """What to do about a TLS handshake that failed where nobody had asked for TLS (BST-2)."""
