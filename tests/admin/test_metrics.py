@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from prometheus_client import CollectorRegistry
 
 from tests.admin.rig import Office, Peer, eventually_async
 from tests.support import web
 from xdsprism import CLUSTER, Store
+from xdsprism.core.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.constraints import TRUE
 from xdsprism.core.events import Node, Rejection
 from xdsprism.core.facts import (
     Acked,
@@ -22,13 +25,15 @@ from xdsprism.core.facts import (
     Oversize,
     Published,
     Refused,
+    Rejected,
     Requested,
     Sent,
     SubscriptionsRefused,
     Suppressed,
 )
+from xdsprism.core.store import Store as CoreStore
 from xdsprism.core.types import make_variant
-from xdsprism.observe.metrics import Metrics
+from xdsprism.observe.metrics import FURTHER_TYPES, ClientMetrics, Metrics
 
 OWN = "type.googleapis.com/my.own.Thing"
 UNKNOWN = "type.googleapis.com/nobody.serves.This"
@@ -131,6 +136,42 @@ def test_a_type_of_ones_own_has_its_name(metrics: Metrics, store: Store):
     metrics([Requested(1, OWN)])
     assert _value(metrics, "requests_total", type="my.own.Thing") == 1
     assert _value(metrics, "resources", type="my.own.Thing") == 1
+
+
+# OPS-11, PRX-35
+def test_a_relay_gives_types_that_clients_make_up_no_labels_of_their_own():
+    cache = CoreStore(tables=CacheTable)
+    metrics = Metrics(cache)
+    before = len(metrics.render().splitlines())
+    for number in range(100):
+        cache.publish({(f"{UNKNOWN}{number}", "x"): CachedSet([Finding(TRUE, None)])})
+        metrics([Requested(1, f"{UNKNOWN}{number}")])
+    first = len(metrics.render().splitlines())
+    assert _value(metrics, "requests_total", type="other") == 100
+    for number in range(100, 1000):
+        cache.publish({(f"{UNKNOWN}{number}", "x"): CachedSet([Finding(TRUE, None)])})
+        metrics([Requested(1, f"{UNKNOWN}{number}"), Nacked(1, f"{UNKNOWN}{number}", "n", "1", Rejection(3, "no"))])
+    assert len(metrics.render().splitlines()) - first <= first - before
+    assert UNKNOWN.rpartition("/")[2] not in metrics.render().decode()
+
+
+# OPS-11, PRX-35
+def test_of_many_types_with_resources_so_many_have_labels_and_the_others_one(metrics: Metrics, store: Store):
+    for number in range(FURTHER_TYPES + 36):
+        store.apply({(f"{OWN}{number}", "x"): (make_variant(f"{OWN}{number}", "x", b""),)})
+        metrics([Requested(1, f"{OWN}{number}"), Requested(1, CLUSTER)])
+    assert _value(metrics, "requests_total", type=f"my.own.Thing{FURTHER_TYPES - 1}") == 1
+    assert _value(metrics, "requests_total", type=f"my.own.Thing{FURTHER_TYPES}") is None
+    assert _value(metrics, "requests_total", type="other") == _value(metrics, "resources", type="other") == 36
+    assert _value(metrics, "requests_total", type="cds") == FURTHER_TYPES + 36
+
+
+# OPS-11, PRX-35
+def test_responses_of_made_up_types_that_a_client_rejects_are_counted_as_one():
+    registry = CollectorRegistry()
+    metrics = ClientMetrics(registry)
+    metrics([Rejected("server", f"{UNKNOWN}{number}", "1", "bad") for number in range(FURTHER_TYPES + 36)])
+    assert registry.get_sample_value("xdsprism_upstream_rejected_responses_total", {"type": "other"}) == 36
 
 
 def test_several_servers_in_one_process_count_apart(store: Store):

@@ -1,6 +1,7 @@
 """Prometheus metrics, read from facts (OPS-11). Each server has its own registry, so several can live together.
 
-What a client can make up must not become a label: a type that nobody serves is counted as `other`.
+What a client can make up must not become a label: a type that nobody serves is counted as `other`, and so are further
+ones where a relay has found resources of many types that neither Envoy nor gRPC knows.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from ..core.facts import (
     Suppressed,
 )
 from ..core.store import Applied, Store
-from ..core.types import TypeUrl
+from ..core.types import TYPES, TypeUrl
 from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
+FURTHER_TYPES = 64  # have labels of their own, beside those that Envoy and gRPC know
 
 
 class _OfType:
@@ -69,16 +71,22 @@ class _Families:
 class _StoreCollector(Collector):
     """What the store holds, asked when somebody scrapes."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, label: Callable[[TypeUrl], str]) -> None:
         self._store = store
+        self._label = label
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         resources = GaugeMetricFamily("xdsprism_resources", "Resources served", labels=["type"])
         variants = GaugeMetricFamily("xdsprism_variants", "Variants served, of all resources", labels=["type"])
+        sums: dict[str, tuple[int, int]] = {}
         for table in self._store.tables():
             if len(table) or table.spec.words:
-                resources.add_metric([table.spec.label], len(table))
-                variants.add_metric([table.spec.label], table.variants)
+                label = self._label(table.spec.url)
+                before = sums.get(label, (0, 0))
+                sums[label] = before[0] + len(table), before[1] + table.variants
+        for label, (names, made) in sums.items():
+            resources.add_metric([label], names)
+            variants.add_metric([label], made)
         yield resources
         yield variants
         yield GaugeMetricFamily("xdsprism_revision", "How often what is served has changed", self._store.revision)
@@ -90,9 +98,12 @@ class Metrics:
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.registry.register(_StoreCollector(store))
         self._store = store
-        self._served = {table.spec.url for table in store.tables() if len(table)}
+        self._served: set[TypeUrl] = set()  # that have labels of their own, of those that few clients know
+        for table in store.tables():
+            if len(table):
+                self._serve(table.spec.url)
+        self.registry.register(_StoreCollector(store, self.label))
         store.listeners.append(self._applied)
         self._traffic = Traffic(self.label, OTHER)
         self.registry.register(self._traffic)
@@ -129,7 +140,14 @@ class Metrics:
         self._store.listeners.remove(self._applied)
 
     def _applied(self, applied: Applied) -> None:
-        self._served.update(change.type_url for change in applied.changes)
+        for change in applied.changes:
+            if change.type_url not in self._served and change.after is not None and change.after.variants:
+                self._serve(change.type_url)
+
+    def _serve(self, type_url: TypeUrl) -> None:
+        """Give a type a label of its own, while there are not too many: a relay's clients can make types up."""
+        if len(self._served) < FURTHER_TYPES and not self._store.spec(type_url).words:
+            self._served.add(type_url)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -262,6 +280,8 @@ class ClientMetrics:
         self._reported = counter("upstream_reported_nacks", "NACKs of clients that the server was told of", "server")
         self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
         self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
+        self._types: set[TypeUrl] = {spec.url for spec in TYPES}  # that have labels of their own
+        self._most_types = len(self._types) + FURTHER_TYPES
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -276,11 +296,16 @@ class ClientMetrics:
                 case NackReported(server):
                     self._reported.labels(server).inc()
                 case Rejected(_, type_url):
-                    self._rejected.labels(type_url.rpartition("/")[2]).inc()
+                    self._rejected.labels(self._label(type_url)).inc()
                 case Ambiguous(type_url):
-                    self._ambiguous.labels(type_url.rpartition("/")[2]).inc()
+                    self._ambiguous.labels(self._label(type_url)).inc()
                 case _:
                     pass
+
+    def _label(self, type_url: TypeUrl) -> str:
+        if len(self._types) < self._most_types:
+            self._types.add(type_url)
+        return type_url.rpartition("/")[2] if type_url in self._types else OTHER
 
     def _connect(self, server: str, number: int) -> None:
         if self._connected is not None:
