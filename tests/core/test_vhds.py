@@ -517,6 +517,34 @@ def test_hosts_that_nobody_has_are_answered_without_end_and_remembered_up_to_a_l
     assert sum(fact.names for fact in bench.facts if isinstance(fact, Forgotten)) == 2
 
 
+def test_an_answer_names_the_hosts_that_it_answers_and_an_update_all_of_them():
+    # VHD-4, VHD-5, VHD-14
+    play(
+        """
+        store vhds rc/w<*.w.test,w.test>=1
+        > vhds +rc/1.w.test +rc/2.w.test
+        < vhds rc/w(rc/w.test, rc/1.w.test, rc/2.w.test)=1
+
+        > vhds ack
+        > vhds +rc/3.w.test
+        < vhds rc/w(rc/w.test, rc/3.w.test)=1
+
+        > vhds ack
+        > vhds +rc/1.w.test
+        < vhds rc/w(rc/w.test, rc/1.w.test)=1
+
+        > vhds ack
+        store vhds rc/w<*.w.test>=2
+        < vhds rc/w(rc/1.w.test, rc/2.w.test, rc/3.w.test)=2
+
+        > vhds +rc/4.w.test
+        < vhds rc/w(rc/4.w.test)=2
+
+        > vhds nack
+        """
+    )
+
+
 def test_hosts_that_were_forgotten_are_sent_when_they_are_created_whoever_serves_them():
     # VHD-25, VHD-8
     play(

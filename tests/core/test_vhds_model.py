@@ -49,7 +49,9 @@ class Client:
         for send in self.peer.poll():
             aliases = send.aliases or ((),) * len(send.plain)
             for variant, further in zip(send.plain, aliases, strict=True):
-                self.hosts[variant.name] = variant, (variant.name, *variant.aliases, *further)
+                held, strings = self.hosts.get(variant.name, (None, ()))
+                before = strings if held is not None and held.version == variant.version else ()  # VHD-4: what is new
+                self.hosts[variant.name] = variant, (variant.name, *variant.aliases, *further, *before)
                 self.told.update(self.hosts[variant.name][1])
             for name in send.removed:
                 self.hosts.pop(name, None)

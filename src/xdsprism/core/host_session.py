@@ -23,9 +23,9 @@ from .limits import Room
 from .refusing import ABSENT
 from .settings import Settings
 from .steps import EVERY, Steps
-from .table import Table
+from .table import Table, alike
 from .types import Params, Variant
-from .wants import Wild
+from .wants import Want, Wild
 
 AHEAD = 4  # responses about virtual hosts that may be under way
 PATIENCE = 0.5  # seconds
@@ -34,7 +34,7 @@ PATIENCE = 0.5  # seconds
 class HostSession(DeltaSession):
     """The virtual hosts of one delta stream."""
 
-    __slots__ = ("_claims", "_released", "configs", "is_alone")
+    __slots__ = ("_answering", "_claims", "_released", "configs", "is_alone")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class HostSession(DeltaSession):
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
         self._claims: Mapping[str, str] = {}  # virtual hosts that the client has, by whichever hosts
+        self._answering: dict[str, dict[Want, None]] = {}  # whom the last `collect` answered, by the virtual host
         self.is_alone = False  # there are no other types on this stream
         self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
 
@@ -124,12 +125,19 @@ class HostSession(DeltaSession):
                 yield split(variant.name)[0], variant.name
 
     def collect(self) -> Steps[Batch]:
+        self._answering.clear()
         batch = yield from super().collect()
         if self._claims and not self._waits:
             claims, self._claims = self._claims, {}
             if not self._wilds:
                 yield from self._disclaim(claims, batch)
         return batch
+
+    def _collect_want(self, want: Want, batch: Batch) -> None:
+        answered, before = want.answered, want.held
+        super()._collect_want(want, batch)
+        if want.held is not None and not (answered and alike(before, want.held)):
+            self._answering.setdefault(want.held.name, {})[want] = None
 
     def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> Steps[None]:
         """DLT-14, where hosts were asked for: what the client has, and what none of them leads to now, goes."""
@@ -184,13 +192,16 @@ class HostSession(DeltaSession):
     def _strings(self, variant: Variant, *, located: bool) -> tuple[str, ...]:
         """VHD-4: every explicit domain, and whatever this client called it.
 
+        Where it is the answer to some hosts, and others have it already as it is, only those that it answers are named:
+        otherwise the answers to a scan of hosts under a wildcard would grow with its square.
+
         A locator may have been given one that is for fewer than the virtual host is (HostSet.proven): of that it is
         known for this host alone.
         """
         config, _ = split(variant.name)
         domains = explicit(variant.domains) if not located else ()
         strings = dict.fromkeys(f"{config}/{domain}" for domain in domains)
-        for want in self._aliased.get(variant.name, {}):
+        for want in self._answering.get(variant.name) or self._aliased.get(variant.name, {}):
             if want.located == located and want.held is not None and want.held.identity == variant.identity:
                 strings[want.name] = None
         return tuple(string for string in strings if string != variant.name and string not in variant.aliases)

@@ -107,7 +107,7 @@ class Reading:
         if close is Closeness.LOST:
             self._lost[entry] = variant.name
             return False
-        if close is Closeness.UNSURE:
+        if close is Closeness.UNSURE and not self._is_repeated(entry, variant):
             self._doubtful[entry] = None
             return False
         if given is not None:
@@ -115,6 +115,12 @@ class Reading:
         if close is Closeness.HELD:
             return entry.name not in self._unresolved and not self._is_doubtful(entry)
         return close is Closeness.MEANT or not self._is_owned(entry, variant)
+
+    def _is_repeated(self, entry: Entry, variant: Variant) -> bool:
+        """VHD-4: whether the server says again, in answer to other hosts, what this one has from it."""
+        held = entry.variant
+        same = held is not None and held.name == variant.name and held.body == variant.body
+        return same and entry.came_from(self._upstream)
 
     def _is_owned(self, entry: Entry, other: Variant) -> bool:
         """Whether the host is a domain of the one that it has: then another that only is called so is for others."""
