@@ -26,8 +26,9 @@ from .constraints import FALSE, TRUE, Constraint
 from .events import Absence, DeltaRequest, Key, Rejection, Request, ResourceError, Send, SotwRequest
 from .limits import Limits
 from .node_params import node_of
+from .pieces import Piece
 from .references import references_of, unpacked
-from .salvage import Salvaged, salvaged
+from .salvage import Salvaged, parsed
 from .steps import Steps, pieces
 from .twins import RESOURCE, as_v2, as_v3, wrapper_of
 from .types import (
@@ -223,9 +224,11 @@ class Decoder:
             bool(node) and name != self._name,
             unread=_unread(proto, _DELTA_LISTS if self._delta else _SOTW_LISTS, most) if len(message) > most else 0,
             is_v2=as_v3(proto.type_url) != proto.type_url,
+            continues=type(message) is Piece,
             is_plain=odd is None and (_is_plain(proto) if self._delta else not proto.HasField("error_detail")),
         )
-        if not first and not node and len(message) <= KNOWN_BYTES:  # it says nothing about whose it is
+        is_anybodys = not (first or node or request.continues)  # it says nothing about whose it is
+        if is_anybodys and len(message) <= KNOWN_BYTES:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             self._known[message] = request
@@ -235,13 +238,9 @@ class Decoder:
         """The request, and names that had to be cut out of it, as they are not UTF-8 (VHD-26)."""
         form = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest
         try:
-            return form.FromString(message), None
+            return parsed(form, message, delta=self._delta)
         except DecodeError as error:
-            try:
-                odd = salvaged(message, delta=self._delta)
-                return form.FromString(odd.message), odd
-            except DecodeError:
-                raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
+            raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
 
     def decoding(self, message: bytes) -> Steps[Request]:
         """What `decode` does, in steps: all but the lists at once, and of the lists some kilobytes at a time."""
@@ -267,7 +266,8 @@ class Decoder:
                 left = max(0, left - count)
                 yield
         whole = _joined_delta(request.body, bodies) if self._delta else _joined_sotw(request.body, bodies)
-        return replace(request, body=whole, unread=unread, is_plain=is_plain)
+        continues = type(message) is Piece
+        return replace(request, body=whole, unread=unread, is_plain=is_plain, continues=continues)
 
 
 def _joined_delta(rest: AnyType, bodies: Iterable[AnyType]) -> DeltaRequest:

@@ -63,7 +63,9 @@ class DeltaSession(SteadySession):
 
     # -- in
 
-    def receive(self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
+    def receive(
+        self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True, continues: bool = False
+    ) -> Steps[None]:
         refused: dict[Key, Refusal] = {}
         subscribe = yield from self._admitting(request.subscribe, refused)
         unsubscribe = yield from self._admitting(request.unsubscribe, {})  # what was refused never was subscribed
@@ -72,9 +74,13 @@ class DeltaSession(SteadySession):
             if rejected is not None and request.error is not None and rejected.send is not None:
                 self._isolate(rejected.send)
         first, self._first = self._first, False
-        initial = self._spelled(request.initial_versions) if first else {}  # DLT-16: only on the first of the type
+        # DLT-16: only on the first of the type, which may come in several parts (SRV-24)
+        initial = self._spelled(request.initial_versions) if first or continues else {}
         self._returns = self._returns or bool(initial)
         self._claim(initial)
+        for wild in self._wildcards() if continues and initial else ():
+            wild.initial = {**wild.initial, **initial}
+            self._due = True
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
         wanted = dict.fromkeys(subscribe)

@@ -75,6 +75,7 @@ class Request:
     other_node: bool = False  # SRV-7: a later message named a different node
     v2: bool = False  # it came in the words of v2, which has no times to live
     unread: int = 0  # names past the limit on those in one request (DYN-46)
+    continues: bool = False  # it is a part of the one before, which was too large (SRV-24)
     is_v2: bool = field(default=False, compare=False)  # its type is called as in v2
     is_plain: bool = field(default=False, compare=False)  # it may be an ACK, and no more than that
 

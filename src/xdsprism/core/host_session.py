@@ -56,7 +56,7 @@ class HostSession(DeltaSession):
     # -- in
 
     def _claim(self, initial: Mapping[str, str]) -> None:
-        self._claims = initial
+        self._claims = {**self._claims, **initial} if self._claims else initial
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
         if self._declined:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from .events import Key
@@ -61,6 +62,18 @@ class Salvaged(NamedTuple):
 
     message: bytes
     subscribe: tuple[Key, ...]
+
+
+def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | None]:
+    """The request, and what had to be cut out of it, if anything. Raises DecodeError for what is no request at all."""
+    try:
+        return form.FromString(message), None
+    except DecodeError as error:
+        try:
+            odd = salvaged(message, delta=delta)
+            return form.FromString(odd.message), odd
+        except DecodeError:
+            raise error from None
 
 
 def salvaged(message: bytes, *, delta: bool) -> Salvaged:

@@ -122,7 +122,7 @@ class Stream:
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
             yield from session.receive(request.body, now, legacy_wildcard=legacy)
         elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
-            yield from session.receive(request.body, now, legacy_wildcard=legacy)
+            yield from session.receive(request.body, now, legacy_wildcard=legacy, continues=request.continues)
 
     def stir(self, session: AnySession | None) -> None:
         """What this session wants changed; None: something did. The next poll is short if it is about one session."""

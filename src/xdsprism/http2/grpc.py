@@ -10,11 +10,12 @@ import binascii
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from typing import Protocol
 
-from ..errors import STATUS
+from ..errors import STATUS, PeerError
 from .frames import UINT32
 from .outbound import Parcel, parcel
 from .requests import Field
@@ -22,6 +23,7 @@ from .requests import Field
 _NUMBERS = {name: str(number).encode() for number, name in enumerate(STATUS)}
 
 DETAILS = 1_300  # bytes of a status: each may take three in trailers, and clients refuse more than 8 kB of those
+LONGEST = (1 << 31) - 1  # bytes of a message that a client can make, as protobuf has it
 PREFIX = 5  # bytes before a message: whether it is compressed, and its length
 
 _PREFIX = struct.Struct(">BI")
@@ -142,40 +144,81 @@ class Framer:
         return made
 
 
+class Pieces(Protocol):
+    """Parts a message that is too large into several, while it comes. Raises PeerError where it can't."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait for others."""
+
+    def feed(self, data: bytes) -> list[bytes]: ...
+
+    def end(self) -> list[bytes]: ...
+
+
+PiecesFactory = Callable[[int], Pieces]  # by the limit on messages
+
+
 class Inbox:
     """Cuts messages out of the bytes of one stream."""
 
-    __slots__ = ("_buffer", "_gzip", "_limit", "_wanted")
+    __slots__ = ("_buffer", "_gzip", "_left", "_limit", "_parted", "_parting", "_wanted")
 
-    def __init__(self, encoding: bytes, limit: int) -> None:
+    def __init__(self, encoding: bytes, limit: int, parting: PiecesFactory | None = None) -> None:
+        """`parting`: how a plain message above the limit is read; None: it is refused."""
         if encoding not in (b"", b"identity", b"gzip"):
             raise Broken("UNIMPLEMENTED", f"can't read {encoding.decode('latin-1')!r}: send plain or gzip")
         self._gzip = encoding == b"gzip"
         self._limit = limit
         self._buffer = bytearray()
         self._wanted = PREFIX  # bytes until there is something to do
+        self._parting = parting
+        self._parted: Pieces | None = None  # of the message that is being read
+        self._left = 0  # bytes of it that are still to come
 
     @property
     def unfinished(self) -> int:
-        return len(self._buffer)
+        return len(self._buffer) + (PREFIX + self._parted.held if self._parted is not None else 0)
 
     def whole(self, body: bytes) -> bytes | None:
         """The message, if it is one in one piece, plain and not too large, as it nearly always is."""
         size = len(body) - PREFIX
-        if self._buffer or size < 0 or size > self._limit or _PREFIX.unpack_from(body) != (0, size):
+        if (
+            self._buffer
+            or self._parted is not None
+            or size < 0
+            or size > self._limit
+            or _PREFIX.unpack_from(body) != (0, size)
+        ):
             return None
         return body[PREFIX:]
 
     def feed(self, body: bytes) -> list[bytes]:
+        if self._parted is not None:
+            return self._part(self._parted, body)
         self._buffer += body
         return list(self._cut()) if len(self._buffer) >= self._wanted else []
+
+    def _part(self, parted: Pieces, body: bytes) -> list[bytes]:
+        own, rest = body[: self._left], body[self._left :]
+        self._left -= len(own)
+        try:
+            messages = parted.feed(own)
+            if self._left:
+                return messages
+            messages += parted.end()
+        except PeerError as error:
+            raise Broken(error.status, error.message) from error
+        self._parted = None
+        return messages + (self.feed(rest) if rest else [])
 
     def clear(self) -> None:
         self._buffer = bytearray()
         self._wanted = PREFIX
+        self._parted = None
 
     def check_empty(self) -> None:
-        if self._buffer:
+        if self._buffer or self._parted is not None:
             raise Broken("INTERNAL", "the last message is not complete")
 
     def _cut(self) -> Iterator[bytes]:
@@ -184,6 +227,12 @@ class Inbox:
         self._wanted = PREFIX
         while len(buffer) - at >= PREFIX:
             size = UINT32.unpack_from(buffer, at + 1)[0]
+            if self._limit < size <= LONGEST and self._parting is not None and buffer[at] == 0:
+                body = bytes(memoryview(buffer)[at + PREFIX :])
+                self.clear()
+                self._left, self._parted = size, self._parting(self._limit)
+                yield from self._part(self._parted, body)
+                return
             if size > self._limit:
                 raise _too_large(size, self._limit)
             end = at + PREFIX + size

@@ -7,6 +7,7 @@ statuses in, bytes out. All that time decides is decided in `tick`, at the lates
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from .codes import Code
 from .connection import Connection
 from .events import Aborted, Event, Received, Requested
 from .facts import CallRefused, Wrong
-from .grpc import HEADERS, Broken, Inbox, is_grpc, plain_answer, timeout, trailers
+from .grpc import HEADERS, Broken, Inbox, PiecesFactory, is_grpc, plain_answer, timeout, trailers
 from .lifetime import Lifetime, Stage
 from .limits import Crowd, Limit, Limits, Times
 from .outbound import Parcel, parcel
@@ -86,6 +87,7 @@ class RpcConnection:
         "_deadlines",
         "_events",
         "_limits",
+        "_parting",
         "_scan",
         "_times",
         "_unfinished",
@@ -103,12 +105,15 @@ class RpcConnection:
         *,
         age: float = inf,
         crowd: Crowd | None = None,
+        parting: Mapping[str, PiecesFactory] | None = None,
     ) -> None:
+        """`parting`: by the path of a call, how to read its messages that are above the limit."""
         self.connection = Connection(limits, now, peer)
         self._crowd = crowd or Crowd(limits)
         self.life = Lifetime(self.connection, times, now, age)
         self.out = self.connection.out
         self._limits = limits
+        self._parting = parting or {}
         self._times = times
         self._events: list[RpcEvent] = []
         self._deadlines: list[tuple[float, int, Rpc]] = []
@@ -242,7 +247,8 @@ class RpcConnection:
             self.connection.tire(Limit.HEADER_LIST)
             raise Broken("RESOURCE_EXHAUSTED", f"metadata of more than {self._limits.header_bytes:,} bytes")
         seconds = timeout(request.get(b"grpc-timeout"))
-        inbox = Inbox(request.get(b"grpc-encoding"), self._limits.message_bytes)
+        parting = self._parting.get(request.path.decode("latin-1"))
+        inbox = Inbox(request.get(b"grpc-encoding"), self._limits.message_bytes, parting)
         rpc = stream.owner = Rpc(stream, inbox, inf if seconds is None else self.out.now + seconds)
         if seconds is not None:
             self._note_deadline(rpc)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..errors import PeerError
+from ..http2.grpc import PiecesFactory
 
 
 class Call(ABC):
@@ -104,3 +105,4 @@ class Method:
 
     path: str
     open: Callable[[Peer], Call]
+    parting: PiecesFactory | None = None  # how to read a message that is above the limit; None: it is refused

@@ -53,6 +53,7 @@ class H2Engine:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.methods = {method.path: method for method in methods}
+        self.parting = {path: each.parting for path, each in self.methods.items() if each.parting is not None}
         self.limits = replace(limits or Limits(), message_bytes=receive_bytes)
         self.times = times or Times()
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
@@ -223,7 +224,8 @@ class Plug(asyncio.Protocol):
             return
         _without_delay(transport)
         age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # nothing to guess
-        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, crowd=engine.room.crowd)
+        crowd, parting = engine.room.crowd, engine.parting
+        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, crowd=crowd, parting=parting)
         peer = Peer(self._peer, _identities(transport))
         self._line = Line(rpcs, engine.methods, peer, engine.framer, self._wake)
         engine.joined(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..core.pieces import RequestPieces
 from ..core.types import (
     CLUSTER,
     ENDPOINT,
@@ -99,7 +100,8 @@ def discovery_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
 
 
 def _stream(hub: Hub, api: Api, path: str, *, delta: bool, only_type: TypeUrl | None = None) -> Method:
-    return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2))
+    parting = RequestPieces if delta else None  # SRV-24; SotW says with each request what is not wanted any more
+    return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2), parting)
 
 
 def _fetch(hub: Hub, api: Api, path: str, only_type: TypeUrl) -> Method:
