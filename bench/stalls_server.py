@@ -7,7 +7,6 @@ late: that is how long everybody else waited. `measure_server` returns the rows;
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
@@ -25,6 +25,7 @@ from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
+from xdsprism.app import spare_collections
 from xdsprism.core.settings import Engine
 from xdsprism.server.server import Server
 from xdsprism.sources.files import FileSource
@@ -38,13 +39,13 @@ BEAT = 0.002  # seconds that the task in the loop sleeps
 QUIET = 0.5  # seconds without an answer, after which there is none left
 PATIENCE = 20.0  # seconds for the first answer
 SERVED = 50_000  # clusters in the file that is reloaded
-COLLECT_AT = 50_000  # as the daemon has it
 
 
 class Row(NamedTuple):
     case: str
     stall: float  # milliseconds
     seconds: float  # until the last answer
+    busy: float = 0.0  # milliseconds of the processor in the longest turn: the stall, where nobody else wants it
 
 
 # -- the server
@@ -54,13 +55,17 @@ class Pulse:
     """Notes the longest time between two turns of the loop."""
 
     def __init__(self) -> None:
-        self.longest = 0.0
+        self.longest = self.busiest = 0.0
 
     async def run(self) -> None:
         while True:
-            start = time.perf_counter()
+            start, spent = time.perf_counter(), time.thread_time()
             await asyncio.sleep(BEAT)
             self.longest = max(self.longest, time.perf_counter() - start - BEAT)
+            self.busiest = max(self.busiest, time.thread_time() - spent)
+
+    def reset(self) -> None:
+        self.longest = self.busiest = 0.0
 
 
 def _write_clusters(file: Path, version: int) -> None:
@@ -88,19 +93,18 @@ async def _serve(engine: Engine, folder: Path) -> None:
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await asyncio.sleep(0.5)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(COLLECT_AT, 10, 10)
+        spare_collections()
         print(server.address, server.rest_address, flush=True)
         while line := (await reader.readline()).decode().strip():
             if line == "reset":
-                pulse.longest = 0.0
+                pulse.reset()
             elif line != "report":
                 taken.clear()
                 await asyncio.to_thread(_write_clusters, file, int(line))
-                pulse.longest = 0.0
+                pulse.reset()
                 await taken.wait()
-            print(pulse.longest * 1e3, flush=True)
+                await asyncio.sleep(QUIET)
+            print(pulse.longest * 1e3, pulse.busiest * 1e3, flush=True)
         for task in tasks:
             task.cancel()
 
@@ -169,7 +173,11 @@ STREAMS: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
 )
 
 
-async def _ask(address: str, method: str, message: bytes, *, gzip: bool = False) -> float:
+def _ask_once(address: str, method: str, message: bytes, *, gzip: bool = False) -> float:
+    return asyncio.run(_ask(address, method, message, gzip=gzip))
+
+
+async def _ask(address: str, method: str, message: bytes, *, gzip: bool) -> float:
     """Seconds until the last answer."""
     compression = grpc.Compression.Gzip if gzip else None
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -201,19 +209,21 @@ class Handle:
         self.address, self.rest = address, rest
         self._process = process
 
-    def say(self, line: str) -> float:
-        """The longest stall so far, in milliseconds."""
+    def say(self, line: str) -> tuple[float, float]:
+        """The longest stall so far, in milliseconds, and the most processor time between two beats."""
         if self._process.stdin is None or self._process.stdout is None:
             raise SystemExit("the server has no pipes")
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        return float(self._process.stdout.readline())
+        stall, busy = self._process.stdout.readline().split()
+        return float(stall), float(busy)
 
     def measure(self, case: str, ask: Callable[[], float]) -> Row:
         self.say("reset")
         seconds = ask()
         time.sleep(QUIET)  # whoever leaves makes work too
-        return Row(case, self.say("report"), seconds)
+        stall, busy = self.say("report")
+        return Row(case, stall, seconds, busy)
 
 
 @contextmanager
@@ -236,14 +246,14 @@ def measure_server(engine: Engine = "h2") -> list[Row]:
         rows = []
         for case, method, make in STREAMS:
             message = make()
-            rows.append(server.measure(case, lambda m=method, b=message: asyncio.run(_ask(server.address, m, b))))  # type: ignore[misc]
+            rows.append(server.measure(case, partial(_ask_once, server.address, method, message)))
         message = bomb()
-        inflate = _ask(server.address, "Delta", message, gzip=True)
-        rows.append(server.measure("60 MB of 58 kB gzip", lambda: asyncio.run(inflate)))
+        ask = partial(_ask_once, server.address, "Delta", message, gzip=True)
+        rows.append(server.measure("60 MB in 58 kB of gzip", ask))
         rows.append(server.measure("190,000 names, REST", lambda: _post(server.rest, 190_000)))
         start = time.perf_counter()
-        stall = server.say("2")
-        rows.append(Row("50,000 resources, a reload", stall, time.perf_counter() - start))
+        stall, busy = server.say("2")
+        rows.append(Row("50,000 resources, a reload", stall, time.perf_counter() - start, busy))
         return rows
 
 
@@ -252,7 +262,7 @@ def main() -> None:
         asyncio.run(_serve("h2" if sys.argv[1] == "h2" else "grpcio", Path(sys.argv[2])))
         return
     for row in measure_server("grpcio" if "grpcio" in sys.argv else "h2"):
-        print(f"  {row.case:<50} {row.stall:8,.0f} ms {row.seconds:8.2f} s")
+        print(f"  {row.case:<50} {row.stall:8,.0f} ms {row.seconds:8.2f} s   busy {row.busy:8,.0f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ log = logging.getLogger("xdsprism")
 
 Announce = Callable[[str], None]
 
-COLLECT_AT = 10_000  # new objects that may be garbage
+# New objects that may be garbage, and how many looks at these until one at older ones. To look at the oldest takes some
+# 100 ms for a client that asks for 100,000 names, and nothing that belongs to a stream waits for the collector.
+COLLECT_AT = 10_000, 10, 100
 
 
 class CannotStartError(XdsError):
@@ -70,11 +72,11 @@ async def serve(config: ServeConfig | RelayConfig, announce: Announce) -> None:
         raise failed.exceptions[0] from None  # one task failed; the others only ended because of it
 
 
-def _spare_collections() -> None:
+def spare_collections() -> None:
     """What is there by now is there to stay, and so are streams: looking through all of them for garbage finds none."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AT, 10, 10)
+    gc.set_threshold(*COLLECT_AT)
 
 
 class Daemon(ABC):
@@ -106,7 +108,7 @@ class Daemon(ABC):
         try:
             if await self._prepare(group):
                 await self._start()
-                _spare_collections()
+                spare_collections()
                 rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
                 announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}{rest}")
                 await self._stop.wait()

@@ -41,6 +41,14 @@ def arguments(name: str, config: Path) -> list[str]:
     return [] if word is None else [str(config) if word == "CONFIG" else word]
 
 
+# Values of the kinds that are ours, and what becomes of them.
+NAMED: dict[str, tuple[str, Any]] = {
+    "NAME": ("a.example b.example", ("a.example", "b.example")),
+    "SECONDS": ("7", 7.0),
+    "N%": ("7%", 7.0),
+}
+
+
 def value_for(option: click.Option, file: Path) -> tuple[str, Any]:
     """A value that it takes and that is not the default, and what becomes of it."""
     kind: Any = option.type
@@ -50,16 +58,12 @@ def value_for(option: click.Option, file: Path) -> tuple[str, Any]:
         return ("no", False) if option.default else ("yes", True)
     if isinstance(kind, click.Path):
         return str(file), str(file)
-    if kind.name == "NAME":
-        return "a.example b.example", ("a.example", "b.example")
+    if kind.name in NAMED:
+        return NAMED[kind.name]
     if option.multiple:
         return "a=1 b=2", {"a": "1", "b": "2"}
-    if kind.name == "SECONDS" or isinstance(kind, click.FloatRange):
-        return "7", 7.0
-    if isinstance(kind, click.IntRange):
+    if isinstance(kind, (click.FloatRange, click.IntRange)):
         return "7", 7
-    if kind.name == "N%":
-        return "7%", 7.0
     return ("127.0.0.1:7", "127.0.0.1:7") if kind.name.startswith("HOST") else ("some,words", "some,words")
 
 

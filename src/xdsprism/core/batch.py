@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .constraints import TRUE, Constraint, canonical
 from .events import Absence, ResourceError
-from .steps import EVERY, Steps, finish
+from .steps import EVERY, Steps, finish, pieces
 from .types import Variant
 from .xdstp import collection_of, is_xdstp
 
@@ -72,13 +72,14 @@ class Batch:
         """Whether it removes this from a client that holds it in this form."""
         return Absence(held.name, held.constraint) in self.withdrawn if located else held.name in self.removed
 
-    def reconcile(self) -> None:
+    def reconcile(self) -> Steps[None]:
         """DLT-19: what one subscription let go and another has just got (an alias moved) is not removed."""
-        if self.removed or self.withdrawn:
-            for variant in self.plain.values():
-                self.spare(variant, located=False)
-            for variant in self.located:
-                self.spare(variant, located=True)
+        for variants, located in ((self.plain.values(), False), (self.located, True)):
+            for piece in pieces(variants if self.withdrawn or self.removed else ()):
+                for variant in piece:
+                    self.spare(variant, located=located)
+                if len(piece) == EVERY:
+                    yield
 
     def spare(self, held: Variant, *, located: bool) -> None:
         """Don't remove this."""
@@ -121,9 +122,11 @@ class Batch:
         plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
         forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
+        mixed = self.mixed
         parts: list[Batch] = []
         for units in forms:
-            parts += yield from _filled(units, limit, split_forms=self.mixed)
+            yield
+            parts += yield from _filled(units, limit, split_forms=mixed)
         return parts
 
     def _split_emptied(self) -> Batch:
@@ -137,8 +140,8 @@ class Batch:
             self.withdrawn = {absence: None for absence in self.withdrawn if absence.name not in filled}
         return emptied
 
-    def units(self, limit: int) -> Iterator[Batch]:
-        """The smallest responses that this one can be taken apart into.
+    def units(self, limit: int) -> Iterator[Batch | None]:
+        """The smallest responses that this one can be taken apart into; None: a pause, where that takes long.
 
         DYN-24: variants and what they replace stay together, which goes by their name.
         """
@@ -146,10 +149,14 @@ class Batch:
         yield from (Batch(removed={name: None}) for name in self.removed)
         yield from (Batch(unresolved={name: None}) for name in self.unresolved)
         groups: dict[str, Batch] = {}
-        for variant in self.located:
-            groups.setdefault(variant.name, Batch()).located[variant] = None
-        for absence in self.withdrawn:
-            groups.setdefault(absence.name, Batch()).withdrawn[absence] = None
+        for variants in pieces(self.located):
+            for variant in variants:
+                (groups.get(variant.name) or groups.setdefault(variant.name, Batch())).located[variant] = None
+            yield None
+        for absences in pieces(self.withdrawn):
+            for absence in absences:
+                (groups.get(absence.name) or groups.setdefault(absence.name, Batch())).withdrawn[absence] = None
+            yield None
         for unit in groups.values():
             yield from unit.singles() if unit.size > limit else [unit]
 
@@ -186,13 +193,15 @@ def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:
     return (Batch(errors={error: None}) for error in errors)
 
 
-def _filled(units: Iterable[Batch], limit: int, *, split_forms: bool) -> Steps[list[Batch]]:
+def _filled(units: Iterable[Batch | None], limit: int, *, split_forms: bool) -> Steps[list[Batch]]:
     parts: list[Batch] = []
     filled = 0
     form = False
     for number, unit in enumerate(units):
-        if number % EVERY == EVERY - 1:
+        if unit is None or number % EVERY == EVERY - 1:
             yield
+        if unit is None:
+            continue
         size = unit.size
         located = bool(unit.located or unit.withdrawn)
         if not parts or filled + size > limit or (split_forms and located != form):

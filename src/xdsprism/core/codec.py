@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any as AnyType
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
@@ -29,7 +29,7 @@ from .node_params import node_of
 from .pieces import Piece
 from .references import references_of, unpacked
 from .salvage import Salvaged, parsed
-from .steps import Steps, pieces
+from .steps import EVERY, Steps, pieces
 from .twins import RESOURCE, as_v2, as_v3, wrapper_of
 from .types import (
     LISTENER,
@@ -395,9 +395,10 @@ class Encoder:
         if same is not None:
             return same[1]
         parts: list[bytes] = []
-        for piece in pieces(self._fields(send)):
-            parts += piece
-            yield
+        for part in self._fields(send):
+            parts.append(part)
+            if not part or len(parts) % EVERY == 0:
+                yield
         found = b"".join(parts)
         self._same[id(send)] = send, found
         return found
@@ -409,7 +410,7 @@ class Encoder:
         self._held = 0
 
     def _fields(self, send: Send) -> Iterator[bytes]:
-        """What a response is made of, one field after the other."""
+        """What a response is made of, one field after the other; an empty one is a pause, where the next takes long."""
         return self._delta(send) if send.delta else self._sotw(send)
 
     def _delta(self, send: Send) -> Iterator[bytes]:
@@ -447,14 +448,20 @@ class Encoder:
         """VHD-4: some have further aliases for this client; mostly the same for all, or there are none."""
         if not any(aliases):
             return self.frames(variants, form)
-        return (
-            self._alias(variant, form, further) if further else next(self.frames((variant,), form))
+        fields = (
+            self._aliased(variant, form, further) if further else self.frames((variant,), form)
             for variant, further in zip(variants, aliases, strict=True)
         )
+        return chain.from_iterable(fields)
 
-    def _alias(self, variant: Variant, form: str, further: tuple[str, ...]) -> bytes:
+    def _aliased(self, variant: Variant, form: str, further: tuple[str, ...]) -> Iterator[bytes]:
         said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)
-        return join_field(2, _FORMS[form](said) + b"".join(join_field(4, alias.encode()) for alias in further))
+        parts = [_FORMS[form](said)]
+        for piece in pieces(further):
+            parts += [join_field(4, alias.encode()) for alias in piece]
+            if len(piece) == EVERY:
+                yield b""
+        yield join_field(2, b"".join(parts))
 
     def _frame(self, variant: Variant, form: str, key: str) -> bytes:
         said = variant if self._to_v2 is None else _in_v2(variant, self._to_v2)

@@ -53,12 +53,15 @@ class CollectingSession(Session, ABC):
         if self._full_state and self._dirty:
             yield from self._catch_up(batch)
         parted, self._parted = self._parted, []
-        for piece in pieces(parted):  # now that it is known what the others hold
-            for held, located in piece:
+        for leavers in pieces(parted):  # now that it is known what the others hold
+            for held, located in leavers:
                 self._let_go(batch, held, located=located)
-            if not self._full_state:  # which is of one moment, from the last look on
+            if not self._full_state:
                 yield
-        batch.reconcile()
+        if self._full_state:  # which is of one moment, from the last look on
+            finish(batch.reconcile())
+        else:
+            yield from batch.reconcile()
         if self.leaving and (batch.removed or batch.withdrawn):
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
             said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]

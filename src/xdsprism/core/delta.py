@@ -20,14 +20,14 @@ from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Facts
 from .interest import Interest
 from .limits import Refusal, Room
-from .refusing import ABSENT
+from .refusing import ABSENT, refused_among
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
-from .steps import EVERY, Steps, finish, pieces
+from .steps import EVERY, Steps, finish, in_order, pieces
 from .table import Table
 from .types import NO_PARAMS, Params, Variant, remnant
 from .wants import Want, Wild
-from .xdstp import is_wild, is_xdstp, spelled, wildcards
+from .xdstp import is_wild, spelled, wildcards
 
 
 class DeltaSession(SteadySession):
@@ -70,12 +70,10 @@ class DeltaSession(SteadySession):
         subscribe = yield from self._admitting(request.subscribe, refused)
         unsubscribe = yield from self._admitting(request.unsubscribe, {})  # what was refused never was subscribed
         if request.nonce:
-            rejected = self._judge(request.nonce, request.error, now)
-            if rejected is not None and request.error is not None and rejected.send is not None:
-                self._isolate(rejected.send)
+            self._take_verdict(request, now)
         first, self._first = self._first, False
         # DLT-16: only on the first of the type, which may come in several parts (SRV-24)
-        initial = self._spelled(request.initial_versions) if first or continues else {}
+        initial = (yield from self._spelled(request.initial_versions)) if first or continues else {}
         self._returns = self._returns or bool(initial)
         self._claim(initial)
         for wild in self._wildcards() if continues and initial else ():
@@ -83,9 +81,8 @@ class DeltaSession(SteadySession):
             self._due = True
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
-        wanted = dict.fromkeys(subscribe)
-        leaving = [key for key in dict.fromkeys(unsubscribe) if key not in wanted]  # DLT-18
-        yield
+        wanted = yield from in_order(subscribe)
+        leaving = [key for key in (yield from in_order(unsubscribe)) if key not in wanted]  # DLT-18
         passing = yield from self._pass_over(wanted, initial)
         refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
         for piece in pieces(wanted):  # first, so that a name takes over what its wildcard held when that goes
@@ -101,7 +98,12 @@ class DeltaSession(SteadySession):
             for key in request.unsubscribe:
                 self._refused.drop(key)
         if refused:
-            self._refuse_unless_told(refused, request.initial_versions if first else {})
+            self._refuse_unless_told(refused, request.initial_versions if first or continues else {})
+
+    def _take_verdict(self, request: DeltaRequest, now: float) -> None:
+        rejected = self._judge(request.nonce, request.error, now)
+        if rejected is not None and request.error is not None and rejected.send is not None:
+            self._isolate(rejected.send)
 
     accept = SteadySession.acknowledged  # of an ACK, that is all
 
@@ -151,14 +153,16 @@ class DeltaSession(SteadySession):
             {key: refusal for key, refusal in refused.items() if key[1] is not None or key[0] not in known}
         )
 
-    def _spelled(self, versions: Mapping[str, str]) -> Mapping[str, str]:
+    def _spelled(self, versions: Mapping[str, str]) -> Steps[Mapping[str, str]]:
         """XTP-1. DYN-46: what a client has by a name past the limit is not remembered either."""
-        longest = self.settings.limits.name_bytes
-        if max(map(len, versions), default=0) > longest:
-            versions = {name: version for name, version in versions.items() if len(name) <= longest}
-        if self.table.spec.on_demand or not any(map(is_xdstp, versions)):
-            return versions
-        return {spelled(name): version for name, version in versions.items()}
+        limits, type_url, on_demand = self.settings.limits, self.table.spec.url, self.table.spec.on_demand
+        found: dict[str, str] = {}
+        for piece in pieces(versions.items()):
+            refused = refused_among([(name, None) for name, _ in piece], type_url, limits)
+            kept = [one for one in piece if (one[0], None) not in refused] if refused else piece
+            found.update(kept if on_demand else [(spelled(name), version) for name, version in kept])
+            yield
+        return found
 
     def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
@@ -366,10 +370,13 @@ class DeltaSession(SteadySession):
         sends = (yield from self._chunks(batch, now)) if batch or due else []
         if self._refused:  # in responses of their own, of which nothing is kept
             parts = yield from self._answer_refused().in_parts(self.settings.response_bytes)
-            sends += [self._respond(part, now, keep=False) for part in parts]
+            for part in parts:
+                sends.append((yield from self._respond(part, now, keep=False)))
         alone = self._next_alone(batch)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
-        return sends + [self._respond(part, now) for part in alone]
+        for part in alone:
+            sends.append((yield from self._respond(part, now)))
+        return sends
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """These removals may go."""
@@ -475,9 +482,10 @@ class DeltaSession(SteadySession):
         limit = self.settings.response_bytes
         if batch.size > limit:
             self._refuse(batch, limit)
+            yield
         sends = []
         for part in (yield from batch.in_parts(limit)):
-            sends.append(self._respond(part, now))
+            sends.append((yield from self._respond(part, now)))
             yield
         return sends
 
@@ -489,7 +497,7 @@ class DeltaSession(SteadySession):
             if batch.plain.get(variant.name) is variant:
                 del batch.plain[variant.name]
 
-    def _respond(self, batch: Batch, now: float, *, keep: bool = True) -> Send:
+    def _respond(self, batch: Batch, now: float, *, keep: bool = True) -> Steps[Send]:
         send = Send(
             self.table.spec.url,
             True,  # noqa: FBT003
@@ -501,7 +509,7 @@ class DeltaSession(SteadySession):
             tuple(batch.withdrawn),
             tuple(batch.errors),
         )
-        return self._sent(self._completed(send, batch), now, keep=keep)
+        return self._sent((yield from self._completed(send, batch)), now, keep=keep)
 
     # -- what is different about virtual hosts (core.host_session)
 
@@ -512,7 +520,8 @@ class DeltaSession(SteadySession):
         """Whether it is known by now what the client still asks for of what it has."""
         return True
 
-    def _completed(self, send: Send, _batch: Batch) -> Send:
+    def _completed(self, send: Send, _batch: Batch) -> Steps[Send]:
+        yield from ()
         return send
 
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:

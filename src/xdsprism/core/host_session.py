@@ -22,7 +22,7 @@ from .interest import Interest
 from .limits import Room
 from .refusing import ABSENT
 from .settings import Settings
-from .steps import EVERY, Steps
+from .steps import EVERY, Steps, pieces
 from .table import Table, alike
 from .types import Params, Variant
 from .wants import Want, Wild
@@ -183,13 +183,15 @@ class HostSession(DeltaSession):
         late = len(self._unjudged) >= AHEAD and self.pending
         return self.progress.sent_at + PATIENCE if late and self.progress.sent_at is not None else None
 
-    def _completed(self, send: Send, batch: Batch) -> Send:
+    def _completed(self, send: Send, batch: Batch) -> Steps[Send]:
         absent = f"{ABSENT}{self.settings.epoch}.{self.stream}.{send.nonce}"  # V8: a new one each time
-        plain = tuple(self._strings(variant, located=False) for variant in send.plain)
-        located = tuple(self._strings(variant, located=True) for variant in send.located)
-        return replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=plain + located)
+        aliases: list[tuple[str, ...]] = []
+        for variants, located in ((send.plain, False), (send.located, True)):
+            for variant in variants:
+                aliases += ((yield from self._strings(variant, located=located)),)
+        return replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=tuple(aliases))
 
-    def _strings(self, variant: Variant, *, located: bool) -> tuple[str, ...]:
+    def _strings(self, variant: Variant, *, located: bool) -> Steps[tuple[str, ...]]:
         """VHD-4: every explicit domain, and whatever this client called it.
 
         Where it is the answer to some hosts, and others have it already as it is, only those that it answers are named:
@@ -201,7 +203,10 @@ class HostSession(DeltaSession):
         config, _ = split(variant.name)
         domains = explicit(variant.domains) if not located else ()
         strings = dict.fromkeys(f"{config}/{domain}" for domain in domains)
-        for want in self._answering.get(variant.name) or self._aliased.get(variant.name, {}):
-            if want.located == located and want.held is not None and want.held.identity == variant.identity:
-                strings[want.name] = None
+        wants = self._answering.get(variant.name) or self._aliased.get(variant.name, {})
+        for piece in pieces(list(wants)):
+            for want in piece:
+                if want.located == located and want.held is not None and want.held.identity == variant.identity:
+                    strings[want.name] = None
+            yield
         return tuple(string for string in strings if string != variant.name and string not in variant.aliases)

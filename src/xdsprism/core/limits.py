@@ -17,10 +17,12 @@ from math import inf
 from typing import Literal
 
 from .types import Params, TypeUrl
+from .xdstp import is_xdstp
 
 RefusalKind = Literal[
     "utf8",
     "name_bytes",
+    "context_params",
     "type_url_bytes",
     "params",
     "key_bytes",
@@ -50,6 +52,7 @@ class Limits:
     """Past these a subscription is answered as not existing; its stream and all other subscriptions go on (DYN-46)."""
 
     name_bytes: int = 4096  # of a resource's name, and of a type URL
+    context_params: int = 64  # of an xdstp name
     params: int = 1024  # of one locator
     key_bytes: int = 256
     value_bytes: int = 8 * 1024
@@ -73,6 +76,9 @@ class Limits:
             return Refusal("name_bytes", f"the name has {_size(name)} bytes; at most {self.name_bytes} are accepted")
         if not is_utf8(name):
             return Refusal("utf8", "the name is not UTF-8")
+        if is_xdstp(name) and name.count("&") >= self.context_params:
+            text = f"the name has {name.count('&') + 1} context parameters; at most {self.context_params} are accepted"
+            return Refusal("context_params", text)
         if _exceeds(type_url, self.name_bytes):
             text = f"the type_url has {_size(type_url)} bytes; at most {self.name_bytes} are accepted"
             return Refusal("type_url_bytes", text)

@@ -35,8 +35,8 @@ class Refusals:
         self._pending: dict[Key, Refusal] = {}
         self._bytes = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._pending)
+    def __len__(self) -> int:
+        return len(self._pending)
 
     def add(self, refused: Mapping[Key, Refusal]) -> None:
         for key, refusal in refused.items():
@@ -116,7 +116,8 @@ def note_refused(type_url: TypeUrl, refused: Mapping[Refusal, int], room: Room, 
 
 def refused_among(keys: Iterable[Key], type_url: TypeUrl, limits: Limits) -> dict[Key, Refusal]:
     """Those of these subscriptions that can't be served, whatever else is on the stream."""
-    short = limits.name_bytes // 4  # characters that are within the limit whichever they are
+    # Characters that are within the limits whichever they are.
+    short = min(limits.name_bytes // 4, max(limits.context_params - 1, 0))
     refused: dict[Key, Refusal] = {}
     for key in [key for key in keys if key[1] or len(key[0]) > short or not key[0].isascii()]:  # nearly always none
         refusal = limits.refuses(type_url, *key)

@@ -27,7 +27,7 @@ from .interest import Interest
 from .limits import Refusal, Room
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
-from .steps import Steps, finish, pieces
+from .steps import Steps, finish, in_order, pieces
 from .table import Table, digest_of
 from .types import Params, Variant
 from .wants import Want, Wild
@@ -126,7 +126,7 @@ class SotwSession(SteadySession):
         refused: dict[Key, Refusal] = {}
         wanted = yield from self._admitting(names, refused)
         if wanted != self._list:
-            keys = dict.fromkeys(wanted)
+            keys = yield from in_order(wanted)
             lacking = self._lacking_room(keys, (key for key in self.keys() if key not in keys))
             if lacking:
                 refused.update(lacking)
@@ -180,7 +180,7 @@ class SotwSession(SteadySession):
         self._refuse_once(refused)
         self._list = wanted
         tags = {tag for name, tag in wanted if name == WILDCARD}
-        keys = {key: None for key in wanted if key[0] != WILDCARD}
+        keys = yield from in_order(key for key in wanted if key[0] != WILDCARD)
         held = [want for wants in self._wants.values() for want in wants.values()]
         for piece in pieces(held):
             for want in piece:
@@ -318,7 +318,7 @@ class SotwSession(SteadySession):
             return self._changed(batch, now, due=due) + self._next_alone(batch, now)
         if together and self.leaving:
             batch.join(self.release())
-        return [self._whole(batch, now)] if due or batch else []
+        return [(yield from self._whole(batch, now))] if due or batch else []
 
     @property
     def backlog(self) -> int:
@@ -342,7 +342,7 @@ class SotwSession(SteadySession):
             return []
         due, batch = finish(self._gather())
         batch.join(self.release(keys))
-        return [self._whole(batch, now)] if due or batch else []
+        return [finish(self._whole(batch, now))] if due or batch else []
 
     def release(self, keys: Iterable[Key] | None = None) -> Batch:
         """SOT-7: where a removal can't be said, it can't be accepted either, and what is gone holds nothing up."""
@@ -381,7 +381,7 @@ class SotwSession(SteadySession):
                 sends.append(self._respond(version, (variant,), (), (), now))
         return sends
 
-    def _whole(self, batch: Batch, now: float) -> Send:
+    def _whole(self, batch: Batch, now: float) -> Steps[Send]:
         """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
         errors = tuple(batch.errors)
         if not self._wants and not self.leaving and list(self._whole_table) == [None]:
@@ -394,7 +394,9 @@ class SotwSession(SteadySession):
                 plain[variant.name] = variant
             else:
                 located[variant.identity] = variant
+        yield  # from here on it is about what there was at this moment
         plain_sorted = tuple(plain[name] for name in sorted(plain))
+        yield
         version = _version(digest_of({*plain_sorted, *located.values()}))
         ordered = located.values() if self.table.authoritative else self._oldest_first(located.values())
         return self._respond(version, plain_sorted, tuple(ordered), errors, now)

@@ -28,6 +28,15 @@ def finish(steps: Steps[T]) -> T:
         return result
 
 
+def in_order(items: Iterable[T]) -> Steps[dict[T, None]]:
+    """Each of these once, in steps."""
+    found: dict[T, None] = {}
+    for piece in pieces(items, 16 * EVERY):
+        found.update(dict.fromkeys(piece))
+        yield
+    return found
+
+
 def pieces(items: Iterable[T], size: int = EVERY) -> Iterator[list[T]]:
     """The same items in lists of `size`, the last one shorter."""
     source = iter(items)

@@ -153,7 +153,8 @@ class Session:
     def backlog(self) -> int:
         """About how many subscriptions and resources the next poll looks at."""
         wilds = (wild for wild in self._wildcards() if wild.is_behind or not wild.started or wild.again)
-        return len(self._dirty) + len(self._owed) + sum(len(wild.listing) for wild in wilds)
+        refused = len(self._refused) if self._refused is not None else 0
+        return len(self._dirty) + len(self._owed) + refused + sum(len(wild.listing) for wild in wilds)
 
     def resend(self, name: str) -> None:
         """Send again what the client holds under this name although it did not change (ORD-11)."""

@@ -29,6 +29,9 @@ _IN_AUTHORITY = ":@!$&'()*+,;=[]"
 
 RESERVED = "xds."  # context parameters that begin so are for the client to make up (TP1, Context parameters)
 
+# What stands in a query as it is, and decodes to itself.
+_PLAIN_QUERY = re.compile(r"[A-Za-z0-9_.~/?:@!$'()*,=&-]*").fullmatch
+
 _BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 
@@ -51,6 +54,9 @@ class XdsName:
         if not self.context:
             return name
         pairs = sorted(self.context.items())
+        plain = "&".join([f"{key}={value}" for key, value in pairs])
+        if _PLAIN_QUERY(plain) and plain.count("&") == len(pairs) - 1 and plain.count("=") == len(pairs):
+            return f"{name}?{plain}"
         return f"{name}?" + "&".join(f"{quote(key, _IN_QUERY)}={quote(value, _IN_QUERY)}" for key, value in pairs)
 
 
@@ -159,6 +165,10 @@ def quote_authority(text: str) -> str:
 
 def _context(name: str, query: str) -> Params:
     context: dict[str, str] = {}
+    if "%" not in query and query.count("=") == query.count("&") + 1:  # mostly; then each has at most one of these
+        pairs = [pair.split("=") for pair in query.split("&")]
+        if all(len(pair) == 2 and pair[0] for pair in pairs):
+            return Params(map(tuple, pairs))  # type: ignore[arg-type] # of two
     for pair in filter(None, query.split("&")):
         key, equals, value = pair.partition("=")
         if not key or not equals:
@@ -168,6 +178,8 @@ def _context(name: str, query: str) -> Params:
 
 
 def _decode(name: str, part: str) -> str:
+    if "%" not in part:
+        return part
     broken = _BROKEN.search(part)
     if broken is not None:
         raise _bad(name, f"{broken.group()!r} is no percent-encoding; write % itself as %25")

@@ -24,6 +24,9 @@ _NUMBERS = {name: str(number).encode() for number, name in enumerate(STATUS)}
 
 DETAILS = 1_300  # bytes of a status: each may take three in trailers, and clients refuse more than 8 kB of those
 LONGEST = (1 << 31) - 1  # bytes of a message that a client can make, as protobuf has it
+RATIO = 64  # of what a compressed message may become; names of one list take a tenth, seldom less
+INFLATED = 16 * 1024 * 1024  # bytes that it may become at most: these take some 50 ms
+ALWAYS = 64 * 1024  # bytes that it may become however small it is
 PREFIX = 5  # bytes before a message: whether it is compressed, and its length
 
 _PREFIX = struct.Struct(">BI")
@@ -252,17 +255,23 @@ class Inbox:
 
 
 def _inflated(message: bytes, limit: int) -> bytes:
-    """A small message may become a very large one: not further than the limit."""
+    """A small message may become a very large one: not further than the limits, by size and by ratio."""
+    most = min(limit, INFLATED, max(ALWAYS, RATIO * len(message)))
     inflater = zlib.decompressobj(wbits=31)
     try:
-        plain = inflater.decompress(message, limit + 1)
+        plain = inflater.decompress(message, most + 1)
     except zlib.error as error:
         raise Broken("INTERNAL", f"a message is not what gzip makes: {error}") from error
-    if len(plain) > limit:
-        raise _too_large(len(plain), limit)
+    if len(plain) > most:
+        raise _too_large(len(plain), limit) if most == limit else _overblown(len(message), most)
     if not inflater.eof or inflater.unused_data:
         raise Broken("INTERNAL", "a message is not what gzip makes")
     return plain
+
+
+def _overblown(size: int, most: int) -> Broken:
+    why = f"a gzip message of {size:,} bytes becomes more than {most:,}, which is the most for it: send it uncompressed"
+    return Broken("RESOURCE_EXHAUSTED", why)
 
 
 def _too_large(size: int, limit: int) -> Broken:

@@ -168,6 +168,7 @@ class Plug(asyncio.Protocol):
     """One socket and its line."""
 
     __slots__ = (
+        "_behind",
         "_busy",
         "_engine",
         "_ignored",
@@ -196,6 +197,7 @@ class Plug(asyncio.Protocol):
         self._paused = False
         self._busy = False  # it is in the engine's next turn anyway, or in this one
         self._unheard = b""  # what came, until the engine's turn
+        self._behind = False  # more came than was heard at once, and nothing is read
         self._leaving = False
         self._ignored = 0  # bytes that came after that
         self._peer = ""
@@ -246,17 +248,32 @@ class Plug(asyncio.Protocol):
         line = self._line
         if self._leaving:
             self._ignored += len(data)
-        elif line is not None and data:
+        elif line is not None and (data or line.unheard):
             busy, self._busy = self._busy, True
             try:
                 has_words = line.receive(data, self._loop.time())
             except Exception as error:  # noqa: BLE001 # OPS-10: and whoever had this heard goes on with the others
                 self.fail(error)
                 return
+            if line.unheard and not self._behind:
+                self._behind = True  # read no more before all that came is heard
+                self._transport.pause_reading()
+                self._loop.call_soon(self._hear_on)
             if not has_words:
                 self._busy = busy
             elif not busy:
                 self._engine.woken(self)
+
+    def _hear_on(self) -> None:
+        """More of what came at once, now that others had their turn."""
+        self.hear()
+        if self._line is not None and self._line.unheard and not self._leaving:
+            self._loop.call_soon(self._hear_on)
+            return
+        self._behind = False
+        if self._transport is not None:
+            with suppress(RuntimeError):  # it is closing
+                self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._paused = True

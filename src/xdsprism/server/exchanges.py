@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from math import inf
 
 from ..errors import PeerError
 from ..http2.facts import CallRefused, Wrong
-from ..http2.grpc import Framer
+from ..http2.grpc import PREFIX, Framer
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
 from .calls import Call, Method, Peer
@@ -25,6 +26,7 @@ log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of what is said about an error
 SILENCE = 1.0  # seconds, until a caller that says nothing is told that there is nobody to talk to
+BITE = 16 * 1024  # bytes of messages that are heard at once: these may be a thousand requests
 PILE = 64  # timers that were set anew, or whose call is over
 
 
@@ -181,6 +183,7 @@ class Line:
         "on_wake",
         "out",
         "rpcs",
+        "unheard",
         "woken",
     )
 
@@ -199,10 +202,26 @@ class Line:
         self._draining = False
         self._timers: list[tuple[float, int, Exchange]] = []
         self._order = count()
+        self.unheard: deque[RpcEvent] = deque()  # what came, and is more than one bite
 
     def receive(self, data: bytes, now: float) -> bool:
-        """Whether there is something to `flush` now."""
-        for event in self.rpcs.receive(data, now):
+        """Hear what came, and what is left of earlier; whether there is something to `flush` now."""
+        events: Iterable[RpcEvent] = self.rpcs.receive(data, now)
+        if len(data) > BITE or self.unheard:
+            self.unheard.extend(events)
+            events = self._bite()
+        return self._hear(events)
+
+    def _bite(self) -> Iterator[RpcEvent]:
+        """What comes next, in its order."""
+        left = BITE
+        while self.unheard and left > 0:
+            event = self.unheard.popleft()
+            left -= len(event.message) + PREFIX if isinstance(event, Message) else PREFIX
+            yield event
+
+    def _hear(self, events: Iterable[RpcEvent]) -> bool:
+        for event in events:
             if type(event) is not Message:
                 self._take(event)
                 continue
@@ -253,6 +272,7 @@ class Line:
 
     def lost(self, why: str = "") -> None:
         """There is nobody to say anything to."""
+        self.unheard.clear()
         for exchange in list(self.exchanges):
             exchange.close(why)
         self.rpcs.lost()

@@ -115,4 +115,4 @@ class LongWork:
 def is_long(send: Send) -> bool:
     """Whether it is to be encoded in steps."""
     said = send.count, len(send.removed), len(send.withdrawn), len(send.errors), len(send.unresolved)
-    return sum(said) > LONG_COUNT
+    return sum(said) > LONG_COUNT or sum(map(len, send.aliases)) > LONG_COUNT

@@ -19,7 +19,7 @@ log = logging.getLogger("xdsprism.server")
 BUDGET = 0.02  # seconds of work in one turn of the loop
 SHARE = 0.005  # of these, until it is another stream's turn
 
-LONG_BYTES = 16 * 1024  # a request of more is read in slices
+LONG_BYTES = 8 * 1024  # a request of more is read in slices
 LONG_COUNT = 1_000  # subscriptions or resources: more are looked at, encoded or dropped in slices
 
 
