@@ -21,12 +21,16 @@ from random import Random
 
 import pytest
 
-from tests.relay.model import RelaySite
+import xdsprism as xp
+from tests.client.rig import cluster
+from tests.relay.model import ModelClient, RelaySite
 from tests.relay.test_model import RelayModel
 from xdsprism.client import last_good
 from xdsprism.client.disk import Disk, _prepare
 from xdsprism.client.last_good import LastGood, Shelf
+from xdsprism.core.codec import variant_of
 from xdsprism.core.relaying import LINGER
+from xdsprism.core.types import NO_PARAMS, Params
 
 STEPS = 40
 RUNS = int(os.environ.get("XDSPRISM_RESTARTS", "40"))  # of each block
@@ -82,12 +86,13 @@ class RestartModel(RelayModel):
         if self.maybe():
             self.change()
         self.relay.line.cut()
-        if self.random.random() < 0.2:
+        if self.maybe():
             self.file.lose()
         if self.maybe():
             self.change()
         self.relay = self.make_relay()
-        self.random.choice((self.relay.line.open, self.relay.line.fail, lambda: None))()  # or it has yet to be reached
+        line = self.relay.line
+        self.random.choice((line.open, line.fail, line.fail, lambda: None))()  # the last: it has yet to be reached
         self.random.shuffle(self.clients)
         for client in self.clients:
             client.line.cut()
@@ -100,13 +105,36 @@ class RestartModel(RelayModel):
         self.file.write()
 
     def step(self) -> None:
-        seldom = (self.kill, self.kill, self.write)
-        if self.random.random() < len(seldom) / 19:  # the other steps are 16
-            self.random.choice(seldom)()
+        if self.random.random() < 0.2:
+            self.random.choice((self.kill, self.kill, self.kill, self.write))()
             if self.maybe():
                 self.quiet()
         else:
             super().step()
+
+
+@pytest.mark.parametrize("watched", ["b", "*"])
+@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+def test_who_comes_back_with_one_resource_and_asks_for_another_loses_nothing(delta: bool, watched: str) -> None:
+    # PRX-25, CLI-5: a SotW client that lacks something has no version to tell, and yet holds what is not on disk yet
+    model = RestartModel(Random(0), delta=True, linger=0.0)
+    client = ModelClient(model.clock, model.relay, delta=delta, located=True, node=NO_PARAMS)
+    model.clients.append(client)
+    watcher = client.watch(xp.CLUSTER, watched, Params({"env": "prod"}))
+    watcher.may_go.update(model.names)
+    model.quiet()
+    model.file.write()  # that there is none
+    made = variant_of(cluster("b", "1"))
+    model.made[made.body] = made.constraint
+    model.origin.store.apply({(xp.CLUSTER, "b"): (made,)})
+    model.quiet()
+    client.watch(xp.CLUSTER, "a", Params({"env": "prod"})).may_go.update(model.names)
+    model.relay.line.cut()
+    model.relay = model.make_relay()
+    model.relay.line.fail()
+    client.line.move(model.relay)
+    model.quiet()
+    assert watcher.has["b"] is not None
 
 
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])

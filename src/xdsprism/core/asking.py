@@ -132,9 +132,16 @@ class SotwAsking(Asking):
     """CLI-2: each request lists everything."""
 
     def __init__(
-        self, spec: TypeSpec, wanted: Mapping[Key, None], version: str, form: RequestForm = RequestForm.LOCATORS
+        self,
+        spec: TypeSpec,
+        wanted: Mapping[Key, None],
+        version: str,
+        form: RequestForm = RequestForm.LOCATORS,
+        *,
+        is_believed: bool = True,
     ) -> None:
         super().__init__(spec, wanted, form)
+        self._is_believed = is_believed  # of names: the server does not send what a version says that the client has
         self.version = version  # CLI-5: of the last response that was good; it outlives the stream
         self._nonce = ""
         self._told: tuple[Key, ...] = ()  # what the last request listed
@@ -142,7 +149,7 @@ class SotwAsking(Asking):
 
     def want(self, key: Key) -> None:
         """CLI-5: a first request that has this too can't say that the client has everything in that version."""
-        if not self._begun and key not in self._wanted:
+        if (self._is_believed or key == _ALL) and not self._begun and key not in self._wanted:
             self.version = ""
         super().want(key)
 

@@ -18,7 +18,7 @@ from .asking import Answer, Asked, Asking, DeltaAsking, SotwAsking
 from .backoff import Backoff
 from .constraints import Constraint
 from .dialect import PATIENCE, Dialect, RequestForm, without_plain
-from .events import Key, Rejection
+from .events import WILDCARD, Key, Rejection
 from .pace import Pace
 from .quarantine import Quarantine
 from .responses import Response
@@ -484,10 +484,12 @@ class Upstream:
             )
             return
         # A version stands for everything of the type. It would be a lie where something is lacking, and a server that
-        # believes it would not send that (CLI-5).
-        complete = self._holdings.held(self, type_url).complete
-        version = self._versions.get(type_url, "") if complete else ""
-        self._asking[type_url] = SotwAsking(spec, keys, version, form)
+        # believes it would not send that (CLI-5). A relay believes it of a wildcard alone. To it, a version says that
+        # the client holds something, which may be newer than what the relay has on disk (PRX-25).
+        believed = not self.is_relay or [*keys] == [(WILDCARD, None)]
+        honest = not believed or self._holdings.held(self, type_url).complete
+        version = self._versions.get(type_url, "") if honest else ""
+        self._asking[type_url] = SotwAsking(spec, keys, version, form, is_believed=not self.is_relay)
 
 
 def _note_last(known: dict[Thing, None], thing: Thing) -> None:
