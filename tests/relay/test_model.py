@@ -302,3 +302,31 @@ def test_a_deletion_is_passed_on_at_once_to_those_who_were_told_of_it(monkeypatc
     watcher.may_go.add("a")
     model.quiet()
     assert (watcher.has["a"], again) == (None, [])
+
+
+def test_what_a_wildcard_was_told_to_be_gone_says_nothing_of_others() -> None:
+    # PRX-31, DYN-11: a server corrects for whom there is nothing to those who asked for the name, not to a wildcard
+    model = RelayModel(Random(0), delta=True, linger=0.0)
+    client = ModelClient(model.clock, model.relay, delta=True, located=True, node=PARAMS[0])
+    model.clients.append(client)
+    client.watch(xp.CLUSTER, WILDCARD, PARAMS[5]).may_go.update(model.names)  # env=test, v=1
+    client.watch(xp.CLUSTER, "b", PARAMS[2]).may_go.update(model.names)  # env=test
+    put(model, "b", "v=1")
+    model.quiet()
+    put(model, "b")
+    model.quiet()
+    watcher = client.watch(xp.CLUSTER, "b", PARAMS[4])  # env=prod
+    watcher.may_go.update(model.names)
+    model.quiet()
+    put(model, "b", "env=prod")
+    model.quiet()
+    assert watcher.has["b"] is not None
+
+
+def put(model: RelayModel, name: str, *when: str) -> None:
+    """Replace all variants of a cluster."""
+    made = [variant_of(MAKE[xp.CLUSTER](name, each), constraint=xp.parse(each).constraint) for each in when]
+    model.made.update((each.body, each.constraint) for each in made)
+    model.origin.store.apply({(xp.CLUSTER, name): tuple(made)})
+    for each in model.watchers():
+        each.may_go.update(set(model.names) - model.expected(each).keys())

@@ -145,7 +145,9 @@ def _present(voice: Voice, variant: Variant, pin: Constraint | None, known: Cach
 
 
 def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | None, known: CachedSet) -> None:
-    absence = pin if pin is not None else None if _is_refused(voice.entry) else voice.entry.absence
+    # A server corrects what it said of a name to those who asked for the name (DESIGN 6.4), and not to a wildcard.
+    said_to_one = voice.wild or _is_refused(voice.entry)
+    absence = pin if pin is not None else None if said_to_one else voice.entry.absence
     kept = voice.entry.kept_at is not None
     if absence is None or not matches(absence, voice.params):
         said.add(voice, Finding(_exactly(voice.params, known), None, only=voice.params, kept=kept))
