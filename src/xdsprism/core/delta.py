@@ -38,6 +38,7 @@ class DeltaSession(SteadySession):
         "_doubtful",
         "_first",
         "_gone",
+        "_is_over",
         "_passing",
     )
 
@@ -58,6 +59,7 @@ class DeltaSession(SteadySession):
         # NAK-29: to be sent again, each by itself; by slot, so that there can't be more of it than of resources.
         self._alone: dict[Slot, Batch] = {}
         self._gone = Batch()  # removals to be said again
+        self._is_over = False  # the stream is closed: there is nobody to tell anything
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
         self._passing: list[Want] = []  # to be told that there is nothing, and not to be remembered
 
@@ -222,11 +224,15 @@ class DeltaSession(SteadySession):
         super()._drop_wild(wild)
         self._forget_doubts(list(self._doubtful))
 
+    def close(self) -> Steps[None]:
+        self._is_over = True
+        yield from super().close()
+
     def _drop(self, want: Want) -> None:
         held = want.held
         super()._drop(want)
         self._forget_doubts([want.name] if held is None else [want.name, held.name])
-        if held is not None and want.located and not self.table.authoritative:
+        if held is not None and want.located and not self.table.authoritative and not self._is_over:
             self._withdraw_silently_lost(held)
 
     def _withdraw_silently_lost(self, held: Variant) -> None:

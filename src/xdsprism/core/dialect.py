@@ -52,6 +52,9 @@ class Dialect:
         self.form = form
         self.needs_delta = needs_delta  # somebody insists on delta, where it is what streams begin with
         self.is_fixed = fixed  # somebody chose the form, and nothing that the server says changes it
+        self.is_narrow = (
+            False  # it ended a stream for a locator that is within our limits, and not within NARROW (PRX-35)
+        )
         self.lacks_delta = False  # UNIMPLEMENTED; until the connection is a new one (PRX-33)
         self._is_on_trial = False
         self._avoids_locators = False  # a stream that has one ends

@@ -1,7 +1,7 @@
 """With which params a relay asks a server, so that the server need not refuse it (PRX-35, DYN-46).
 
 A plain client's params come from its node's metadata, and may be more than fits into a locator. What is too much
-concerns this client alone:
+concerns this client alone, whether it is too much for our own limits, or for a server that was found to take less:
 
 1. Metadata within the limits of a locator is sent as it is.
 2. Otherwise, where variants of the name are known, the keys that they mention are sent: no other can matter to these.
@@ -12,6 +12,7 @@ concerns this client alone:
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from ..errors import WatchError
 from .authority import Authority
@@ -20,6 +21,24 @@ from .types import Params, TypeUrl
 from .watching import Entry, State
 
 _NOBODY = Authority("", ())
+
+# What every server takes that knows locators: so much ours took before they took more.
+NARROW = Limits(params=64, key_bytes=256, value_bytes=1024, params_bytes=64 * 1024)
+
+
+def narrowed(limits: Limits) -> Limits:
+    """The same, but for locators no more than every server takes."""
+    return replace(
+        limits,
+        params=min(limits.params, NARROW.params),
+        key_bytes=min(limits.key_bytes, NARROW.key_bytes),
+        value_bytes=min(limits.value_bytes, NARROW.value_bytes),
+    )
+
+
+def is_wide(params: Params | None) -> bool:
+    """Whether some server may refuse a locator with these."""
+    return params is not None and NARROW.refuses("", "", params) is not None
 
 
 def question_params(params: Params, mentioned: Collection[str], limits: Limits) -> Params | Refusal:

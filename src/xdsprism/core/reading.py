@@ -223,7 +223,7 @@ class Reading:
         response, topic = self._response, self._topic
         gone: list[tuple[Identity, str]] = [((name, None), name) for name in response.removed]
         gone += [((each.name, canonical(each.constraint)), each.name) for each in response.withdrawn]
-        for identity, name in gone:
+        for identity, name in dict.fromkeys(gone):  # who says it twice says it once
             left = (name, identity[1] is not None) in self._left
             what = f"{name!r} does not exist on {self._upstream.label}"
             concerned = topic.withdrawn(identity, self._upstream, left=left)
@@ -254,7 +254,8 @@ class Reading:
         if self._upstream.by_names:
             return entries
         located = {entry for entry in entries if entry.key[1] is not None and not isinstance(entry, Collection)}
-        waiting = [entry for entry in entries if entry in located - self._touched and self._awaits(entry)]
+        open_ = located - self._touched
+        waiting = [entry for entry in entries if entry in open_ and self._awaits(entry)]
         gone = {entry for entry in located if self._is_equal(entry, constraint)}
         told = {each for each in located if not self._is_unasked(each)}
         if not self._is_pinned(constraint):  # who has nothing may be told again: of others nothing is known any more

@@ -31,7 +31,7 @@ from .lateness import Late, Lateness
 from .limits import Limits, Refusal
 from .lingering import Lingering
 from .listings import Listings
-from .question_params import question_params, refused_entry
+from .question_params import is_wide, question_params, refused_entry
 from .renewal import Renewals
 from .store import Store
 from .supply import Supply
@@ -205,6 +205,13 @@ class Relaying:
             names = entry.members if isinstance(entry, Collection) else ()
             self._touched.update(dict.fromkeys((entry.type_url, name) for name in (entry.name, *names)))
         return due
+
+    def narrow(self) -> None:
+        """PRX-35: a server takes less than it was asked with. What has no answer is asked with less, or refused."""
+        for subject, asked in [*self._asked.items()]:
+            for params in [params for params, entry in asked.items() if is_wide(params) and is_pending(entry)]:
+                self._release(subject, params)
+                self._touched[subject] = None
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
         """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""

@@ -21,8 +21,10 @@ def in_held_words(response: Response, topic: Topic, upstream: Upstream) -> Respo
     """The same response; what it takes away is called as the variants that are held are."""
     if not response.withdrawn and not response.errors:
         return response
-    withdrawn = tuple(_worded(each, topic, upstream) for each in response.withdrawn)
-    errors = tuple(replace(each, about=_worded(each.about, topic, upstream)) for each in response.errors)
+    said = dict.fromkeys((*response.withdrawn, *(each.about for each in response.errors)))
+    worded = {about: _worded(about, topic, upstream) for about in said}  # some say the same many times
+    withdrawn = tuple(worded[each] for each in response.withdrawn)
+    errors = tuple(replace(each, about=worded[each.about]) for each in response.errors)
     return replace(response, withdrawn=withdrawn, errors=errors)
 
 

@@ -25,6 +25,7 @@ from .dialect import Dialect
 from .events import Key, Rejection
 from .facts import Fact, LacksDelta, Lost, Reached, Rejected, SubscriptionQuarantined
 from .quarantine import RETRY, Question
+from .question_params import is_wide
 from .reading import Reading
 from .recognition import Recognition
 from .responses import Arrival, Response
@@ -288,6 +289,7 @@ class Subscriber:
                 self._cope(authority, authority.entries)
         if found is not None:
             type_url, key = found.question
+            upstream.dialect.is_narrow |= is_wide(key[1])
             self.facts.append(SubscriptionQuarantined(upstream.label, type_url, key[0], found.error, RETRY))
             entry = self._find(found.question)
             if entry is not None:

@@ -24,7 +24,7 @@ from ..core.question_params import refused_entry
 from ..core.references import references_of
 from ..core.relaying import Relaying
 from ..core.replies import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
-from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
+from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread, is_custom
 from ..core.twins import RESOURCE
 from ..core.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.upstream import Upstream
@@ -188,7 +188,7 @@ class Feed:
         self._group_by = group_by
         self._settled = settled
         self._make = make
-        self._sinks: dict[Entry, list[tuple[Sink, FeedClient]]] = {}
+        self._sinks: dict[Entry, list[tuple[Sink, FeedClient, int]]] = {}  # each with the place of its stream
         self._spread = TypeSpread()
         self._further: dict[tuple[Params | None, int], FeedClient] = {}  # of each group, beside its first (PRX-35)
         self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
@@ -198,43 +198,50 @@ class Feed:
         group = self._group(params)
         if group not in self.clients and len(self.clients) >= GROUPS:
             return refused_entry(type_url, name, params, f"{GROUPS} groups of clients are asked for already")
-        place = self._spread.place(type_url)
+        place = self._spread.place(type_url, group)
         if place is None:
             most = STREAMS * TYPES_PER_STREAM
-            return refused_entry(
-                type_url, name, params, f"{most} types that not every client knows are asked for already"
-            )
+            why = f"as many resources of its type as {STREAMS} streams to a server can carry are asked for already"
+            if is_custom(type_url):
+                why = f"{most} types that not every client knows are asked for already, or too many resources of this"
+            return refused_entry(type_url, name, params, why)
         client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
         sink.wake = lambda: self._heard(entry)
         if sink.entries:
-            self._sinks.setdefault(entry, []).append((sink, client))
+            self._sinks.setdefault(entry, []).append((sink, client, place))
         else:
-            self._spread.leave(type_url)
+            self._spread.leave(type_url, place, group)
         if group is not None:
             self._groups[entry.authority] = group
         return entry
 
     def ask_again(self, entry: Entry) -> None:
-        for _, client in self._sinks.get(entry, [])[:1]:
+        for _, client, _ in self._sinks.get(entry, [])[:1]:
             client.ask_again(entry)
 
     def presume_gone(self, entry: Entry) -> None:
-        for _, client in self._sinks.get(entry, [])[:1]:
+        for _, client, _ in self._sinks.get(entry, [])[:1]:
             client.presume_gone(entry)
 
     def drop(self, entry: Entry) -> None:
         sinks = self._sinks.get(entry, [])
         if not sinks:
             return
-        self._spread.leave(entry.type_url)
-        sink, client = sinks.pop()
+        sink, client, place = sinks.pop()
+        group = self._groups.get(entry.authority)
+        self._spread.leave(entry.type_url, place, group)
         if not sinks:
             del self._sinks[entry]
         client.unsubscribe(sink)
         if client.subscriber.is_idle:
-            self._retire(client, self._groups.get(entry.authority))
+            self._retire(client, group)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a server was found to refuse locators that others take (PRX-35)."""
+        return any(dialect.is_narrow for dialect in self._dialects.values())
 
     @property
     def sends_params(self) -> bool:

@@ -16,7 +16,9 @@ from ..client.last_good import LastGood
 from ..core.cached import CacheTable
 from ..core.dialect import RequestForm
 from ..core.facts import Fact, Lost, Reached
+from ..core.limits import Limits
 from ..core.nack_reports import NackReports
+from ..core.question_params import narrowed
 from ..core.relaying import LINGER, Relaying
 from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.store import Store
@@ -89,7 +91,7 @@ class Relay:
             reaches=self.feed.reaches,
             silence=self.feed.silence,
             max_stale=max_stale,
-            limits=lambda: self.server.hub.settings.limits if self.feed.sends_params else None,
+            limits=self._question_limits,
         )
         self.feed.relaying = self.relaying
         self.server = Server(
@@ -110,6 +112,7 @@ class Relay:
         self.is_ready = False  # PRX-30: a server was reached once, or an earlier run left something
         self.last_good: LastGood | None = None
         self._group_by = group_by
+        self._is_narrow = False  # a server was found to take fewer params than we do
         self._cache = cache
         self._max_stale = max_stale
         self._writing: asyncio.Task[None] | None = None
@@ -182,7 +185,18 @@ class Relay:
         for reader in self.readers:
             reader(facts)
 
+    def _question_limits(self) -> Limits | None:
+        """What params a server is asked with; None: with none."""
+        if not self.feed.sends_params:
+            return None
+        limits = self.server.hub.settings.limits
+        return narrowed(limits) if self.feed.is_narrow else limits
+
     def _note(self, facts: Sequence[Fact]) -> None:
+        if self.feed.is_narrow and not self._is_narrow:
+            self._is_narrow = True
+            self.relaying.narrow()
+            self.server.hub.turn()
         if any(isinstance(fact, Reached) for fact in facts):
             self.is_ready = True
             if self._group_by is not None and None in self.feed.clients:
