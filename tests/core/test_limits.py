@@ -135,3 +135,17 @@ def test_fields_in_front_of_the_node_are_not_followed_for_ever():
     with pytest.raises(PeerError):
         Decoder(delta=False).decode(Bytes(b"\x0a\x00" * 5000 + b"\xff"))
     assert Bytes.looks < 50
+
+
+def test_an_xdstp_name_has_so_many_context_parameters_at_most() -> None:
+    # DYN-46, XTP-1
+    limits = Limits(context_params=3)
+    base = "xdstp://a/t/id?a=1&b=2&c=3"
+    assert limits.refuses("t", base, None) is None
+    refusal = limits.refuses("t", f"{base}&d=4", None)
+    assert refusal is not None
+    assert (refusal.kind, refusal.message) == (
+        "context_params",
+        "the name has 4 context parameters; at most 3 are accepted",
+    )
+    assert limits.refuses("t", "any&other&name&has&no&parameters", None) is None

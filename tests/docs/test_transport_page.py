@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from xdsprism.http2.grpc import ALWAYS, INFLATED, RATIO
 from xdsprism.http2.limits import BEING_TOLD, Limit, Limits, Rate, Times
 from xdsprism.http2.outbound import LARGEST_WINDOW, TINY
 from xdsprism.server.http_pace import HttpTimes
@@ -33,7 +34,7 @@ EXPECTED: dict[Limit, tuple[float | Rate, ...]] = {
     Limit.STALLED: (TIMES.stall,),
     Limit.PREFACE: (TIMES.preface,),
     Limit.KEEPALIVE: (TIMES.keepalive_timeout,),
-    Limit.MESSAGE_SIZE: (RECEIVE_BYTES,),
+    Limit.MESSAGE_SIZE: (RECEIVE_BYTES, INFLATED, RATIO, ALWAYS),
     Limit.UNFINISHED: (LIMITS.unfinished_bytes, LIMITS.all_unfinished_bytes),
     Limit.CONNECTIONS: (RESERVE,),
     Limit.ADDRESS: (),

@@ -421,3 +421,47 @@ def test_a_call_that_is_over_does_not_wait_for_the_collector_of_garbage() -> Non
         assert call() is None
     finally:
         gc.enable()
+
+
+# -- much at once
+
+
+def test_what_comes_at_once_is_heard_in_bites_and_in_its_order() -> None:
+    # OPS-10
+    rig = Rig()
+    first, second = rig.call(1), rig.call(3)
+    said = [b"%05d" % number for number in range(4_000)]
+    frames_of = [data(1 if number % 2 else 3, message(each)) for number, each in enumerate(said)]
+    rig.line.receive(b"".join(frames_of), 0.0)
+    heard = len(first.notes) + len(second.notes)
+    assert 0 < heard < len(said)
+    rig.line.receive(data(1, b"", last=True), 0.0)  # comes after all that waits
+    assert "half_close" not in first.notes
+    while rig.line.unheard:
+        rig.line.receive(b"", 0.0)
+    assert first.notes == [f"receive {each.decode()}" for each in said[1::2]] + ["half_close"]
+    assert second.notes == [f"receive {each.decode()}" for each in said[::2]]
+
+
+def test_what_waits_to_be_heard_goes_with_its_connection() -> None:
+    # OPS-7
+    rig = Rig()
+    call = rig.call()
+    rig.line.receive(b"".join(data(1, message(b"x" * 100)) for _ in range(1_000)), 0.0)
+    rig.line.lost()
+    assert not rig.line.unheard
+    assert call.notes[-1] == "close"
+
+
+def test_a_call_that_is_busy_does_not_end_before_it_is_done() -> None:
+    # OPS-10
+    rig = Rig()
+    call = rig.call()
+    call.is_busy = True
+    call.end()
+    assert not of(HEADERS, rig.hear())
+    call.is_busy = False
+    call.say(b"done")
+    found = rig.hear()
+    assert bodies(found) == message(b"done")
+    assert rig.status(found) == ("OK", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import random
 from urllib.parse import unquote
 
 import pytest
@@ -15,6 +16,9 @@ from xdsprism.errors import STATUS
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, RST_STREAM, Code
 from xdsprism.http2.grpc import (
+    ALWAYS,
+    INFLATED,
+    RATIO,
     Broken,
     Framer,
     Inbox,
@@ -168,6 +172,32 @@ def test_a_bomb_is_not_unpacked_beyond_the_limit() -> None:
     inbox = Inbox(b"gzip", 100_000)
     with pytest.raises(Broken, match=r"100,001 vs\. 100,000"):
         inbox.feed(message(packed, flag=1))
+
+
+def test_a_message_is_inflated_to_so_many_times_its_size_and_no_further() -> None:
+    # SRV-24
+    packed = gzip.compress(bytes(10_000_000))
+    inbox = Inbox(b"gzip", 64 << 20)
+    with pytest.raises(Broken, match="send it uncompressed") as refused:
+        inbox.feed(message(packed, flag=1))
+    assert refused.value.status == "RESOURCE_EXHAUSTED"
+    assert f"{RATIO * len(packed):,}" in refused.value.message
+
+
+def test_a_message_is_inflated_to_so_many_bytes_whatever_its_size() -> None:
+    # SRV-24
+    noise = random.Random(1).randbytes(500_000)
+    packed = gzip.compress(noise * 2 + bytes(INFLATED))
+    assert len(packed) * RATIO > INFLATED
+    inbox = Inbox(b"gzip", 64 << 20)
+    with pytest.raises(Broken, match=f"{INFLATED:,}"):
+        inbox.feed(message(packed, flag=1))
+
+
+def test_a_small_message_may_be_mostly_the_same() -> None:
+    # SRV-24
+    plain = bytes(ALWAYS)
+    assert Inbox(b"gzip", 64 << 20).feed(message(gzip.compress(plain), flag=1)) == [plain]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 400), max_size=12))

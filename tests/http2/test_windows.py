@@ -271,3 +271,34 @@ def test_windows_are_not_smaller_than_what_a_peer_takes_for_granted() -> None:
         Limits(stream_window=65_534)
     with pytest.raises(UsageError, match="65,535"):
         Limits(connection_window=65_534)
+
+
+# -- what nobody takes for now
+
+
+def test_the_window_of_a_stream_that_is_held_back_is_made_whole_when_it_goes_on() -> None:
+    # RFC 9113, section 5.2.1
+    client = Client(Limits(stream_window=100_000))
+    rpc, other = called(client), called(client, 3)
+    half = [data(1, message(b"x" * 9_995)) for _ in range(6)]
+    assert not client.rpcs.hold_back(rpc, waits=True)
+    assert not of(WINDOW_UPDATE, client.say(*half))
+    assert [frame.number for frame in of(WINDOW_UPDATE, client.say(*(_on(3, each) for each in half)))] == [3]
+    assert client.rpcs.hold_back(rpc, waits=False)
+    (update,) = of(WINDOW_UPDATE, client.hear())
+    assert (update.number, increment(update)) == (1, 60_000)
+    assert not client.rpcs.hold_back(other, waits=False)  # it owes nothing
+
+
+def test_more_than_the_window_of_a_stream_that_is_held_back_resets_it() -> None:
+    # RFC 9113, section 6.9.1
+    client = Client(Limits(stream_window=100_000))
+    client.rpcs.hold_back(called(client), waits=True)
+    full = [data(1, message(b"x" * 9_995)) for _ in range(10)]
+    assert not client.say(*full)
+    assert reset_code(client.say(data(1, b"x"))) is Code.FLOW_CONTROL_ERROR
+    assert client.alive
+
+
+def _on(number: int, frame: bytes) -> bytes:
+    return frame[:5] + number.to_bytes(4, "big") + frame[9:]
