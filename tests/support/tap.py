@@ -47,6 +47,7 @@ class Tap(grpc.GenericRpcHandler):
         self.streams: dict[int, str] = {}
         """The method of each stream, by its number."""
         self._numbers = itertools.count()
+        self._calls: dict[int, Any] = {}
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=_OPTIONS)
         server_options = [*_OPTIONS[:2], ("grpc.so_reuseport", 0)]
         self._server = grpc.server(ThreadPoolExecutor(_STREAMS), handlers=(self,), options=server_options)
@@ -59,6 +60,11 @@ class Tap(grpc.GenericRpcHandler):
     def __exit__(self, *_exc: object) -> None:
         self._channel.close()
         self._server.stop(None).wait()
+
+    def cut(self) -> None:
+        """End every stream: the client comes back."""
+        for call in [*self._calls.values()]:
+            call.cancel()
 
     def subscribed(self, kind: str) -> list[str]:
         """Every name that a delta stream subscribed to, in order; again on each new stream."""
@@ -76,10 +82,13 @@ class Tap(grpc.GenericRpcHandler):
         response = partial(_keep, stream, getattr(discovery_pb2, f"{form}Response"), self.responses)
         call = self._channel.stream_stream(method)(map(request, _until_it_breaks(requests)))
         context.add_callback(call.cancel)
+        self._calls[stream] = call
         try:
             yield from map(response, call)
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
+        finally:
+            del self._calls[stream]
 
 
 def _until_it_breaks(requests: Iterable[bytes]) -> Iterator[bytes]:
