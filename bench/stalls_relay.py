@@ -378,14 +378,14 @@ CASES: Mapping[str, tuple[Case, int]] = {
     "params of one name, one by one": (_params_one_by_one, 50),
     "params of one name, without an answer": (_params_without_answer, 500),
     "params of one name leave": (_params_leave, 500),
-    "names": (_names, 2_500),
-    "names leave": (_names_leave, 2_500),
-    "hosts": (_hosts, 2_500),
+    "names": (_names, 1_000),
+    "names leave": (_names_leave, 1_000),
+    "hosts": (_hosts, 1_000),
     "hosts, one by one": (_hosts_one_by_one, 250),
     "hosts of one wildcard domain, one by one": (_wild_hosts, 250),
-    "resources of a wildcard": (_wildcard, 2_500),
-    "resources of a wildcard change": (_wildcard_updates, 2_500),
-    "names beside a wildcard": (_groups, 2_500),
+    "resources of a wildcard": (_wildcard, 1_000),
+    "resources of a wildcard change": (_wildcard_updates, 1_000),
+    "names beside a wildcard": (_groups, 1_000),
 }
 
 

@@ -1,0 +1,76 @@
+"""Finding what matches by index gives the same as trying everything."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xdsprism.core.authority import Authority
+from xdsprism.core.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
+from xdsprism.core.lookup import FEW, Askers, FirstMatch, demands
+from xdsprism.core.types import Params
+from xdsprism.core.watching import Entry
+
+KEYS, VALUES = st.sampled_from("abc"), st.sampled_from("xyz")
+LEAVES = st.one_of(st.builds(Eq, KEYS, VALUES), st.builds(Exists, KEYS))
+CONSTRAINTS: st.SearchStrategy[Constraint] = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(All, st.lists(inner, max_size=3).map(tuple)),
+        st.builds(AnyOf, st.lists(inner, max_size=3).map(tuple)),
+    ),
+    max_leaves=6,
+)
+PARAMS = st.dictionaries(KEYS, VALUES).map(Params)
+
+
+def entry(params: Params) -> Entry:
+    return Entry("type", ("name", params), Authority("", ()), [])
+
+
+# DYN-45, PRX-4
+@given(st.lists(CONSTRAINTS, max_size=3 * FEW), PARAMS)
+def test_the_first_that_matches_is_found(constraints: list[Constraint], params: Params) -> None:
+    tried = next((at for at, each in enumerate(constraints) if matches(each, params)), None)
+    assert FirstMatch(constraints).find(params) == tried
+
+
+# DYN-6
+@given(CONSTRAINTS, PARAMS)
+def test_whoever_matches_has_what_is_demanded(constraint: Constraint, params: Params) -> None:
+    if matches(constraint, params):
+        assert all(params.get(key) in values for key, values in demands(constraint).items())
+
+
+# DYN-59, DYN-60
+@given(st.lists(PARAMS, unique=True, max_size=3 * FEW), st.lists(CONSTRAINTS, max_size=4), st.data())
+def test_all_whom_a_constraint_matches_are_concerned_whoever_came_and_left(
+    known: list[Params], constraints: list[Constraint], data: st.DataObject
+) -> None:
+    askers, entries = Askers(), [entry(params) for params in known]
+    for number, each in enumerate(entries):
+        askers.add(each)
+        if constraints:
+            askers.concerned(constraints[number % len(constraints)])  # which makes indexes
+    left = data.draw(st.sets(st.sampled_from(entries))) if entries else set()
+    for each in left:
+        askers.discard(each)
+    here = [each for each in entries if each not in left]
+    strays = here[:1]
+    for each in strays:
+        askers.note_stray(each, strays=True)
+    for constraint in constraints:
+        found = {*askers.concerned(constraint)}
+        assert found >= {each for each in here if matches(constraint, each.key[1] or {})}
+        assert found >= {*strays}
+        assert found <= {*here}
+
+
+def test_of_a_crowd_only_those_are_looked_at_who_have_the_value() -> None:
+    # PRX-14
+    askers = Askers()
+    entries = [entry(Params({"pod": str(number), "env": "prod"})) for number in range(100)]
+    for each in entries:
+        askers.add(each)
+    assert [*askers.concerned(All((Eq("env", "prod"), Eq("pod", "7"))))] == [entries[7]]
