@@ -46,8 +46,10 @@ class Caller:
         folder: Path,
         config: dict[str, Any],
         target: str = "xds:///svc",
+        **env: str,
     ) -> None:
-        env = {"GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(config)}
+        """`env`: further variables of its environment."""
+        env["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(config)
         self.program = Program("caller", [*argv, target, *methods], folder / "caller.log", env=env, pipe=True)
         self._outcomes: list[Outcome] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -77,6 +79,11 @@ class Caller:
     def replies(self, method: str = "Say") -> list[str | None]:
         """Who answered, call after call, since the start; None for a failed call."""
         return [each.reply for each in self._outcomes if each.method == method]
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """How every call ended since the start, in order."""
+        return self._outcomes
 
     def close(self) -> None:
         self.program.kill()
