@@ -1,13 +1,13 @@
-"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos]: all but the last three, or one.
+"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos|stalls]: all but the last four, or one.
 
-`peers`, `soak` and `chaos` take options, see --help; `start` the sources of another version, to compare with.
+`peers`, `soak`, `chaos` and `stalls` take options, see --help; `start` the sources of another version, to compare with.
 """
 
 from __future__ import annotations
 
 import sys
 
-from bench import chaos, client, daemon, engine, peers, relay, soak, start, vhosts
+from bench import chaos, client, daemon, engine, peers, relay, soak, stalls, start, vhosts
 
 PARTS = {
     "engine": engine.run,
@@ -20,7 +20,7 @@ PARTS = {
 
 
 # Only if asked for, with options of their own: they take minutes, or tell more beside another version.
-ALONE = {"soak": soak.run, "start": start.run, "chaos": chaos.run}
+ALONE = {"soak": soak.run, "start": start.run, "chaos": chaos.run, "stalls": stalls.run}
 
 
 def main() -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import platform
+import re
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from os import cpu_count
+from pathlib import Path
 from statistics import median
 
 
@@ -38,3 +43,13 @@ def micro(value: float) -> str:
 
 def say(what: str, figure: str) -> None:
     print(f"  {what:<72} {figure}", flush=True)
+
+
+def machine() -> str:
+    """On what this runs: its cores, and the versions of what matters."""
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    parts = [
+        f"{cpu_count()} cores ({model[1] if model else platform.machine()})",
+        f"Python {platform.python_version()}",
+    ]
+    return ", ".join([*parts, *[f"{package} {version(package)}" for package in ("grpcio", "protobuf", "uvloop")]])

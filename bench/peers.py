@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import re
 import resource
 import subprocess
@@ -11,10 +10,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
-from os import cpu_count
 from pathlib import Path
 
+from bench import figures
 from bench.measuring import Outcome, Pace, measure
 from bench.programs import BINARIES, COMMANDS, GENERATOR, OWN_GENERATOR, certificate
 from bench.scenarios import OURS, QUICK, SCENARIOS, Entry, Scenario, chosen
@@ -85,13 +83,7 @@ def _allow_descriptors() -> None:
 
 
 def machine(pace: Pace, generator: Sequence[str]) -> str:
-    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    parts = [
-        f"{cpu_count()} cores ({model[1] if model else platform.machine()})",
-        f"Python {platform.python_version()}",
-        *[f"{package} {version(package)}" for package in ("grpcio", "protobuf", "uvloop")],
-        *_go_versions(),
-    ]
+    parts = [figures.machine(), *_go_versions()]
     how = f"medians of {pace.rounds} interleaved rounds of {pace.seconds:g} s"
     load = "" if generator == GENERATOR else "; the load is made by our own generator, in Python, and is the limit"
     return f"{', '.join(parts)}; {how}{load}."

@@ -191,13 +191,14 @@ def everything(scenarios: Sequence[Scenario], outcomes: Outcomes, machine: str) 
     return "\n\n".join(part for part in parts if part)
 
 
-def placed(document: str, text: str) -> str:
+def placed(document: str, text: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The document with this between the marks."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in after or END in before:
-        raise ValueError(f"there is no one {BEGIN} with an {END} after it")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+    first, last = marks
+    before, begin, rest = document.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end or first in after or last in before:
+        raise ValueError(f"there is no one {first} with an {last} after it")
+    return f"{before}{first}\n\n{text}\n\n{last}{after}"
 
 
 __all__ = ["BEGIN", "END", "GRPCIO", "Figure", "everything", "figures", "placed", "table"]

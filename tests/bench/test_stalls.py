@@ -1,0 +1,78 @@
+"""From rows to the tables of stalls, before and after, and into PERFORMANCE.md."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.stalls import DOCUMENT, MARKS, better, growth_table, growths, measured, run, stall_table, stalls
+from bench.tables import placed
+
+SERVER = [("100,000 names", 90.0, 2.0, 80.0), ("a bomb", 4_600.0, 5.0, 4_500.0)]
+RELAY = [("names", 500, 0.1, 0.44, 4.4, 0.02), ("hosts", 100, 0.1, 1.6, 16.0, 0.5)]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The table's rows, without head and rule."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+
+
+def test_a_stall_is_told_in_ms_and_against_its_bound():
+    assert cells(stall_table(stalls(SERVER), None)) == [
+        ["100,000 names", "90.0", "80.0", "2.00", "yes"],
+        ["a bomb", "4,600", "4,500", "5.00", "no"],
+    ]
+
+
+def test_the_ratio_of_4n_to_n_is_told_against_its_bound_and_the_longest_turn_in_ms():
+    assert cells(growth_table(growths(RELAY), None)) == [
+        ["names", "500", "0.10", "0.44", "4.40", "20.0", "yes"],
+        ["hosts", "100", "0.10", "1.60", "16.0", "500", "no"],
+    ]
+
+
+def test_the_version_before_stands_beside_each_figure_and_has_a_dash_where_it_could_not_finish():
+    assert cells(stall_table(stalls(SERVER), stalls(SERVER[:1]))) == [
+        ["100,000 names", "90.0", "90.0", "80.0", "80.0", "2.00", "2.00", "yes"],
+        ["a bomb", "-", "4,600", "-", "4,500", "-", "5.00", "no"],
+    ]
+    table = growth_table(growths(RELAY[:1]), growths(RELAY))
+    assert cells(table) == [["names", "500", "0.10", "0.10", "0.44", "0.44", "4.40", "4.40", "20.0", "20.0", "yes"]]
+    assert "seconds with N: before" in table.splitlines()[0]
+
+
+def test_of_two_rounds_the_better_figure_counts_and_the_ratio_is_that_of_the_better_ones():
+    other = [("names", 500, 0.2, 0.4, 2.0, 0.01)]
+    found = better(growths(RELAY), growths(other))["names"]
+    assert (found.once, found.fourfold, found.longest) == (0.1, 0.4, 10.0)
+    assert found.ratio == pytest.approx(4.0)
+    assert list(better({}, stalls(SERVER))) == [row[0] for row in SERVER]
+
+
+def test_sources_that_give_no_figures_give_no_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "xdsprism.py").write_text("raise SystemExit(3)")
+    assert measured("relay", tmp_path) == {}
+    assert "gave no figures (status 3)" in capfd.readouterr().err
+
+
+def test_performance_md_has_one_place_for_the_tables():
+    text = placed(DOCUMENT.read_text(), "here", MARKS)
+    assert f"{MARKS[0]}\n\nhere\n\n{MARKS[1]}" in text
+
+
+def test_help_names_the_options():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "stalls", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(option in done.stdout for option in ("--before", "--part", "--rounds", "--write"))
+
+
+def test_the_rows_of_a_part_are_printed_for_the_process_that_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("bench.stalls_server.measure_server", lambda: SERVER)
+    run(["--rows", "server"])
+    assert capsys.readouterr().out == '[["100,000 names", 90.0, 2.0, 80.0], ["a bomb", 4600.0, 5.0, 4500.0]]\n'
