@@ -75,7 +75,7 @@ class Batch:
     def reconcile(self) -> Steps[None]:
         """DLT-19: what one subscription let go and another has just got (an alias moved) is not removed."""
         for variants, located in ((self.plain.values(), False), (self.located, True)):
-            for piece in pieces(variants if self.withdrawn or self.removed else ()):
+            for piece in pieces(variants):
                 for variant in piece:
                     self.spare(variant, located=located)
                 if len(piece) == EVERY:

@@ -252,7 +252,7 @@ class Decoder:
             return self.decode(message)  # it is no message, and says so
         rest, lists = parted
         request = self.decode(rest)
-        bodies: list[SotwRequest | DeltaRequest] = []
+        bodies: list[AnyType] = []
         unread = 0
         is_plain = request.is_plain and not (self._delta and lists)
         for number in sorted(lists):
@@ -265,26 +265,9 @@ class Decoder:
                 unread += max(0, count - left)
                 left = max(0, left - count)
                 yield
-        whole = _joined_delta(request.body, bodies) if self._delta else _joined_sotw(request.body, bodies)
+        whole = request.body.with_lists(bodies)
         continues = type(message) is Piece
         return replace(request, body=whole, unread=unread, is_plain=is_plain, continues=continues)
-
-
-def _joined_delta(rest: AnyType, bodies: Iterable[AnyType]) -> DeltaRequest:
-    """One request of the parts of its lists."""
-    subscribe: list[Key] = []
-    unsubscribe: list[Key] = []
-    versions: dict[str, str] = {}
-    for body in bodies:
-        subscribe += body.subscribe
-        unsubscribe += body.unsubscribe
-        versions.update(body.initial_versions)
-    return DeltaRequest(tuple(subscribe), tuple(unsubscribe), versions, rest.nonce, rest.error)
-
-
-def _joined_sotw(rest: AnyType, bodies: Iterable[AnyType]) -> SotwRequest:
-    wanted = tuple(key for body in bodies for key in body.wanted)
-    return SotwRequest(wanted, rest.version, rest.nonce, rest.error)
 
 
 _SOTW_LISTS = ("resource_names", "resource_locators")

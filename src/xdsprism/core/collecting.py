@@ -46,22 +46,15 @@ class CollectingSession(Session, ABC):
         yield from self._collect_wants(batch)
         for wild in list(self._wildcards()):
             yield from self._collect_wild(wild, batch)
-        for keys in pieces(owed):
+        for keys in pieces(owed) if owed else ():
             for name, tag in keys:
                 self._collect_owed(name, tag, batch)
-            yield
+            if len(keys) == EVERY:
+                yield
         if self._full_state and self._dirty:
             yield from self._catch_up(batch)
-        parted, self._parted = self._parted, []
-        for leavers in pieces(parted):  # now that it is known what the others hold
-            for held, located in leavers:
-                self._let_go(batch, held, located=located)
-            if not self._full_state:
-                yield
-        if self._full_state:  # which is of one moment, from the last look on
-            finish(batch.reconcile())
-        else:
-            yield from batch.reconcile()
+        if self._parted or batch.removed or batch.withdrawn:
+            yield from self._part(batch)
         if self.leaving and (batch.removed or batch.withdrawn):
             # Said for one subscription, it is said for all: what is replaced for some may only go away for others.
             said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
@@ -69,17 +62,34 @@ class CollectingSession(Session, ABC):
         if batch.located and not self.table.authoritative:
             self._repeat_overtaken(batch)
             batch.located = dict.fromkeys(self._oldest_first(batch.located))
-        yield from self._forget_unknown()
+        if self._unknown:
+            yield from self._forget_unknown()
         return batch
+
+    def _part(self, batch: Batch) -> Steps[None]:
+        """Let go of what was replaced, now that it is known what the others hold."""
+        parted, self._parted = self._parted, []
+        for piece in pieces(parted):
+            for held, located in piece:
+                self._let_go(batch, held, located=located)
+            if len(piece) == EVERY and not self._full_state:
+                yield
+        if self._full_state:  # which is of one moment, from the last look on
+            finish(batch.reconcile())
+        else:
+            yield from batch.reconcile()
 
     def _collect_wants(self, batch: Batch) -> Steps[None]:
         dirty, self._dirty = self._dirty, {}
+        if len(dirty) <= EVERY:
+            for want in dirty:
+                self._collect_want(want, batch)
+            return
         for piece in pieces(dirty):
             for want in piece:
                 if want not in self._dirty:  # else it has changed since this began
                     self._collect_want(want, batch)
-            if len(dirty) > EVERY:
-                yield
+            yield
 
     def _catch_up(self, batch: Batch) -> Steps[None]:
         """Look again at what changed in the meantime, the last time without a pause."""
@@ -188,7 +198,8 @@ class CollectingSession(Session, ABC):
             self._forget([want.name for want in oldest])
             for want in oldest:
                 self._drop(want)
-            yield
+            if len(oldest) == EVERY:
+                yield
 
     def _forget(self, names: Collection[str]) -> None:
         """If one of these is created, it is sent all the same (`recall`)."""
@@ -267,7 +278,8 @@ class CollectingSession(Session, ABC):
                 for change in piece:
                     if self._speaks_for(wild, change.name):
                         self._collect_member(wild, change, batch)
-                yield
+                if len(piece) == EVERY:
+                    yield
         if wild.again:
             wild.again = False
             yield from self._collect_members(wild, batch)
@@ -297,7 +309,8 @@ class CollectingSession(Session, ABC):
             for variant in piece:
                 if self._speaks_for(wild, variant.name):
                     self._start_member(wild, variant, batch)
-            yield
+            if len(piece) == EVERY:
+                yield
         if not members and wild.name != WILDCARD:
             self._say_empty(wild, batch)
 

@@ -87,15 +87,13 @@ class DeltaSession(SteadySession):
         leaving = [key for key in (yield from in_order(unsubscribe)) if key not in wanted]  # DLT-18
         passing = yield from self._pass_over(wanted, initial)
         refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
-        for piece in pieces(wanted):  # first, so that a name takes over what its wildcard held when that goes
-            for key in piece:
-                if key not in refused and key not in passing:
-                    self._subscribe(key, initial)
-            yield
+        # First, so that a name takes over what its wildcard held when that goes.
+        yield from self._subscribe_all((key for key in wanted if key not in refused and key not in passing), initial)
         for piece in pieces(leaving):
             for key in piece:
                 self._unsubscribe(key, wanted)
-            yield
+            if len(piece) == EVERY:
+                yield
         if self._refused is not None:
             for key in request.unsubscribe:
                 self._refused.drop(key)
@@ -163,13 +161,21 @@ class DeltaSession(SteadySession):
             refused = refused_among([(name, None) for name, _ in piece], type_url, limits)
             kept = [one for one in piece if (one[0], None) not in refused] if refused else piece
             found.update(kept if on_demand else [(spelled(name), version) for name, version in kept])
-            yield
+            if len(piece) == EVERY:
+                yield
         return found
 
     def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
         if legacy:
             self._subscribe((WILDCARD, None), initial)
+
+    def _subscribe_all(self, keys: Iterable[Key], initial: Mapping[str, str]) -> Steps[None]:
+        for piece in pieces(keys):
+            for key in piece:
+                self._subscribe(key, initial)
+            if len(piece) == EVERY:
+                yield
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
         if self._is_wild(key[0]):

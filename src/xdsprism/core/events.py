@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from .constraints import Constraint
 from .types import NO_PARAMS, Params, TypeUrl, Variant
@@ -53,6 +53,10 @@ class SotwRequest:
     nonce: str = ""
     error: Rejection | None = None
 
+    def with_lists(self, parts: Iterable[SotwRequest]) -> SotwRequest:
+        """The same with all that is listed in parts of it."""
+        return replace(self, wanted=(*self.wanted, *(key for part in parts for key in part.wanted)))
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaRequest:
@@ -63,6 +67,16 @@ class DeltaRequest:
     initial_versions: Mapping[str, str] = field(default_factory=dict)
     nonce: str = ""
     error: Rejection | None = None
+
+    def with_lists(self, parts: Iterable[DeltaRequest]) -> DeltaRequest:
+        """The same with all that is listed in parts of it."""
+        subscribe, unsubscribe = [*self.subscribe], [*self.unsubscribe]
+        versions = dict(self.initial_versions)
+        for part in parts:
+            subscribe += part.subscribe
+            unsubscribe += part.unsubscribe
+            versions.update(part.initial_versions)
+        return replace(self, subscribe=tuple(subscribe), unsubscribe=tuple(unsubscribe), initial_versions=versions)
 
 
 @dataclass(frozen=True, slots=True)

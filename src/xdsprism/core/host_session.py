@@ -208,5 +208,6 @@ class HostSession(DeltaSession):
             for want in piece:
                 if want.located == located and want.held is not None and want.held.identity == variant.identity:
                     strings[want.name] = None
-            yield
+            if len(piece) == EVERY:
+                yield
         return tuple(string for string in strings if string != variant.name and string not in variant.aliases)

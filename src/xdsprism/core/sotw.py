@@ -27,7 +27,7 @@ from .interest import Interest
 from .limits import Refusal, Room
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
-from .steps import Steps, finish, in_order, pieces
+from .steps import EVERY, Steps, finish, in_order, pieces
 from .table import Table, digest_of
 from .types import Params, Variant
 from .wants import Want, Wild
@@ -119,7 +119,8 @@ class SotwSession(SteadySession):
             for piece in pieces(self._wants):
                 for name in piece:
                     self.resend(name)
-                yield
+                if len(piece) == EVERY:
+                    yield
 
     def _read(self, names: tuple[Key, ...]) -> Steps[tuple[tuple[Key, ...], dict[Key, Refusal]]]:
         """What of a list can be wanted, and what is refused (DYN-46)."""
@@ -186,7 +187,8 @@ class SotwSession(SteadySession):
             for want in piece:
                 if want.key not in keys:
                     self._drop(want)  # SOT-10: needs no response
-            yield
+            if len(piece) == EVERY:
+                yield
         for tag in tags:
             self._due = self._due or tag not in self._whole_table
             self._add_wild((WILDCARD, tag))
@@ -194,7 +196,8 @@ class SotwSession(SteadySession):
             for key in named:
                 if self._find(key) is None:
                     self._added[self._add(key)] = None
-            yield
+            if len(named) == EVERY:
+                yield
         for wild in [wild for tag, wild in self._whole_table.items() if tag not in tags]:
             self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
@@ -394,9 +397,11 @@ class SotwSession(SteadySession):
                 plain[variant.name] = variant
             else:
                 located[variant.identity] = variant
-        yield  # from here on it is about what there was at this moment
+        if len(plain) > EVERY:
+            yield  # from here on it is about what there was at this moment
         plain_sorted = tuple(plain[name] for name in sorted(plain))
-        yield
+        if len(plain) > EVERY:
+            yield
         version = _version(digest_of({*plain_sorted, *located.values()}))
         ordered = located.values() if self.table.authoritative else self._oldest_first(located.values())
         return self._respond(version, plain_sorted, tuple(ordered), errors, now)

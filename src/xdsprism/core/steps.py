@@ -33,7 +33,8 @@ def in_order(items: Iterable[T]) -> Steps[dict[T, None]]:
     found: dict[T, None] = {}
     for piece in pieces(items, 16 * EVERY):
         found.update(dict.fromkeys(piece))
-        yield
+        if len(piece) > EVERY:
+            yield
     return found
 
 

@@ -150,7 +150,12 @@ class Stream:
     @property
     def backlog(self) -> int:
         """About how much the next poll looks at; nothing, where that is one change for all (core.steady)."""
-        return sum(session.backlog for session in self.sessions.values()) if not self._settled else 0
+        if self._settled:
+            return 0
+        found = 0
+        for session in self.sessions.values():
+            found += session.backlog
+        return found
 
     @property
     def count(self) -> int:

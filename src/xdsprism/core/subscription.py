@@ -142,7 +142,8 @@ class Session:
             for wants in piece:
                 for want in list(wants.values()):
                     self._drop(want)
-            yield
+            if len(piece) == EVERY:
+                yield
         for wild in list(self._wildcards()):
             self._drop_wild(wild)
         if self._forgotten is not None:
@@ -152,9 +153,13 @@ class Session:
     @property
     def backlog(self) -> int:
         """About how many subscriptions and resources the next poll looks at."""
-        wilds = (wild for wild in self._wildcards() if wild.is_behind or not wild.started or wild.again)
-        refused = len(self._refused) if self._refused is not None else 0
-        return len(self._dirty) + len(self._owed) + refused + sum(len(wild.listing) for wild in wilds)
+        found = len(self._dirty) + len(self._owed)
+        if self._refused is not None:
+            found += len(self._refused)
+        for wild in self._wildcards() if self._wilds else ():
+            if wild.is_behind or not wild.started or wild.again:
+                found += len(wild.listing)
+        return found
 
     def resend(self, name: str) -> None:
         """Send again what the client holds under this name although it did not change (ORD-11)."""
@@ -241,7 +246,8 @@ class Session:
         admitted: list[Key] = []
         for piece in pieces(keys):
             admitted += self._admitted(tuple(piece), refused)
-            yield
+            if len(piece) == EVERY:
+                yield
         return tuple(admitted)
 
     def _refuse_keys(self, refused: Mapping[Key, Refusal]) -> None:
