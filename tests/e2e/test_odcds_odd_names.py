@@ -71,3 +71,23 @@ def test_a_cluster_by_an_odd_name_is_503_and_all_else_goes_on_also_after_a_resta
     assert get(client, NOT_UTF8) == "HTTP 503"
     assert client.nacks() == []
     becomes(client.pending, 0)
+
+
+# VHD-26. What docs/limits.md advises: what has not the form of a name is turned away before anything is asked for it.
+def test_names_that_an_rbac_filter_turns_away_are_not_asked_for(scene: Scene):
+    web = listener("web", "main", odcds={"source": source(scene.stream), "timeout": "1s"})
+    manager = web["filter_chains"][0]["filters"][0]["typed_config"]
+    a_name = {"name": "cluster", "string_match": {"safe_regex": {"regex": "[a-z0-9-]{1,20}"}}}
+    policy = {"permissions": [{"header": a_name}], "principals": [{"any": True}]}
+    rbac = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
+        "rules": {"action": "ALLOW", "policies": {"names": policy}},
+    }
+    manager["http_filters"] = [{"name": "envoy.filters.http.rbac", "typed_config": rbac}, *manager["http_filters"]]
+    scene.server.write("listener", web)
+    client = scene.start()
+    assert get(client, "before") == "blue"
+    for name in ("*", NOT_UTF8, LONG, "xdstp://a/envoy.config.cluster.v3.Cluster/*"):
+        assert get(client, name) == "HTTP 403"
+    assert get(client, "after") == "blue"
+    assert client.tap.subscribed("Cluster") == ["before", "after"]

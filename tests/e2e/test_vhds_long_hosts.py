@@ -16,7 +16,7 @@ from tests.support.on_demand import LABS, STREAMS, Client, Scene, host, listener
 from tests.support.relay_process import RelayedLab
 from tests.support.waiting import becomes
 
-LENGTHS = (5_000, 60_000)
+LENGTHS = (4_092, 60_000)  # with `main/`, the first is one byte past the limit on names
 
 
 @pytest.fixture(params=LABS)
