@@ -148,9 +148,10 @@ class Topic:
             return
         if variant.name != entry.name:
             self._renamed.setdefault(variant.name, {})[entry] = None
-        askers = self._named.get(entry.name) if entry.collection is None else None
-        if askers is not None:
-            askers.note_stray(entry, strays=params is not None and not matches(variant.constraint, params))
+        askers = self._named.get(entry.name) if params is not None and entry.collection is None else None
+        if askers is not None and params is not None:
+            is_for_some = variant.constraint != TRUE
+            askers.note_stray(entry, strays=is_for_some and not matches(variant.constraint, params))
 
     def forget_alias(self, entry: Entry) -> None:
         if entry.variant is not None and entry.variant.name != entry.name:
