@@ -274,15 +274,15 @@ class Connection:
             self._count(stream, len(payload))
         if last:
             self._hear_out(stream)
-        elif stream.slack < 0:
-            if stream.held and stream.slack < -(self._limits.stream_window >> 1):
-                raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window of the stream takes")
-            if not stream.held:
-                self._renew_stream(stream)
+        elif stream.slack < 0 and not stream.held:
+            self._renew_stream(stream)
+        elif stream.slack < -(self._limits.stream_window >> 1):
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window of the stream takes")
         if payload or last:
             self._events.append((stream, payload, last))
 
     def _renew(self) -> None:
+        """What came is consumed: make the window whole again."""
         half = self._limits.connection_window >> 1
         self.out.control(frames.window_update(0, half - self._slack))
         self._slack = half
@@ -290,8 +290,7 @@ class Connection:
     def hold_back(self, stream: Stream, *, waits: bool) -> bool:
         """Leave the window of a stream as it is while what came on it waits; whether it was made whole again."""
         stream.held = waits
-        is_owed = not waits and stream.slack < 0 and stream.hearing
-        if is_owed:
+        if is_owed := not waits and stream.slack < 0 and stream.hearing:
             self._renew_stream(stream)
         return is_owed
 
