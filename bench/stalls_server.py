@@ -7,6 +7,7 @@ late: that is how long everybody else waited. `measure_server` returns the rows;
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
-from xdsprism.app import spare_collections
+from xdsprism import app
 from xdsprism.core.settings import Engine
 from xdsprism.server.server import Server
 from xdsprism.sources.files import FileSource
@@ -77,6 +78,16 @@ def _write_clusters(file: Path, version: int) -> None:
     fresh.rename(file)
 
 
+def _spare_collections() -> None:
+    """As the daemon does when it is ready. Versions before this one, which may be measured too, have no name for it."""
+    if hasattr(app, "spare_collections"):
+        app.spare_collections()
+    else:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 10, 10)
+
+
 async def _serve(engine: Engine, folder: Path) -> None:
     """Answers each line on its standard input: `reset`, `report`, or a version to reload with."""
     file = folder / "clusters.json"
@@ -93,7 +104,7 @@ async def _serve(engine: Engine, folder: Path) -> None:
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await asyncio.sleep(0.5)
-        spare_collections()
+        _spare_collections()
         print(server.address, server.rest_address, flush=True)
         while line := (await reader.readline()).decode().strip():
             if line == "reset":
