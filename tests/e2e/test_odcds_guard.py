@@ -1,7 +1,7 @@
 """A route that looks at the header before Envoy asks for a cluster of that name: what docs/security.md advises.
 
-Envoy 1.40 dies of a segmentation fault when clusters on demand come over ADS and a request names the cluster `*`.
-Nothing that a server sends prevents it, and a header match does.
+Envoy 1.40 was seen to die of a segmentation fault when clusters on demand come over ADS and a request names the cluster
+`*`. A header match keeps such a request from asking for anything.
 """
 
 from __future__ import annotations
