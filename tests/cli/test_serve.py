@@ -71,7 +71,10 @@ def test_rest_is_served_on_a_port_of_its_own_and_named_in_the_ready_line(tmp_pat
 def test_the_transport_of_our_own_serves_and_counts_its_connections(tmp_path: Path, config: Path):
     with Daemon(tmp_path, config, "--engine", "h2") as daemon:
         assert daemon.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
-        becomes(lambda: daemon.metric("xdsprism_connections"), 1)  # the channel of `get`, which ran in this process
+        becomes(lambda: daemon.metric("xdsprism_connections"), 0)  # `get` leaves none behind
+        with Plain(daemon.listen, CLUSTER, "shop") as stream:
+            stream.read()
+            becomes(lambda: daemon.metric("xdsprism_connections"), 1)
         assert daemon.metric('xdsprism_limited_total{ended="connection",limit="preface"}') == 0
         assert daemon.stop() == 0
 
