@@ -33,12 +33,12 @@ def test_a_file_name_that_is_not_utf_8_does_not_end_hot_reload(tmp_path: Path, c
         told = eventually(lambda: daemon.page("/api/config")["reload"], lambda reload: reload["by"] == "polling")
         assert told["every_seconds"] == 1
         assert f"can't watch {config}: Unable to decode path" in told["why"]
-        assert f"WARNING can't watch {config} (Unable to decode path" in daemon.stderr
+        becomes(lambda: f"WARNING can't watch {config} (Unable to decode path" in daemon.stderr, expected=True)
         write(config, "first", static_cluster("first", "127.0.0.1", 1))
         becomes(lambda: "first" in _names(daemon), expected=True)
 
         becomes(lambda: daemon.page("/api/config")["reload"], {"by": "events"})
-        assert f"WARNING {config} can be watched again" in daemon.stderr
+        becomes(lambda: f"WARNING {config} can be watched again" in daemon.stderr, expected=True)
         write(config, "second", static_cluster("second", "127.0.0.1", 1))
         becomes(lambda: "second" in _names(daemon), expected=True)
         assert daemon.page("/readyz") == {"status": "ready"}
@@ -52,8 +52,15 @@ def test_a_configuration_file_whose_name_is_not_utf_8_is_told_on_pages_and_in_th
         assert [each["file"].encode("utf-8", "surrogateescape") for each in seen["errors"]] == [
             os.fsencode(config) + b"/caf\xe9.yaml"
         ]
-        (line,) = [each for each in daemon.stderr.splitlines() if "configuration refused" in each]
+        line = eventually(lambda: _refusal(daemon))
+        assert line is not None
         assert "caf" in json.loads(line)["message"]
         write(config, "first", static_cluster("first", "127.0.0.1", 1))
         Path(os.fsdecode(os.fsencode(config) + b"/caf\xe9.yaml")).unlink()
         becomes(lambda: "first" in _names(daemon), expected=True)
+
+
+def _refusal(daemon: Daemon) -> str | None:
+    """The line of the log that says that the configuration was refused, once it is written."""
+    lines = [each for each in daemon.stderr.splitlines() if "configuration refused" in each]
+    return lines[0] if lines else None
