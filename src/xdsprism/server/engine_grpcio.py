@@ -36,6 +36,9 @@ AGE_GRACE = Times().age_grace
 # If somebody took so many seconds to read, it has these to read the rest, before the process may end.
 SLOW = 0.05
 LINGER = 0.5
+# Now and then grpc loses a call that comes while it stops, and would wait for its end until the grace is over. So, once
+# every call that it gave us is over, it has so many seconds to hand out the last bytes of those.
+LAST_BYTES = 5.0
 DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
 
 
@@ -88,10 +91,28 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._ends = began + grace
         for call in list(self._calls):
             call.drain(self._ends)
-        await self._server.stop(grace)
+        stopping = asyncio.create_task(self._server.stop(grace))
+        calls_over = asyncio.create_task(self._outlast_calls())
+        try:
+            await asyncio.wait((stopping, calls_over), return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                stopping.cancel()
+                await asyncio.wait((stopping,))
+                await self._server.stop(None)  # it ends at once whatever it still takes for a call
+        finally:
+            stopping.cancel()
+            calls_over.cancel()
         await self._idle.wait()  # grpc does not wait for what it cancels to be over
         if asyncio.get_running_loop().time() - began > SLOW:
             await asyncio.sleep(LINGER)
+
+    async def _outlast_calls(self) -> None:
+        """Until every call is over that grpc told us of, and its last bytes have had time to leave."""
+        while True:
+            await self._idle.wait()
+            await asyncio.sleep(LAST_BYTES)
+            if self._idle.is_set():
+                return
 
     def secure(self, tls: Material) -> None:
         """From now on new connections get this. Not from plain to TLS while it serves."""
