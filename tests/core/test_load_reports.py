@@ -10,13 +10,12 @@ from envoy.service.load_stats.v2 import lrs_pb2 as v2
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
 from google.protobuf.duration_pb2 import Duration
 
-from xdsprism.core.events import Node
+from xdsprism.core.events import SEND_ALL_CLUSTERS, Node
 from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
 from xdsprism.core.load_codec import decode_answer, decode_request, encode_answer, encode_request
 from xdsprism.core.load_reports import ERRORS, LONGEST, MISSED, LoadMessage, LoadReports, LocalityRates, Reporter
 from xdsprism.core.loads import (
     NOWHERE,
-    SEND_ALL_CLUSTERS,
     ClusterReport,
     LoadAnswer,
     LoadRequest,

@@ -12,8 +12,9 @@ from envoy.service.load_stats.v3 import lrs_pb2 as v3
 
 from tests.wire.rig import Stream, cluster, put, until
 from xdsprism import Client, Server, Settings, Store
+from xdsprism.core.events import SEND_ALL_CLUSTERS
 from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
-from xdsprism.core.loads import SEND_ALL_CLUSTERS, Locality
+from xdsprism.core.loads import Locality
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 

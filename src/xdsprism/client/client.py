@@ -22,7 +22,6 @@ from ..core.authority import Authority
 from ..core.dialect import Dialect, RequestForm
 from ..core.events import WILDCARD, Key
 from ..core.facts import Fact
-from ..core.loads import Loads
 from ..core.replies import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
 from ..core.subscriber import Subscriber
 from ..core.twins import as_v3
@@ -35,16 +34,17 @@ from ..release import release
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .credentials import checked_credentials
-from .last_good import LastGood, Shelf
 from .line import Line
 from .listing import Listing
-from .lrs import LoadReporter
 from .transport import RECEIVE_BYTES, GrpcTransport, Transport
 from .updates import Update, Watching, vhost_name
 
 if TYPE_CHECKING:
+    from ..core.loads import Loads
     from .csds import StatusServer
     from .dependencies import ConfigWatching
+    from .last_good import LastGood, Shelf
+    from .lrs import LoadReporter
 
 Connect = Callable[[ServerConfig], Transport]
 Names = str | Iterable[str]
@@ -123,6 +123,8 @@ class Client:
         """What `async with` begins with, for whoever closes it by `close`."""
         self._loop = asyncio.get_running_loop()
         if isinstance(self._cache, str | Path):
+            from .last_good import LastGood  # noqa: PLC0415 # nor this: it takes a database
+
             self._last_good = LastGood(str(self._cache), lambda text: log.warning("%s", text))
             self._shelf = self._last_good.shelf()
             self._tasks[self._last_good] = asyncio.create_task(self._last_good.run(), name="xdsprism disk cache")
@@ -250,6 +252,8 @@ class Client:
             raise UsageError("nobody to report load to: the bootstrap has no xds_servers")
         server = config.servers[0]
         if server not in self._reporters:
+            from .lrs import LoadReporter  # noqa: PLC0415 # few need it
+
             transport = self._reach(server)  # of its own: one that gets new credentials ends all its streams
             reporter = LoadReporter(
                 transport.open,

@@ -14,9 +14,11 @@ Key = tuple[str, Params | None]
 
 WILDCARD = "*"
 
-# TTL-1: of what a client says that it can do. The documents spell the first in two ways.
+# Of what a client says that it can do. TTL-1: the documents spell the first in two ways.
 WRAPPED = frozenset({"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"})
 TTL = "xds.config.supports-resource-ttl"
+# Without it a server must list the clusters whose load it wants to hear of (lrs.proto, send_all_clusters).
+SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 
-from .events import WILDCARD, Node
+from .events import SEND_ALL_CLUSTERS, WILDCARD, Node
 from .facts import Fact, LoadsHeard, LoadsRefused
-from .loads import SEND_ALL_CLUSTERS, ClusterReport, LoadAnswer, Locality, LocalityReport
+from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport
 from .settings import Settings
 from .types import NO_PARAMS, Params
 

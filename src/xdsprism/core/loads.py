@@ -18,9 +18,6 @@ from functools import partial
 
 from ..errors import UsageError
 
-# Of the node: without it a server must list the clusters that it wants to hear of (lrs.proto, send_all_clusters).
-SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
-
 DEFAULT_INTERVAL = 10.0  # where the server names none, or one that can't be
 SHORTEST_INTERVAL = 0.1  # our choice: a server's slip must not make a client busy with nothing but reports
 

@@ -20,8 +20,7 @@ from .bounded import NAME_BYTES, TEXT_BYTES, bounded
 from .codec import domains_of
 from .constraint_codec import constraint_from_proto
 from .constraints import TRUE, Constraint
-from .events import Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
-from .loads import SEND_ALL_CLUSTERS
+from .events import SEND_ALL_CLUSTERS, Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
 from .responses import Arrival, Flaw, Heartbeat, Response, Unresolved
 from .twins import RESOURCE, as_v2, as_v3
 from .types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
