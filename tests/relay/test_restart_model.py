@@ -144,6 +144,11 @@ def test_a_restarted_relay_leaves_nobody_with_anything_stale_or_lost(delta: bool
     run(delta, range(block * RUNS, (block + 1) * RUNS))
 
 
+def test_who_lost_its_variant_does_not_stand_for_an_absence_that_another_was_told() -> None:
+    # PRX-31, DYN-11: of the two the server corrects only what it said to the one that it answered
+    run(True, [359])
+
+
 def run(delta: bool, seeds: Iterable[int]) -> None:
     for seed in seeds:
         model = RestartModel(Random(seed), delta=delta, linger=LINGER if seed % 2 else 0.0)

@@ -196,7 +196,7 @@ class Reading:
             if entry not in self._touched:  # what has contents in the same response is there
                 self._touched.add(entry)
                 what = f"{entry.name!r} does not exist on {self._upstream.label}, which calls it unresolved"
-                self._delete(entry, what, self._whom(constraint))
+                self._delete(entry, what, self._whom_told(entry, constraint))
 
     def _err(self, error: ResourceError) -> None:
         """TP3. ERR-10: where the server is trusted with data errors, what it denies is dropped."""
@@ -213,7 +213,7 @@ class Reading:
                 continue  # ERR-2
             self._touched.add(entry)  # ERR-8
             entry.for_all = self._upstream.by_names
-            absence = self._whom(whom) if negative else whom
+            absence = self._whom_told(entry, whom) if negative else whom
             if error.code == NOT_FOUND and entry.variant is not None and entry.variant.identity[1] == whom:
                 absence = None  # that variant is gone; what others have in its place is not said
             state = State.RECEIVED_ERROR
@@ -234,12 +234,21 @@ class Reading:
                 if entry not in self._touched and not doubtful:  # DYN-58: what replaces it has just come
                     self._touched.add(entry)
                     lost = entry.variant is not None and entry.variant.identity == identity
-                    absence = self._whom(identity[1]) if not lost else None
+                    absence = self._whom_told(entry, identity[1]) if not lost else None
                     self._delete(entry, what, absence)
 
     def _whom(self, constraint: Constraint | None) -> Constraint | None:
         """For whom there is nothing, as a negative answer says. PRX-31: without constraints it is for whoever asked."""
         return constraint if self._is_pinned(constraint) and not self._upstream.is_relay else None
+
+    def _whom_told(self, entry: Entry, constraint: Constraint | None) -> Constraint | None:
+        """The same, as one entry is told. PRX-31: one that lost its variant was not told whom else that concerns.
+
+        The server owes it no answer, so this is the answer to somebody else: it corrects what it said to that one, and
+        not to this.
+        """
+        bereft = entry.state is State.DOES_NOT_EXIST and entry.variant is None and entry.absence is None
+        return None if bereft and not self._awaits(entry) else self._whom(constraint)
 
     def _is_pinned(self, constraint: Constraint | None) -> bool:
         return constraint is not None and (self._upstream.pins_absence or canonical(constraint) != TRUE)
