@@ -36,7 +36,7 @@ def test_a_place_is_free_again_when_nothing_of_its_type_is_asked() -> None:
         spread.place(type_url)
     (last,) = custom(1, ALL - 1)
     spread.place(last)
-    spread.leave(last)
+    spread.leave(last, STREAMS - 1)
     assert spread.place(*custom(1, ALL)) is None
-    spread.leave(last)
+    spread.leave(last, STREAMS - 1)
     assert spread.place(*custom(1, ALL)) == STREAMS - 1

@@ -37,8 +37,9 @@ MODE_IDS = [f"{'delta' if up else 'sotw'}-{'delta' if down else 'sotw'}" for up,
 class Wire:
     """A transport to a hub, as a client has one to a server: the server's own loops run at the other end."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, address: str = "wire") -> None:
         self.hub = hub
+        self.address = address  # of whoever is at the other end
         self.down = False
         self.delay = 0.0  # seconds that it takes to connect
         self.opened: list[float] = []  # when somebody tried
@@ -54,7 +55,7 @@ class Wire:
         if self.down:
             raise Ended("UNAVAILABLE", "connection refused")
         end = WireEnd(path)
-        end.task = asyncio.ensure_future(Conversation(self._methods[path].open(Peer("wire")), end.server).run())
+        end.task = asyncio.ensure_future(Conversation(self._methods[path].open(Peer(self.address)), end.server).run())
         self.ends.append(end)
         return end
 
@@ -189,12 +190,19 @@ class Station:
 
     @asynccontextmanager
     async def client(
-        self, *, delta: bool = True, metadata: Mapping[str, str] | None = None, **options: Any
+        self,
+        *,
+        delta: bool = True,
+        metadata: Mapping[str, str] | None = None,
+        node: str = "client",
+        address: str | None = None,
+        **options: Any,
     ) -> AsyncIterator[xp.Client]:
         """One of many; `metadata` is what the node says of itself. What it is told to drop, it drops."""
-        source = bootstrap(node={"id": "client", "cluster": "clients", "metadata": dict(metadata or {})})
+        source = bootstrap(node={"id": node, "cluster": "clients", "metadata": dict(metadata or {})})
         settings = {"fail_on_data_errors": True, **options}
-        async with xp.Client(source, delta=delta, connect=self.wire.connect, **settings) as client:
+        wire = self.wire if address is None else Wire(self.hub, f"ipv4:{address}:1")
+        async with xp.Client(source, delta=delta, connect=wire.connect, **settings) as client:
             yield client
 
     async def raw(self, *, delta: bool = True, v2: bool = False) -> Raw:

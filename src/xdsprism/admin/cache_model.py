@@ -12,8 +12,9 @@ from typing import Any
 from ..core.cached import CachedSet
 from ..core.constraints import failing, keys, matches, unpadded
 from ..core.expr import show
+from ..core.holdings import Holding
 from ..core.quarantine import Quarantined
-from ..core.relaying import Holding, Relaying
+from ..core.relaying import Relaying
 from ..core.table import Table
 from ..core.types import Params, TypeUrl, Variant
 from ..core.upstream import Upstream

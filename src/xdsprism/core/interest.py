@@ -19,7 +19,8 @@ class Demand(Protocol):
 
     caches: bool  # what there is was said by another server, to some; of the others nothing may be known
 
-    def want(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
+    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
+        """stream: who wants it."""
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
 
@@ -29,7 +30,7 @@ class NoDemand:
 
     caches = False
 
-    def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
+    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
         """Nothing to do."""
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
@@ -50,6 +51,9 @@ class Interested(Protocol):
 
     def recall(self, change: Change) -> bool:
         """Whether this changed something that was forgotten here, and so is wanted again."""
+
+    def wants(self, name: str, params: Params) -> bool:
+        """Whether it has a subscription to this, with these params."""
 
     def is_judging(self, names: Iterable[str]) -> bool:
         """Whether its client has yet to be sent what changed of these names, or to answer what it was sent."""
@@ -191,6 +195,12 @@ class Interest:
         yield from self._named(type_url, names)
         for wild in dict.fromkeys(each for name in names for each in wildcards(name)) if self._wild else ():
             yield from self.everybody(type_url, wild)
+
+    def wanting(self, type_url: TypeUrl, name: str, params: Params) -> Iterator[int]:
+        """The streams that have a subscription to a name, or to a wildcard, with these params."""
+        for session in (*self._names.get(type_url, {}).get(name, ()), *self.everybody(type_url, name)):
+            if session.wants(name, params):
+                yield session.stream
 
     def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
         by_name = self._names.get(type_url)

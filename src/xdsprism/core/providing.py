@@ -185,7 +185,7 @@ class Providing:
 
     # -- what sessions want (interest.Demand)
 
-    def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
+    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:  # noqa: ARG002 # of no use
         subject, category = self._place(type_url, name, params)
         if subject is None:
             return

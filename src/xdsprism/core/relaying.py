@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 
 from .ages import Ages, Silence
@@ -25,7 +24,9 @@ from .audience import Audience, Needs
 from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
 from .constraints import matches
 from .facts import Fact, Looked, Lookup
+from .fairness import Fairness, Question
 from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .holdings import Holding, used
 from .inquiry import choose
 from .lateness import Late, Lateness
 from .limits import Limits, Refusal
@@ -47,21 +48,12 @@ Subject = tuple[TypeUrl, str]
 _NOBODY = Audience()
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """One finding, as status pages show it."""
-
-    finding: Finding
-    entry: Entry | None  # the subscription that stands for it
-    users: int
-
-
 class Relaying:
     """Keeps a store filled with what its readers want."""
 
     caches = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # each is one choice
         self,
         store: Store,
         supply: Supply,
@@ -72,14 +64,17 @@ class Relaying:
         silence: Silence = lambda _, __: 0.0,
         max_stale: float = inf,
         limits: Callable[[], Limits | None] = lambda: None,
+        fairness: Fairness | None = None,
     ) -> None:
         self.facts: list[Fact] = []
         self._store = store
         self._supply = supply
+        self._fairness = fairness or Fairness(supply)
+        self._fairness.give_way = self._give_way
         self._listings = Listings(store, supply.pin, listed)
         self._limits = limits  # of params that a server is asked with; None: it is asked without
         self._reaches = reaches  # whether a server can be asked for a name now
-        self._arrivals: list[tuple[TypeUrl, str, Params, bool]] = []  # who came, or went
+        self._arrivals: list[tuple[TypeUrl, str, Params, int | None]] = []  # who came, on which stream; None: went
         self._wanted: dict[Subject, Audience] = {}
         self._asked: dict[Subject, dict[Params, Entry]] = {}
         self._unwanted = Lingering(linger)
@@ -93,13 +88,13 @@ class Relaying:
 
     # -- what sessions want (interest.Demand)
 
-    def want(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        self._arrivals.append((type_url, name, params, True))
+    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
+        self._arrivals.append((type_url, name, params, stream))
         if is_wild(name):
             self._renew_all((type_url, name), params)  # before it is answered with what must not be cached
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        self._arrivals.append((type_url, name, params, False))
+        self._arrivals.append((type_url, name, params, None))
 
     def _count(self) -> None:
         """Who came and went since the last look. Mostly it is one more of a crowd, and then that is all."""
@@ -109,12 +104,12 @@ class Relaying:
         looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and whether that is all there is to it
         ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # the same for all who share a finding
         subject: Subject = ("", "")
-        for type_url, name, params, comes in arrivals:
+        for type_url, name, params, stream in arrivals:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
                 subject = type_url, name
                 known, audience = self._known.get(subject), self._wanted.get(subject)
             same, finding = known.classify(params) if known is not None else (None, None)
-            if not comes:
+            if stream is None:
                 self._leave(subject, params, finding)
                 audience = self._wanted.get(subject)
                 continue
@@ -129,11 +124,13 @@ class Relaying:
                 self._touched[subject] = None
             if not way[2]:
                 self._come(subject, params, finding)
+                self._fairness.come((subject, params), stream)
         self.facts += [Looked(*way[:2], count) for way, count in Counter(looked).items()]
 
     def _is_plain(self, finding: Finding | None) -> bool:
         """Whether who comes for it only has to be counted."""
-        return finding is not None and finding.stands and not finding.fleeting and not self._unwanted
+        stands = finding is not None and finding.stands and not finding.fleeting
+        return stands and not self._unwanted and not self._fairness.is_scarce
 
     def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
@@ -147,7 +144,10 @@ class Relaying:
         if not audience:
             del self._wanted[subject]
         served = audience.has_like(params) and finding is not None and finding.stands
-        if not served or params in self._asked.get(subject, {}):
+        if params in self._asked.get(subject, {}):
+            self._fairness.part((subject, params))
+            self._touched[subject] = None
+        elif not served:
             self._touched[subject] = None
 
     def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
@@ -238,17 +238,8 @@ class Relaying:
         """PRX-28: all that is known of a name, with who uses it and where it is from."""
         self._count()
         subject = type_url, name
-        known = self._known.get(subject, NOTHING)
-        standing: dict[Form, Entry] = {}
-        for voice in self._voices(subject):
-            for form in listen([voice], known, self._supply.pin).findings:
-                standing.setdefault(form, voice.entry)
-        users: Counter[Form | None] = Counter()
-        for audience in (self._audience((type_url, each)) for each in (name, *wildcards(name))):
-            for params in audience:
-                finding = known.find(params)
-                users[finding.form if finding is not None else None] += audience.count(params)
-        return [Holding(each, standing.get(each.form), users[each.form]) for each in known.findings]
+        audiences = [self._audience((type_url, each)) for each in (name, *wildcards(name))]
+        return used(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
 
     # -- the turn
 
@@ -273,7 +264,7 @@ class Relaying:
                 self._touched[subject] = None
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
-        while self._touched:
+        while self._touched or self._ask_refused():
             subject, _ = self._touched.popitem(last=False)
             if is_wild(subject[1]):
                 self._plan_wild(subject, now)
@@ -285,8 +276,17 @@ class Relaying:
                 self._known[subject] = known
             if known is not before:
                 news[subject] = known if said_something else None
+        self._fairness.rest()
         if news:
             self._store.publish(news)
+
+    def _ask_refused(self) -> bool:
+        """PRX-35: what there was no room for is asked once more, where there may be; whether there is such."""
+        for subject, params in self._fairness.again():
+            if params in self._asked.get(subject, {}):
+                self._release(subject, params)
+                self._touched[subject] = None
+        return bool(self._touched)
 
     def _audience(self, subject: Subject) -> Audience:
         return self._wanted.get(subject, _NOBODY)
@@ -388,7 +388,7 @@ class Relaying:
             why = f"the node's metadata can't be sent to a server: {asked}; name the keys that matter by --node-params"
             entry = refused_entry(*subject, params, why)
         else:
-            entry = self._supply.ask(*subject, asked)
+            entry = self._fairness.ask((subject, params), asked)
         self._asked.setdefault(subject, {})[params] = entry
         if not is_awaited(entry):
             self._touched[subject] = None  # somebody else has asked the same already
@@ -442,15 +442,27 @@ class Relaying:
                 self._release(subject, params)
 
     def _release(self, subject: Subject, params: Params) -> None:
-        entry = self._asked[subject].pop(params)
-        self._renewals.drop(entry)
-        self._lateness.drop((subject, params))
-        self._ages.drop(entry)
-        self._lent.discard((subject, params))
-        self._supply.drop(entry)
-        self._unwanted.end((subject, params))
+        self._end((subject, params), self._asked[subject].pop(params))
         if not self._asked[subject]:
             del self._asked[subject]
+
+    def _end(self, question: Question, entry: Entry, *, gives_way: bool = False) -> None:
+        self._renewals.drop(entry)
+        self._lateness.drop(question)
+        self._ages.drop(entry)
+        self._lent.discard(question)
+        self._fairness.drop(question, entry, gives_way=gives_way)
+        self._unwanted.end(question)
+
+    def _give_way(self, question: Question, refused: Entry) -> None:
+        """PRX-35: there is no room for this question any more. Who else needs its answer asks by itself."""
+        subject, params = question
+        entry, self._asked[subject][params] = self._asked[subject][params], refused
+        self._end(question, entry, gives_way=True)
+        self._touched[subject] = None
+        if is_wild(subject[1]):
+            self._listings.leave(question)
+            self._forget_members(subject[0], entry)
 
     def _still(self, subject: Subject, known: CachedSet, said: Said, needs: Needs) -> CachedSet:
         """What no subscription stands for is not known: it may have changed. Some have nothing else meanwhile."""
@@ -484,9 +496,13 @@ class Relaying:
             self._take_over((type_url, name), entry)
         self._release(subject, params)
         self._listings.leave((subject, params))
-        self._touched.update(dict.fromkeys((type_url, name) for name in names))
-        if isinstance(entry, Collection) and not shared:
-            self._touched.update(dict.fromkeys(self._departed.leave(entry)))
+        if not shared:
+            self._forget_members(type_url, entry)
+
+    def _forget_members(self, type_url: TypeUrl, wildcard: Entry) -> None:
+        if isinstance(wildcard, Collection):
+            self._touched.update(dict.fromkeys((type_url, name) for name in wildcard.members))
+            self._touched.update(dict.fromkeys(self._departed.leave(wildcard)))
 
     def _take_over(self, subject: Subject, wildcard: Entry) -> None:
         """PRX-5: whoever is served by a wildcard alone asks before that goes, and may go on with what it has."""

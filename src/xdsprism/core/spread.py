@@ -11,7 +11,7 @@ that Envoy and gRPC know to the next, so that clients which are each within thei
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from .types import TYPES, TypeUrl
 
@@ -30,41 +30,42 @@ def is_custom(type_url: TypeUrl) -> bool:
 class TypeSpread:
     """Places types on streams, which are numbered from 0, for as long as something of them is asked.
 
-    Groups have streams of their own, and the types of all are spread alike.
+    Groups have streams of their own, and the types of all are spread alike. A type is on one stream as long as that has
+    room for its subscriptions.
     """
 
     def __init__(self) -> None:
-        self._places: dict[TypeUrl, int] = {}
-        self._asked: Counter[TypeUrl] = Counter()  # how often each is
-        self._taken: Counter[int] = Counter()  # how many types are on each stream
+        self._places: dict[TypeUrl, Counter[int]] = {}  # of each custom type, how often it is asked on which stream
+        self._taken: Counter[int] = Counter()  # how many of these are on each stream
         self._subscriptions: Counter[tuple[Hashable, int]] = Counter()  # how many each stream of each group has
+
+    def admits(self, type_url: TypeUrl) -> bool:
+        """Whether there is a stream for the type, be it a full one."""
+        known = not is_custom(type_url) or type_url in self._places
+        return known or any(self._taken[each] < TYPES_PER_STREAM for each in range(STREAMS))
 
     def place(self, type_url: TypeUrl, group: Hashable = None) -> int | None:
         """The stream to ask for one more resource of a type; None: every stream is full."""
-        place = self._with_room(type_url, group)
+        place = next((each for each in self._choice(type_url) if self._has_room(each, group)), None)
         if place is None:
             return None
         self._subscriptions[group, place] += 1
         if is_custom(type_url):
-            if type_url not in self._places:
-                self._places[type_url] = place
+            places = self._places.setdefault(type_url, Counter())
+            if not places[place]:
                 self._taken[place] += 1
-            self._asked[type_url] += 1
+            places[place] += 1
         return place
 
-    def _with_room(self, type_url: TypeUrl, group: Hashable) -> int | None:
-        places = range(STREAMS)
-        if is_custom(type_url):
-            known = self._places.get(type_url)
-            places = range(known, known + 1) if known is not None else places
-            if known is None:
-                return next((each for each in places if self._is_free(each, group)), None)
-        return next((each for each in places if self._subscriptions[group, each] < SUBSCRIPTIONS_PER_STREAM), None)
+    def _choice(self, type_url: TypeUrl) -> Iterable[int]:
+        """The streams that may carry a type, the best first: of a custom one, those where it is already."""
+        if not is_custom(type_url):
+            return range(STREAMS)
+        known = self._places.get(type_url, ())
+        return (*sorted(known), *(each for each in range(STREAMS) if self._taken[each] < TYPES_PER_STREAM))
 
-    def _is_free(self, place: int, group: Hashable) -> bool:
-        """Whether there is room for one more type."""
-        has_room = self._subscriptions[group, place] < SUBSCRIPTIONS_PER_STREAM
-        return has_room and self._taken[place] < TYPES_PER_STREAM
+    def _has_room(self, place: int, group: Hashable) -> bool:
+        return self._subscriptions[group, place] < SUBSCRIPTIONS_PER_STREAM
 
     def leave(self, type_url: TypeUrl, place: int = 0, group: Hashable = None) -> None:
         """One resource less is asked for, on that stream of that group."""
@@ -73,7 +74,10 @@ class TypeSpread:
             del self._subscriptions[group, place]
         if not is_custom(type_url):
             return
-        self._asked[type_url] -= 1
-        if not self._asked[type_url]:
-            del self._asked[type_url]
-            self._taken[self._places.pop(type_url)] -= 1
+        places = self._places[type_url]
+        places[place] -= 1
+        if not places[place]:
+            del places[place]
+            self._taken[place] -= 1
+        if not places:
+            del self._places[type_url]

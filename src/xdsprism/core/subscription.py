@@ -113,6 +113,11 @@ class Session:
         """What this subscription is about changed."""
         self._dirty[want] = None
 
+    def wants(self, name: str, params: Params) -> bool:
+        """Whether there is a subscription to this, with these params."""
+        named = any(want.params == params for want in self._wants.get(name, {}).values())
+        return named or any(wild.params == params for wild in self._wilds.get(name, {}).values())
+
     def rerouted(self, config: str) -> None:
         """The route configuration of virtual hosts that are wanted here changed."""
 
@@ -303,7 +308,7 @@ class Session:
             self._interest.add(self, self.table.spec.url, name)
             self._lack(want)
             if self.complaint(name) is None:
-                self._interest.demand.want(self.table.spec.url, name, want.params)
+                self._interest.demand.want(self.table.spec.url, name, want.params, self.stream)
             self._inherit(want)
         return want
 
@@ -401,7 +406,7 @@ class Session:
             wild = Wild(key, tag or self.plain_params(name), self.table.listing(name))
             self._wilds.setdefault(name, {})[tag] = wild
             self._interest.add_wild(self, self.table.spec.url, name)
-            self._interest.demand.want(self.table.spec.url, name, wild.params)
+            self._interest.demand.want(self.table.spec.url, name, wild.params, self.stream)
             self._counted(key, 1)
         return wild
 

@@ -12,8 +12,8 @@ from .watching import Entry
 class Supply(Protocol):
     """Subscriptions to a server."""
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
-        """Subscribe. Equal questions may share an entry."""
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | None:
+        """Subscribe. Equal questions may share an entry. None: there is no room for one more."""
 
     def ask_again(self, entry: Entry) -> None:
         """What was said before does not count any more."""

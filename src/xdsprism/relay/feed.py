@@ -24,7 +24,7 @@ from ..core.question_params import refused_entry
 from ..core.references import references_of
 from ..core.relaying import Relaying
 from ..core.replies import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
-from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread, is_custom
+from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
 from ..core.twins import RESOURCE
 from ..core.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.upstream import Upstream
@@ -194,17 +194,17 @@ class Feed:
         self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
         self._closing: set[asyncio.Task[None]] = set()
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry:
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | None:
         group = self._group(params)
         if group not in self.clients and len(self.clients) >= GROUPS:
             return refused_entry(type_url, name, params, f"{GROUPS} groups of clients are asked for already")
+        if not self._spread.admits(type_url):
+            most = STREAMS * TYPES_PER_STREAM
+            why = f"{most} types that not every client knows are asked for already"
+            return refused_entry(type_url, name, params, why)
         place = self._spread.place(type_url, group)
         if place is None:
-            most = STREAMS * TYPES_PER_STREAM
-            why = f"as many resources of its type as {STREAMS} streams to a server can carry are asked for already"
-            if is_custom(type_url):
-                why = f"{most} types that not every client knows are asked for already, or too many resources of this"
-            return refused_entry(type_url, name, params, why)
+            return None
         client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
@@ -304,6 +304,10 @@ class Feed:
     def _heard(self, entry: Entry) -> None:
         if self.relaying is not None:
             self.relaying.heard(entry)
+
+    def pool(self, params: Params) -> Params | None:
+        """Whose streams a question with these params takes room on: a group's, or those of all."""
+        return self._group(params)
 
     def _group(self, params: Params) -> Params | None:
         return params.only(self._group_by) if self._group_by is not None else None

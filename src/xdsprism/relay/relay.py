@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +16,13 @@ from ..client.last_good import LastGood
 from ..core.cached import CacheTable
 from ..core.dialect import RequestForm
 from ..core.facts import Fact, Lost, Reached
+from ..core.fairness import Fairness, Question
 from ..core.limits import Limits
 from ..core.nack_reports import NackReports
 from ..core.question_params import narrowed
 from ..core.relaying import LINGER, Relaying
 from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
+from ..core.shares import Client as ClientKey
 from ..core.store import Store
 from ..core.types import Params, TypeUrl
 from ..errors import UsageError
@@ -92,6 +94,7 @@ class Relay:
             silence=self.feed.silence,
             max_stale=max_stale,
             limits=self._question_limits,
+            fairness=Fairness(self.feed, client=self._client_of, wanting=self._wanting, pool=self.feed.pool),
         )
         self.feed.relaying = self.relaying
         self.server = Server(
@@ -229,6 +232,13 @@ class Relay:
     def _are_judging(self, type_url: TypeUrl, names: Sequence[str]) -> bool:
         """Asked after a turn, when all that came is known to the sessions."""
         return any(session.is_judging(names) for session in self.server.hub.interest.concerned(type_url, names))
+
+    def _client_of(self, stream: int) -> ClientKey | None:
+        return self.server.hub.client(stream)
+
+    def _wanting(self, question: Question) -> Iterator[ClientKey]:
+        hub, ((type_url, name), params) = self.server.hub, question
+        return filter(None, map(hub.client, hub.interest.wanting(type_url, name, params)))
 
     def _listed(self, type_url: str, name: str) -> None:
         self.server.hub.listed(type_url, name)

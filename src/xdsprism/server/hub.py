@@ -17,6 +17,7 @@ from ..core.facts import Closed, Fact, Facts, Opened, Published
 from ..core.interest import Demand, Interest
 from ..core.load_reports import LoadReports
 from ..core.settings import RELAY, SERVER, Settings
+from ..core.shares import Client
 from ..core.steps import Steps, finish
 from ..core.store import Applied, Store
 from ..core.stream import Stream
@@ -25,6 +26,7 @@ from ..core.types import CLUSTER, Change, Params, TypeUrl
 from ..messages.twins import to_v2
 from .calls import Call, Peer
 from .long_work import LongWork
+from .room import host_of
 from .slicing import LONG_BYTES, LONG_COUNT, Slices
 
 log = logging.getLogger("xdsprism.server")
@@ -91,6 +93,14 @@ class Hub:
 
     def connected(self) -> Iterable[Connected]:
         return [call.connected for call in self._calls.values()]
+
+    def client(self, stream: int) -> Client | None:
+        """Who a stream belongs to: the address that it comes from, and the node's id; None: it is over."""
+        call = self._calls.get(stream)
+        if call is None:
+            return None
+        node = call.connected.stream.node
+        return host_of(call.connected.peer.address), node.id if node is not None else ""
 
     def open(self, method: str, peer: Peer, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
         """`v2`: the method is one of version 2, which matters where a request does not name its type (VER-3)."""
