@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import xdsprism as xp
-from tests.client.rig import endpoint, follow, quiet, timeless
+from tests.client.rig import bootstrap, endpoint, follow, quiet, server, timeless
 from tests.client.wrapping import wrap
 from tests.relay.rig import Station, marks, station
 from xdsprism.testing import PeerStream, ScriptedPeer
@@ -25,11 +25,21 @@ class StrictServer:
         self.connect = self.peer.connect
         self.ends: list[str] = []  # why each stream ended that did
         self.most = 0  # locators that were on one stream
+        self.is_strict = True  # about params
+        self.asked: list[dict[str, str]] = []  # the params of all locators that were accepted
+        self._streams: list[PeerStream] = []
         self._locators = locators
         self._task = asyncio.ensure_future(self._run())
 
     def close(self) -> None:
         self._task.cancel()
+
+    def restart(self, *, is_strict: bool) -> None:
+        """Another process takes its place."""
+        self.is_strict = is_strict
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.end("UNAVAILABLE", "the connection is lost")
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -37,6 +47,7 @@ class StrictServer:
                 group.create_task(self._serve(await self.peer.accept()))
 
     async def _serve(self, stream: PeerStream) -> None:
+        self._streams.append(stream)
         held: set[Any] = set()
         types: set[str] = set()
         nonce = 0
@@ -47,7 +58,9 @@ class StrictServer:
             held -= {_key(request.type_url, each) for each in request.resource_locators_unsubscribe}
             held |= {_key(request.type_url, each) for each in fresh}
             self.most = max(self.most, len(held))
-            if any(_is_too_much(dict(each.dynamic_parameters)) for each in fresh):
+            params = [dict(each.dynamic_parameters) for each in fresh]
+            if self.is_strict and any(map(_is_too_much, params)):
+                self._streams.remove(stream)
                 self.ends.append("params")
                 stream.end("INVALID_ARGUMENT", "a locator has too many, or too long, parameters")
                 return
@@ -55,6 +68,7 @@ class StrictServer:
                 self.ends.append("number")
                 stream.end("RESOURCE_EXHAUSTED", "there are too many on this stream")
                 return
+            self.asked += params
             if fresh:
                 nonce += 1
                 made = [wrap(endpoint(each.name, "1"), when="true") for each in fresh]
@@ -107,6 +121,86 @@ async def test_metadata_that_a_server_ends_the_stream_for_is_sent_to_it_at_most_
         assert all(map(any, told))  # each was served with less, or heard that it can't be
         assert all([*each.seen()] for each in late)
     server.close()
+
+
+WIDE = {"blob": "x" * 1500}
+
+
+@timeless
+async def test_what_one_server_does_not_take_another_is_asked_with() -> None:
+    # PRX-35
+    strict, other = StrictServer(), StrictServer()
+    other.is_strict = False
+    source = bootstrap(server("strict:1"), authorities={"other": {"xds_servers": [server("other:1")]}})
+    peers = {"strict:1": strict, "other:1": other}
+    name = f"xdstp://other/{xp.ENDPOINT.rpartition('/')[2]}/a"
+    connect = lambda config: peers[config.uri].connect(config)  # noqa: E731
+    async with (
+        station(connect, source, upstream_form="locators") as relay,
+        relay.client(metadata=WIDE, node="rich") as rich,
+        relay.client() as plain,
+    ):
+        assert await marks(follow(plain, xp.ENDPOINT, "a")) == [("a", "1")]
+        follow(rich, xp.ENDPOINT, "b")
+        await quiet(60)
+        assert strict.ends
+        raw = await relay.raw()
+        raw.of(**WIDE)
+        await raw.want(xp.ENDPOINT, name)
+        await quiet(60)
+        assert other.asked[-1] == WIDE
+        assert other.ends == []
+        raw.close()
+    strict.close()
+    other.close()
+
+
+@timeless
+async def test_a_server_that_was_upgraded_is_asked_with_all_that_it_takes_now() -> None:
+    # PRX-35
+    strict = StrictServer()
+    async with (
+        station(strict.connect, upstream_form="locators") as relay,
+        relay.client() as plain,
+        relay.client(metadata=WIDE, node="rich") as rich,
+    ):
+        assert await marks(follow(plain, xp.ENDPOINT, "a")) == [("a", "1")]
+        watched = follow(rich, xp.ENDPOINT, "b")
+        await quiet(60)
+        assert {} in strict.asked
+        assert WIDE not in strict.asked
+        assert (await marks(watched))[-1] == ("b", "1")
+        await quiet(600)
+        ends = len(strict.ends)
+        strict.restart(is_strict=False)
+        await quiet(60)
+        assert WIDE in strict.asked
+        assert len(strict.ends) == ends
+        assert await marks(watched) == []  # it has the same, and lost it at no time
+    strict.close()
+
+
+@timeless
+async def test_a_server_that_stays_strict_loses_a_stream_in_ten_minutes_at_most() -> None:
+    # PRX-35
+    strict = StrictServer()
+    async with (
+        station(strict.connect, upstream_form="locators") as relay,
+        relay.client() as plain,
+        relay.client(metadata=WIDE, node="rich") as rich,
+    ):
+        assert await marks(follow(plain, xp.ENDPOINT, "a")) == [("a", "1")]
+        watched = follow(rich, xp.ENDPOINT, "b")
+        await quiet(60)
+        seen = await marks(watched)
+        ends = len(strict.ends)
+        for _ in range(120):  # two hours, in which the connection is lost every minute
+            strict.restart(is_strict=True)
+            await quiet(60)
+        assert 1 <= len(strict.ends) - ends <= 12
+        assert (seen + await marks(watched))[-1] == ("b", "1")
+        assert await marks(follow(plain, xp.ENDPOINT, "c")) == [("c", "1")]
+    strict.close()
 
 
 @timeless

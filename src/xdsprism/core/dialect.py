@@ -29,6 +29,8 @@ from .responses import Flaw, Heartbeat, Response, Unresolved
 
 PATIENCE = 0.5  # seconds for which a plain answer waits for one in the form of locators
 
+NARROW = 600.0  # seconds for which it is not tried again whether a server takes larger locators, at least
+
 OUR_SERVERS = "xdsprism"  # what control_plane.identifier begins with (SRV-20)
 
 # How servers end a stream on which they read something that they do not expect.
@@ -52,9 +54,9 @@ class Dialect:
         self.form = form
         self.needs_delta = needs_delta  # somebody insists on delta, where it is what streams begin with
         self.is_fixed = fixed  # somebody chose the form, and nothing that the server says changes it
-        self.is_narrow = (
-            False  # it ended a stream for a locator that is within our limits, and not within NARROW (PRX-35)
-        )
+        # PRX-35: it ended a stream for a locator that is within our limits, and not within NARROW; once, or of late.
+        self.was_narrow = self.is_narrow = False
+        self._narrow_until = 0.0
         self.lacks_delta = False  # UNIMPLEMENTED; until the connection is a new one (PRX-33)
         self._is_on_trial = False
         self._avoids_locators = False  # a stream that has one ends
@@ -90,6 +92,19 @@ class Dialect:
         """A stream got its first answer; whether that shows, as news, that the form on trial is the right one."""
         was_on_trial, self._is_on_trial = self._is_on_trial, False
         return was_on_trial and self.is_news(self.form)
+
+    def narrow(self, now: float) -> None:
+        """PRX-35: it ended a stream for a locator that other servers take."""
+        self.was_narrow = self.is_narrow = True
+        self._narrow_until = now + NARROW
+
+    def connect_anew(self, now: float, *, sotw: bool) -> None:
+        """The next connection is a new one, perhaps to a server that was upgraded. sotw: the last stream was in SotW.
+
+        Larger locators are not tried on every one: it may cost the first stream of the connection.
+        """
+        self.lacks_delta = self.lacks_delta and not sotw  # PRX-33
+        self.is_narrow = self.is_narrow and now < self._narrow_until
 
     def is_news(self, what: RequestForm | None) -> bool:
         """Whether it was never said before: a form, or None for the lack of delta. Operators are told once."""

@@ -41,6 +41,11 @@ def is_wide(params: Params | None) -> bool:
     return params is not None and NARROW.refuses("", "", params) is not None
 
 
+def is_cut(entry: Entry, params: Params) -> bool:
+    """Whether a question that these params made was asked with less, or not at all."""
+    return entry.key[1] not in (None, params) or not entry.authority.servers
+
+
 def question_params(params: Params, mentioned: Collection[str], limits: Limits) -> Params | Refusal:
     if limits.refuses("", "", params) is None:
         return params

@@ -1,5 +1,7 @@
 """Which responses can be read, as long as it is unknown in which form a server understands subscriptions (PRX-32).
 
+And how large its locators may be: what it ends a stream for is not repeated (PRX-35).
+
 `dialect.py` has the table of what decides. Until then plain answers wait: a server that understands locators gives them
 to the relay's own node, and they are nobody else's.
 """
@@ -10,9 +12,11 @@ from collections.abc import Mapping
 
 from .dialect import RequestForm, form_of
 from .facts import Fact, FormFound
+from .quarantine import BLAMING
+from .question_params import is_wide
 from .responses import Response
 from .topic import Topic
-from .types import TypeUrl
+from .types import Params, TypeUrl
 from .upstream import Upstream
 
 
@@ -56,6 +60,17 @@ class Recognition:
             return []
         known = upstream.dialect.form  # another stream to the server may have found out meanwhile
         return self._decide(upstream, RequestForm.NAMES if known is RequestForm.UNKNOWN else known, now)
+
+    def blamed(self, upstream: Upstream, params: Params | None, now: float) -> None:
+        """PRX-35: a question with these params was found to be why a server ended the stream."""
+        if is_wide(params):
+            upstream.dialect.narrow(now)
+
+    def ended(self, upstream: Upstream, status: str, now: float) -> None:
+        """A stream is over. A server that took only small locators once is not asked twice with a large one."""
+        blames = upstream.dialect.was_narrow and status in BLAMING
+        if blames and any(is_wide(entry.key[1]) for entry in upstream.awaited):
+            upstream.dialect.narrow(now)
 
     def _recognise(self, upstream: Upstream, response: Response, form: RequestForm, now: float) -> list[Response]:
         if form is RequestForm.NAMES and upstream.says_names(response.type_url):

@@ -32,7 +32,7 @@ from .lateness import Late, Lateness
 from .limits import Limits, Refusal
 from .lingering import Lingering
 from .listings import Listings
-from .question_params import is_wide, question_params, refused_entry
+from .question_params import is_cut, is_wide, question_params, refused_entry
 from .renewal import Renewals
 from .store import Store
 from .supply import Supply
@@ -63,7 +63,7 @@ class Relaying:
         reaches: Callable[[str, Params], bool] = lambda _, __: True,
         silence: Silence = lambda _, __: 0.0,
         max_stale: float = inf,
-        limits: Callable[[], Limits | None] = lambda: None,
+        limits: Callable[[str], Limits | None] = lambda _: None,
         fairness: Fairness | None = None,
     ) -> None:
         self.facts: list[Fact] = []
@@ -72,7 +72,7 @@ class Relaying:
         self._fairness = fairness or Fairness(supply)
         self._fairness.give_way = self._give_way
         self._listings = Listings(store, supply.pin, listed)
-        self._limits = limits  # of params that a server is asked with; None: it is asked without
+        self._limits = limits  # of params that a server is asked with for a name; None: it is asked without
         self._reaches = reaches  # whether a server can be asked for a name now
         self._arrivals: list[tuple[TypeUrl, str, Params, int | None]] = []  # who came, on which stream; None: went
         self._wanted: dict[Subject, Audience] = {}
@@ -206,10 +206,11 @@ class Relaying:
             self._touched.update(dict.fromkeys((entry.type_url, name) for name in (entry.name, *names)))
         return due
 
-    def narrow(self) -> None:
-        """PRX-35: a server takes less than it was asked with. What has no answer is asked with less, or refused."""
+    def reword(self) -> None:
+        """PRX-35: a server takes less than it was asked with, or more again. So it is asked with less, or with all."""
         for subject, asked in [*self._asked.items()]:
-            for params in [params for params, entry in asked.items() if is_wide(params) and is_pending(entry)]:
+            wide = [(params, entry) for params, entry in asked.items() if is_wide(params)]
+            for params in [params for params, entry in wide if is_pending(entry) or is_cut(entry, params)]:
                 self._release(subject, params)
                 self._touched[subject] = None
 
@@ -382,7 +383,7 @@ class Relaying:
 
     def _ask(self, subject: Subject, params: Params, mentioned: tuple[str, ...] = ()) -> None:
         """mentioned: the keys that the variants that are known depend on."""
-        limits = self._limits()
+        limits = self._limits(subject[1])
         asked = question_params(params, mentioned, limits) if limits is not None else params
         if isinstance(asked, Refusal):
             why = f"the node's metadata can't be sent to a server: {asked}; name the keys that matter by --node-params"

@@ -25,7 +25,6 @@ from .dialect import Dialect
 from .events import Key, Rejection
 from .facts import Fact, LacksDelta, Lost, Reached, Rejected, SubscriptionQuarantined
 from .quarantine import RETRY, Question
-from .question_params import is_wide
 from .reading import Reading
 from .recognition import Recognition
 from .responses import Arrival, Response
@@ -276,6 +275,7 @@ class Subscriber:
     def ended(self, upstream: Upstream, error: WatchError, now: float, random: float) -> None:
         at_once = upstream.is_to_be_asked_otherwise(error)
         found = None
+        self._recognition.ended(upstream, error.status, now)
         if not at_once:
             found = upstream.quarantine.ended(error.status, str(error), now, partial(self._is_open, upstream))
         reached = upstream.connected
@@ -289,7 +289,7 @@ class Subscriber:
                 self._cope(authority, authority.entries)
         if found is not None:
             type_url, key = found.question
-            upstream.dialect.is_narrow |= is_wide(key[1])
+            self._recognition.blamed(upstream, key[1], now)
             self.facts.append(SubscriptionQuarantined(upstream.label, type_url, key[0], found.error, RETRY))
             entry = self._find(found.question)
             if entry is not None:

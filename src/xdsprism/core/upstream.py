@@ -399,8 +399,8 @@ class Upstream:
         self.lost = now, error
         answered, self._answered = self._answered, False
         self.parted = now if self.connected else self.parted
-        if not self.delta and (error.status == UNAVAILABLE or not self.connected):
-            self.dialect.lacks_delta = False  # PRX-33: the next connection is a new one, perhaps to another server
+        if error.status == UNAVAILABLE or not self.connected:
+            self.dialect.connect_anew(now, sotw=not self.delta)
         hasty = self.connected and now - self._opened_at < HASTY
         if self.connected and now - self._opened_at >= LASTING:
             self._backoff.reset()

@@ -239,9 +239,16 @@ class Feed:
             self._retire(client, group)
 
     @property
-    def is_narrow(self) -> bool:
-        """Whether a server was found to refuse locators that others take (PRX-35)."""
-        return any(dialect.is_narrow for dialect in self._dialects.values())
+    def narrow(self) -> frozenset[ServerConfig]:
+        """The servers that were found to refuse locators that others take (PRX-35)."""
+        return frozenset(server for server, dialect in self._dialects.items() if dialect.is_narrow)
+
+    def is_narrow(self, name: str) -> bool:
+        """Whether one of these may be asked for a name."""
+        try:
+            return not self.narrow.isdisjoint(self._bootstrap.authority_of(name).servers)
+        except UsageError:
+            return False
 
     @property
     def sends_params(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from ..client.bootstrap import Bootstrap
+from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
 from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
@@ -115,7 +115,7 @@ class Relay:
         self.is_ready = False  # PRX-30: a server was reached once, or an earlier run left something
         self.last_good: LastGood | None = None
         self._group_by = group_by
-        self._is_narrow = False  # a server was found to take fewer params than we do
+        self._narrow: frozenset[ServerConfig] = frozenset()  # servers that were found to take fewer params than we do
         self._cache = cache
         self._max_stale = max_stale
         self._writing: asyncio.Task[None] | None = None
@@ -188,17 +188,17 @@ class Relay:
         for reader in self.readers:
             reader(facts)
 
-    def _question_limits(self) -> Limits | None:
-        """What params a server is asked with; None: with none."""
+    def _question_limits(self, name: str) -> Limits | None:
+        """What params a server is asked with for a name; None: with none."""
         if not self.feed.sends_params:
             return None
         limits = self.server.hub.settings.limits
-        return narrowed(limits) if self.feed.is_narrow else limits
+        return narrowed(limits) if self.feed.is_narrow(name) else limits
 
     def _note(self, facts: Sequence[Fact]) -> None:
-        if self.feed.is_narrow and not self._is_narrow:
-            self._is_narrow = True
-            self.relaying.narrow()
+        if self.feed.narrow != self._narrow:
+            self._narrow = self.feed.narrow
+            self.relaying.reword()
             self.server.hub.turn()
         if any(isinstance(fact, Reached) for fact in facts):
             self.is_ready = True
