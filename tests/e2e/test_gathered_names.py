@@ -15,7 +15,6 @@ import pytest
 
 from tests.support.lab import Lab
 from tests.support.on_demand import LABS, Client, Scene, host, listener, route_config, source
-from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
 
@@ -99,11 +98,10 @@ def test_a_host_and_a_cluster_that_were_forgotten_are_there_when_they_are_create
     ask_all(client, ({"Host": f"h{number}.example"} for number in range(MANY)), 404)
     ask_all(client, ({"Host": "chosen.example", "cluster": f"c{number}"} for number in range(MANY)), 503)
     assert client.get("b.example") == "b"
-    if not isinstance(lab, RelayedLab):  # a relay does not ask its server for what it forgot
-        assert client.get("h1.example") == "HTTP 404"
-        port = lab.http_backend("blue").port
-        scene.server.write("late", host("main/late", ["h1.example"], "late"), static_cluster("c1", "127.0.0.1", port))
-        client.becomes("h1.example", "late")
-        becomes(lambda: client.get("chosen.example", cluster="c1"), "blue")
+    assert client.get("h1.example") == "HTTP 404"
+    port = lab.http_backend("blue").port
+    scene.server.write("late", host("main/late", ["h1.example"], "late"), static_cluster("c1", "127.0.0.1", port))
+    client.becomes("h1.example", "late")
+    becomes(lambda: client.get("chosen.example", cluster="c1"), "blue")
     assert client.tap.streams == streams, "no stream ended"
     assert client.nacks() == []

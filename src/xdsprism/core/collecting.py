@@ -197,6 +197,7 @@ class CollectingSession(Session, ABC):
         for oldest in pieces([*islice(self._unknown, max(0, excess))]):
             self._forget([want.name for want in oldest])
             for want in oldest:
+                self._interest.demand.forgot(self.table.spec.url, want.name, want.params)
                 self._drop(want)
             if len(oldest) == EVERY:
                 yield

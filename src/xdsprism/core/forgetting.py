@@ -46,10 +46,14 @@ class ForgottenNames:
             if len(self._left) > LEFT:
                 del self._left[next(iter(self._left))]
 
+    def awaits(self, name: str) -> bool:
+        """Whether it was forgotten, and not unsubscribed since."""
+        return name in self and name not in self._left
+
     def concerned(self, change: Change) -> Iterator[str]:
         """By which names to subscribe again, now that this changed."""
         if change.type_url != VIRTUAL_HOST:
-            yield from (name for name in change.names if name in self and name not in self._left)
+            yield from filter(self.awaits, change.names)
             return
         config, _ = split(change.name)
         if config in self._configs and change.after is not None:

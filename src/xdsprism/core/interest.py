@@ -24,6 +24,9 @@ class Demand(Protocol):
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
 
+    def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """A session forgot a name that nothing has, and its client still waits for it (VHD-25)."""
+
 
 class NoDemand:
     """Everything there is, is here."""
@@ -34,6 +37,9 @@ class NoDemand:
         """Nothing to do."""
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Nothing to do."""
+
+    def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
         """Nothing to do."""
 
 
@@ -51,6 +57,9 @@ class Interested(Protocol):
 
     def recall(self, change: Change) -> bool:
         """Whether this changed something that was forgotten here, and so is wanted again."""
+
+    def has_forgotten(self, name: str) -> bool:
+        """Whether its client waits for this name, and it is not known here any more."""
 
     def wants(self, name: str, params: Params) -> bool:
         """Whether it has a subscription to this, with these params."""
@@ -107,6 +116,10 @@ class Interest:
         del sessions[session]
         if not sessions:
             del self._forgetful[type_url]
+
+    def is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
+        """Whether a client waits for a name that its session forgot."""
+        return any(session.has_forgotten(name) for session in self._forgetful.get(type_url, ()))
 
     def group(self, session: Interested, want: Want, group: Group | None) -> None:
         """Note what this subscription is affected by, where not by all that happens to its name."""

@@ -206,6 +206,9 @@ class Providing:
         if subject[0] == VIRTUAL_HOST:
             self._hosts.remove(subject[1])
 
+    def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Nothing to do: what is invalidated is made again for those who forgot it."""
+
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
         subject, category = self._place(type_url, name, params)
         if subject is None:

@@ -67,6 +67,7 @@ class Relaying:
         fairness: Fairness | None = None,
     ) -> None:
         self.facts: list[Fact] = []
+        self.forgot: Callable[[TypeUrl, str, Params], None] = lambda *_: None  # VHD-25
         self._store = store
         self._supply = supply
         self._fairness = fairness or Fairness(supply)

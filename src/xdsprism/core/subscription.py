@@ -113,6 +113,10 @@ class Session:
         """What this subscription is about changed."""
         self._dirty[want] = None
 
+    def has_forgotten(self, name: str) -> bool:
+        """Whether the client waits for this name, and it is not among the subscriptions any more (VHD-25)."""
+        return self._forgotten is not None and self._forgotten.awaits(name) and name not in self._wants
+
     def wants(self, name: str, params: Params) -> bool:
         """Whether there is a subscription to this, with these params."""
         named = any(want.params == params for want in self._wants.get(name, {}).values())

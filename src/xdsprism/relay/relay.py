@@ -21,6 +21,7 @@ from ..core.limits import Limits
 from ..core.nack_reports import NackReports
 from ..core.question_params import narrowed
 from ..core.relaying import LINGER, Relaying
+from ..core.revisiting import Revisits
 from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.shares import Client as ClientKey
 from ..core.store import Store
@@ -97,6 +98,8 @@ class Relay:
             fairness=Fairness(self.feed, client=self._client_of, wanting=self._wanting, pool=self.feed.pool),
         )
         self.feed.relaying = self.relaying
+        self._revisits = Revisits(self.feed, self._is_forgotten, self._question_limits)
+        self.relaying.forgot = self._revisits.add
         self.server = Server(
             self.store,
             listen,
@@ -245,16 +248,29 @@ class Relay:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
+        self._revisit(loop.time())
         self.relaying.flush(loop.time())
         self.server.hub.facts += self.relaying.facts
         self.relaying.facts.clear()
-        times = (self.relaying.deadline(), self._reports.due if self._reports is not None else None)
+        reports = self._reports.due if self._reports is not None else None
+        times = (self.relaying.deadline(), reports, self._revisits.due)
         due = min((time for time in times if time is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due is not None:
             self._timer = loop.call_at(due, self.server.hub.turn)
+
+    def _is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
+        return self.server.hub.interest.is_forgotten(type_url, name)
+
+    def _revisit(self, now: float) -> None:
+        """VHD-25: what sessions forgot may be there by now."""
+        found, left = self._revisits.look(now)
+        for each in found:
+            self.relaying.want(*each)
+        for each in left:
+            self.relaying.unwant(*each)
 
 
 def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:

@@ -1,0 +1,176 @@
+"""Names that a relay's session forgot: what is created later reaches its client, which does not ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import xdsprism as xp
+from tests.client.rig import cluster, quiet, timeless
+from tests.relay.rig import Raw, held, pair
+from tests.relay.test_vhds import envoy, heard, host, routes
+from xdsprism.core.authority import Authority
+from xdsprism.core.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, Revisits
+from xdsprism.core.types import NO_PARAMS, Params, make_variant
+from xdsprism.core.watching import Entry, State
+from xdsprism.errors import WatchError
+
+FEW = 10
+SMALL = xp.Settings(limits=xp.Limits(unresolved=FEW))
+
+
+async def scan(raw: Raw, type_url: str, names: list[str]) -> None:
+    for name in names:
+        await raw.want(type_url, name)
+        for response in await raw.rest():
+            await raw.ack(response)
+
+
+@timeless
+async def test_a_host_that_was_forgotten_and_is_created_later_is_sent() -> None:
+    # VHD-25, VHD-8
+    async with pair(settings=SMALL) as (origin, relay):
+        origin.put(routes("rc"), host("rc/shop", "shop.test", mark="1"))
+        raw = await envoy(relay)
+        await heard(raw)
+        await scan(raw, xp.VIRTUAL_HOST, [f"rc/h{number}.test" for number in range(3 * FEW)])
+        await quiet(60)
+        origin.put(host("rc/late", "h1.test", mark="2"))
+        await quiet(2 * EVERY)
+        assert await heard(raw) == [["rc/late(rc/h1.test)=2"]]
+        origin.put(host("rc/late", "h1.test", mark="3"))
+        assert [tokens[0].rpartition("=")[2] for tokens in await heard(raw)] == ["3"]
+        assert len(origin.wire.ends) == len(relay.wire.ends) == 1
+        raw.close()
+
+
+@timeless
+async def test_a_cluster_that_was_forgotten_and_is_created_later_is_sent() -> None:
+    # VHD-25
+    async with pair(settings=SMALL) as (origin, relay):
+        origin.put(cluster("other", "1"))
+        raw = await relay.raw()
+        await scan(raw, xp.CLUSTER, [f"c{number}" for number in range(3 * FEW)])
+        await quiet(60)
+        origin.put(cluster("c1", "1"), cluster("never asked", "1"))
+        await quiet(2 * EVERY)
+        assert [name for response in await raw.rest() for name in held(response)] == ["c1"]
+        raw.close()
+
+
+@timeless
+async def test_what_was_forgotten_is_asked_for_some_at_a_time_until_its_client_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # VHD-25, VHD-26, PRX-27
+    monkeypatch.setattr("xdsprism.core.revisiting.AT_ONCE", 5)
+    async with pair(settings=SMALL) as (origin, relay):
+        origin.put(routes("rc"))
+        raw = await envoy(relay)
+        await heard(raw)
+        names = [f"rc/h{number}.test" for number in range(4 * FEW)]
+        await scan(raw, xp.VIRTUAL_HOST, names)
+        await quiet(60)
+        before = len(origin.wire.requests)
+        await quiet(7 * EVERY)
+        asked = [_asked(each) for each in origin.wire.requests[before:]]
+        assert max(map(len, asked)) == 5
+        assert {name for each in asked for name in each} == {*names[: 3 * FEW]}
+        assert len(origin.asked(xp.VIRTUAL_HOST)) == FEW + 1
+        assert await heard(raw) == []  # that there is still none is no news
+        raw.close()
+        await quiet(60)
+        before = len(origin.wire.requests)
+        await quiet(7 * EVERY)
+        assert len(origin.wire.requests) == before
+
+
+def _asked(request: Any) -> list[str]:
+    return [each.name for each in request.resource_locators_subscribe]
+
+
+class Counter:
+    """A supply that has answers for some names."""
+
+    def __init__(self, *there: str) -> None:
+        self.entries: list[Entry] = []
+        self.there = there
+
+    def ask(self, type_url: str, name: str, params: Params) -> Entry | None:
+        entry = Entry(type_url, (name, params), Authority("", ()), [])
+        self.entries.append(entry)
+        return entry
+
+    def answer(self) -> None:
+        for entry in self.entries:
+            if entry.name in self.there:
+                entry.variant = make_variant(entry.type_url, entry.name, b"")
+            else:
+                entry.fail(WatchError("NOT_FOUND", ""), State.DOES_NOT_EXIST, 0.0, drop=True)
+
+    def drop(self, entry: Entry) -> None:
+        self.entries.remove(entry)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries]
+
+    ask_again = presume_gone = pin = None  # of no use here
+
+
+def made(supply: Any, is_forgotten: Callable[[str, str], bool] = lambda _, __: True) -> Revisits:
+    return Revisits(supply, is_forgotten)
+
+
+def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> None:
+    # VHD-25
+    supply = Counter("n5")
+    revisits = made(supply, lambda _, name: name != "n1")
+    names = [f"n{number}" for number in range(AT_ONCE + 10)]
+    for name in names:
+        revisits.add(xp.CLUSTER, name, NO_PARAMS)
+    assert revisits.look(0.0) == ([], [])
+    assert revisits.due == EVERY
+    assert revisits.look(EVERY) == ([], [])
+    first = [names[0], *names[2 : AT_ONCE + 1]]  # for one of them nobody waits any more
+    assert supply.names == first
+    supply.answer()
+    found = [(xp.CLUSTER, "n5", NO_PARAMS)]
+    assert revisits.look(EVERY + 1) == (found, [])
+    assert supply.names == ["n5"]
+    assert revisits.look(2 * EVERY) == ([], found)
+    assert supply.names == [*names[AT_ONCE + 1 :], *first[: AT_ONCE - 9]]
+    assert revisits.look(3 * EVERY) == ([], [])  # what has no answer is let go of too
+    assert len(supply.names) == AT_ONCE
+
+
+def test_when_nobody_waits_any_more_there_is_nothing_to_ask_for() -> None:
+    # VHD-25
+    waiting = {"a"}
+    supply = Counter()
+    revisits = made(supply, lambda _, name: name in waiting)
+    revisits.add(xp.CLUSTER, "a", NO_PARAMS)
+    revisits.look(0.0)
+    revisits.look(EVERY)
+    assert supply.names == ["a"]
+    waiting.clear()
+    revisits.look(2 * EVERY)
+    assert supply.names == []
+    assert revisits.due is None
+
+
+def test_the_oldest_of_too_many_names_are_left_out() -> None:
+    # VHD-25
+    supply = Counter()
+    revisits = made(supply)
+    for number in range(MOST + 5):
+        revisits.add(xp.CLUSTER, f"{number}", NO_PARAMS)
+    assert len(revisits) == MOST
+    revisits.look(0.0)
+    revisits.look(EVERY)
+    assert supply.names[0] == "5"
+    for number in range(20):
+        revisits.add(xp.CLUSTER, f"{number}".rjust(MOST_BYTES // 10, "x"), NO_PARAMS)
+    assert len(revisits) <= 10
