@@ -149,6 +149,12 @@ def test_who_lost_its_variant_does_not_stand_for_an_absence_that_another_was_tol
     run(True, [359])
 
 
+@pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
+def test_a_wildcard_whose_stream_ended_before_its_answer_has_what_another_wildcard_has(delta: bool) -> None:
+    # DLT-13, DLT-14: a version would say that both have it
+    run(delta, [1273])
+
+
 def run(delta: bool, seeds: Iterable[int]) -> None:
     for seed in seeds:
         model = RestartModel(Random(seed), delta=delta, linger=LINGER if seed % 2 else 0.0)

@@ -324,6 +324,7 @@ class Topic:
         versions.update(dict.fromkeys(_perhaps(own.values(), loose), ""))
         claimed = {name: version for name, version in (foreign | versions).items() if name not in several}
         claimed.update((name, "") for name in [*claimed] if self._is_lacked(name, upstream))
+        claimed.update((name, "") for name, variant in own.items() if name in claimed and self._is_missed(variant))
         for name in several:  # of a member that is gone for some nobody would say so otherwise (DLT-14)
             if any(name in each.members for each in self._covering(name)):
                 claimed[name] = ""
@@ -333,6 +334,17 @@ class Topic:
         """Whether somebody has just asked for this too, with other params: a version would say that all have it."""
         known = (entry for entry in self._asked_for(name) if upstream in entry.authority.active)
         return any(_lacks(entry, name) for entry in known)
+
+    def _is_missed(self, variant: Variant) -> bool:
+        """Whether a wildcard that it is for, by its params, does not have it.
+
+        The first response after a wildcard was asked for counts as its answer, and may have been on its way before. If
+        the stream ended then, the server has yet to answer it, and would not send what another wildcard has.
+        """
+        if self.spec.on_demand:  # VHD-13: of virtual hosts a wildcard has some only
+            return False
+        lacking = (each for each in self._covering(variant.name) if variant.name not in each.members)
+        return any(each.key[1] is not None and matches(variant.constraint, each.key[1]) for each in lacking)
 
     def _formed(self, identity: Identity, upstream: Upstream, aliases: tuple[str, ...] = ()) -> list[Entry]:
         """Who is known by this name and asked in this form; if nobody, all who are known by it."""
