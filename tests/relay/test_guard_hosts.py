@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import xdsprism as xp
-from tests.client.rig import quiet, timeless
+from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import pair
 from tests.relay.test_vhds import envoy, heard, host, routes
 
@@ -29,6 +29,33 @@ async def test_a_scan_of_hosts_does_not_grow_the_subscriptions_to_the_server() -
         assert len(relay.relay.store.table(xp.VIRTUAL_HOST)) <= 50 + 1
         await raw.want(xp.VIRTUAL_HOST, "rc/shop.test")
         assert await heard(raw) == [["rc/shop(rc/shop.test)=1"]]
+        assert len(origin.wire.ends) == 1
+        raw.close()
+
+
+@timeless
+async def test_of_a_scan_of_clusters_few_linger_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    # VHD-25, VHD-26, PRX-27, PRX-35
+    monkeypatch.setattr("xdsprism.core.lingering.MOST", 100)
+    async with pair(settings=SMALL) as (origin, relay):
+        origin.put(cluster("shop"))
+        raw = await relay.raw()
+
+        async def answered(*names: str) -> tuple[list[str], list[str]]:
+            await raw.want(xp.CLUSTER, *names)
+            responses = await raw.rest()
+            for response in responses:
+                await raw.ack(response)
+            there = [resource.name for response in responses for resource in response.resources]
+            return there, sorted(name for response in responses for name in response.removed_resources)
+
+        for turn in range(20):
+            scanned = sorted(f"unknown{turn}-{number}" for number in range(50))
+            assert await answered(*scanned) == ([], scanned)
+            assert len(origin.asked(xp.CLUSTER)) <= 50 + 100
+        await quiet(6)
+        assert len(origin.asked(xp.CLUSTER)) <= 50
+        assert await answered("shop") == (["shop"], [])
         assert len(origin.wire.ends) == 1
         raw.close()
 

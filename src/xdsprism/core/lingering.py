@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .types import Params, TypeUrl
+from .types import CLUSTER, VIRTUAL_HOST, Params, TypeUrl
 
-UNRESOLVED = 5.0  # seconds; PRX-27: of a virtual host that is not there
+ON_DEMAND = frozenset({VIRTUAL_HOST, CLUSTER})  # an Envoy asks for these by whatever a request says
+UNRESOLVED = 5.0  # seconds; PRX-27: of one of these that is not there
+MOST = 10_000  # that are not there linger at a time: any request can make an Envoy ask for one more (VHD-25)
 
 Key = tuple[tuple[TypeUrl, str], Params]
 
@@ -28,6 +30,8 @@ class Lingering:
         """Whether it is kept still. The first time that this is asked, it begins to linger."""
         if key in self._long or not brief:
             return self._long.setdefault(key, now + self._seconds) > now
+        if len(self._brief) >= MOST and key not in self._brief:
+            return False
         return self._brief.setdefault(key, now + min(self._seconds, UNRESOLVED)) > now
 
     def end(self, key: Key) -> bool:

@@ -30,13 +30,13 @@ from .holdings import Holding, used
 from .inquiry import choose
 from .lateness import Late, Lateness
 from .limits import Limits, Refusal
-from .lingering import Lingering
+from .lingering import ON_DEMAND, Lingering
 from .listings import Listings
 from .question_params import is_cut, is_wide, question_params, refused_entry
 from .renewal import Renewals
 from .store import Store
 from .supply import Supply
-from .types import VIRTUAL_HOST, Params, TypeUrl, Variant
+from .types import Params, TypeUrl, Variant
 from .variants import VariantSet
 from .watching import Collection, Entry
 from .xdstp import is_wild, wildcards
@@ -439,7 +439,7 @@ class Relaying:
             if (subject, params) in self._lent:  # it lingers from now on
                 self._lent.discard((subject, params))
                 self._unwanted.end((subject, params))
-            brief = subject[0] == VIRTUAL_HOST and self._asked[subject][params].variant is None  # PRX-27
+            brief = subject[0] in ON_DEMAND and self._asked[subject][params].variant is None  # PRX-27
             if at_once or not self._unwanted.lasts((subject, params), now, brief=brief):
                 self._release(subject, params)
 
