@@ -6,10 +6,12 @@ whether somebody is there, or how it is answered: what counts is what the others
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import queue
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -99,6 +101,11 @@ def made_up_clusters(target: Target, chance: random.Random) -> None:
     port = chance.choice(target.listeners)
     for _ in range(target.count(200)):
         _request(port, b"Host: chosen.example\r\ncluster: made-up-%d" % next(_UNIQUE))
+
+
+def cluster_scan(target: Target, chance: random.Random) -> None:
+    """As many made-up names of clusters as an Envoy asks for in 22 s, up to 200,000, over 400 connections."""
+    asyncio.run(_scan(chance.choice(target.listeners), target.count(200_000), target.count(400), 22 * target.size))
 
 
 # -- by clients of the relay
@@ -227,7 +234,7 @@ def odd_files(target: Target, _chance: random.Random) -> None:
 ATTACKS: dict[str, Strike] = {
     strike.__name__.replace("_", "-"): strike
     for strike in (
-        *(long_hosts, made_up_hosts, long_made_up_hosts, odd_hosts, odd_clusters, made_up_clusters),
+        *(long_hosts, made_up_hosts, long_made_up_hosts, odd_hosts, odd_clusters, made_up_clusters, cluster_scan),
         *(large_metadata, many_names, many_types, long_node_ids, long_nacks, made_up_params, many_context_params),
         *(no_requests, compressed_names, broken_http2, half_requests, foreign_pages, odd_files),
     )
@@ -242,6 +249,27 @@ def _request(port: int, headers: bytes, line: bytes = b"GET /") -> None:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.5) as connection:
         connection.sendall(line + b" HTTP/1.1\r\n" + headers + b"\r\nConnection: close\r\n\r\n")
         connection.recv(4_096)
+
+
+async def _scan(port: int, count: int, connections: int, seconds: float) -> None:
+    """Requests for clusters that never existed, each of which waits until Envoy knows that there is none."""
+    numbers = itertools.islice(_UNIQUE, count)
+
+    async def share() -> None:
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                for number in numbers:
+                    writer.write(b"GET / HTTP/1.1\r\nHost: chosen.example\r\ncluster: scanned-%d\r\n\r\n" % number)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+                    await reader.readexactly(int(length[1]) if length else 0)
+            finally:
+                writer.close()
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(share() for _ in range(connections)))
 
 
 def _hold(addresses: Sequence[str], openings: Sequence[bytes], count: int) -> None:

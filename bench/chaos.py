@@ -1,9 +1,10 @@
 """python -m bench chaos: kills, edits and attacks at once, under a load that must not notice any of it.
 
 Four Envoys and two gRPC clients are behind `xdsprism relay` behind `xdsprism serve`. Both are killed, stopped and
-frozen again and again, the configuration changes all the time, and attackers send whatever they can to each port.
-Counted are requests, failed ones, false removals (somebody lost what nobody removed) and stale clients (who do not have
-the last edit in the end). All but the first have to be zero; if not, the command ends with status 1.
+frozen again and again, the relay's disk cache is lost or damaged, the configuration changes all the time, and attackers
+send whatever they can to each port. Counted are requests, failed ones, false removals (somebody lost what nobody
+removed) and stale clients (who do not have the last edit in the end). All but the first have to be zero; if not, the
+command ends with status 1.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ CONVERGED = 120.0  # seconds in which everybody has the last edit
 SHOWN = 10  # of each kind of trouble
 WAYS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 AT_ONCE = 3  # attacks
+LOST, FLIPPED = 0.3, 0.4  # of the relay's starts: with no disk cache, with a damaged one
 # Once more when everything runs for good, since a restart undoes what they do.
 LAST = ("odd-files",)
 
@@ -152,11 +154,19 @@ class Chaos:
         if how == "SIGSTOP":
             self._site.send(verb, signal.SIGCONT)
             return
-        if verb == "relay" and chance.random() < 0.3:
+        if verb == "relay":
+            self._damage_cache(chance)
+        await self._site.start(verb)
+
+    def _damage_cache(self, chance: random.Random) -> None:
+        """While the relay is dead: sometimes its disk cache is lost, sometimes one bit in it changes."""
+        fate = chance.random()
+        if fate < LOST:
             self.report.kills["disk caches lost"] += 1
             for file in self._site.cache.parent.glob(f"{self._site.cache.name}*"):
                 file.unlink()
-        await self._site.start(verb)
+        elif fate < LOST + FLIPPED and flip_bit(self._site.cache, chance):
+            self.report.kills["disk caches with a flipped bit"] += 1
 
     async def _attack(self, chance: random.Random) -> None:
         """All of them in turn, in an order of chance, some at a time."""
@@ -173,6 +183,19 @@ class Chaos:
     async def _strike(self, name: str, chance: random.Random) -> None:
         self.report.attacks[name] += 1
         await asyncio.to_thread(ATTACKS[name], self._target, chance)
+
+
+def flip_bit(cache: Path, chance: random.Random) -> bool:
+    """Change one bit of a disk cache: in the file, or in the log of what was written last. False if both are empty."""
+    files = [file for file in (cache, cache.with_name(f"{cache.name}-wal")) if file.exists() and file.stat().st_size]
+    if not files:
+        return False
+    file = chance.choice(files)
+    contents = bytearray(file.read_bytes())
+    bit = chance.randrange(8 * len(contents))
+    contents[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(contents)
+    return True
 
 
 def _due(fleet: Fleet, files: Files, world: World, witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, str]]:

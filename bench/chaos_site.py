@@ -33,8 +33,11 @@ COLD = 400  # those that a request asks for while all else is going on
 CHOSEN = 4  # clusters that a request chooses by a header
 MODES = {mode: stream for stream, mode in STREAMS.items()}
 PATIENT = {"connect_timeout": "10s"}  # on a busy machine
-# Envoy uses a cluster without endpoints if those do not come within 15 s, and an outage may last longer than that.
-UNTIL_THEY_COME = {"eds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}}
+# Envoy uses a cluster without endpoints if those do not come within 15 s, and an outage may last longer than that. It
+# must not wait for ever either: on SotW ADS, an Envoy that waits for endpoints when it connects again does not ask for
+# clusters before the wait is over. If the one that it waits for is gone by then, it would never hear of any cluster
+# again (tests/e2e/test_make_before_break.py).
+UNTIL_THEY_COME = {"eds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "60s"}}
 
 
 @dataclass(frozen=True, slots=True)

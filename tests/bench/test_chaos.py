@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bench import chaos
 from bench.attacks import ATTACKS
-from bench.chaos import Report
+from bench.chaos import Report, flip_bit
 
 
 def report() -> Report:
@@ -51,3 +53,18 @@ def test_a_run_without_requests_shows_nothing_and_is_not_clean():
 
 def test_what_is_left_out_is_an_attack_that_there_is():
     assert ATTACKS.keys() >= chaos.NOT_YET
+
+
+def test_one_bit_of_the_disk_cache_is_flipped_in_the_file_or_in_its_log(tmp_path: Path):
+    cache, log = tmp_path / "relay.db", tmp_path / "relay.db-wal"
+    chance = random.Random(1)
+    assert not flip_bit(cache, chance)
+    seen = set()
+    for _ in range(20):
+        cache.write_bytes(bytes(50))
+        log.write_bytes(bytes(50))
+        assert flip_bit(cache, chance)
+        ones = {file.name: int.from_bytes(file.read_bytes()).bit_count() for file in (cache, log)}
+        assert sorted(ones.values()) == [0, 1]
+        seen |= {name for name, count in ones.items() if count}
+    assert seen == {cache.name, log.name}
