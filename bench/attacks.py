@@ -14,6 +14,7 @@ import random
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -105,7 +106,8 @@ def made_up_clusters(target: Target, chance: random.Random) -> None:
 
 def cluster_scan(target: Target, chance: random.Random) -> None:
     """As many made-up names of clusters as an Envoy asks for in 22 s, up to 200,000, over 400 connections."""
-    asyncio.run(_scan(chance.choice(target.listeners), target.count(200_000), target.count(400), 22 * target.size))
+    names = (f"scanned-{number}" for number in itertools.islice(_UNIQUE, target.count(200_000)))
+    scan_clusters(chance.choice(target.listeners), names, target.count(400), 22 * target.size)
 
 
 # -- by clients of the relay
@@ -251,25 +253,33 @@ def _request(port: int, headers: bytes, line: bytes = b"GET /") -> None:
         connection.recv(4_096)
 
 
-async def _scan(port: int, count: int, connections: int, seconds: float) -> None:
-    """Requests for clusters that never existed, each of which waits until Envoy knows that there is none."""
-    numbers = itertools.islice(_UNIQUE, count)
+def scan_clusters(port: int, names: Iterator[str], connections: int, seconds: float) -> Counter[bytes]:
+    """Requests for clusters by these names, each of which waits until Envoy knows whether there is one.
+
+    Returns how many had which status, when all are answered or the time is over.
+    """
+    statuses: Counter[bytes] = Counter()
 
     async def share() -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                for number in numbers:
-                    writer.write(b"GET / HTTP/1.1\r\nHost: chosen.example\r\ncluster: scanned-%d\r\n\r\n" % number)
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
-                    await reader.readexactly(int(length[1]) if length else 0)
-            finally:
-                writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            for name in names:
+                writer.write(f"GET / HTTP/1.1\r\nHost: chosen.example\r\ncluster: {name}\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                statuses[head.split()[1]] += 1
+        finally:
+            writer.close()
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*(share() for _ in range(connections)))
+    async def scan() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Of one that breaks, the others have the rest.
+                await asyncio.gather(*(share() for _ in range(connections)), return_exceptions=True)
+
+    asyncio.run(scan())
+    return statuses
 
 
 def _hold(addresses: Sequence[str], openings: Sequence[bytes], count: int) -> None:

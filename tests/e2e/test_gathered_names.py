@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
+from bench.attacks import scan_clusters
+from tests.support.envoy import Envoy, bootstrap
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, Client, Scene, host, listener, route_config, source
+from tests.support.on_demand import LABS, Client, Request, Scene, host, listener, route_config, source
+from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
 
 LIMIT = 64 * 1024 * 1024
+PATIENCE = 240.0  # seconds for a scan, on a busy machine
 CALLERS = 8
-MANY = 10_050  # names: more than are remembered
+REMEMBERED = 10_000  # names that nothing has
+MANY = REMEMBERED + 50
+CONNECTIONS = 200  # of a scan
+SCANNED = 24_000  # names; `python -m bench chaos --attack cluster-scan` has ten times as many
 
 
 @pytest.fixture(params=LABS)
@@ -41,12 +48,13 @@ def scene(lab: Lab) -> Iterator[Scene]:
         chosen = {"name": "chosen", "domains": ["chosen.example"], "routes": [by_header]}
         running.server.write("routes", route_config("main", "ads", chosen))
         running.server.write("hosts", *(host(f"main/{name}", [f"{name}.example"], name) for name in "abc"))
+        running.server.write("any", host("main/any", ["*.any.example"], "any"))
         yield running
 
 
-def ask_all(client: Client, requests: Iterable[dict[str, str]], status: int) -> None:
+def ask_all(envoy: Envoy, requests: Iterable[dict[str, str]], status: int) -> None:
     """Send requests with these headers, on connections that are kept."""
-    port = eventually(lambda: client.envoy.listeners().get("web"))
+    port = eventually(lambda: envoy.listeners().get("web"))
     todo = [*requests]
 
     def send(mine: list[dict[str, str]]) -> set[int]:
@@ -75,7 +83,7 @@ def test_an_envoy_with_more_hosts_than_fit_into_a_message_comes_back(scene: Scen
     assert client.get("a.example") == "a"
     streams = len(client.tap.streams)
     long = 60_000
-    ask_all(client, ({"Host": f"{number:05}{'x' * long}"} for number in range(LIMIT // long + 100)), 404)
+    ask_all(client.envoy, ({"Host": f"{number:05}{'x' * long}"} for number in range(LIMIT // long + 100)), 404)
     assert client.get("b.example") == "b"
     assert len(client.tap.streams) == streams, "no stream ended"
 
@@ -95,8 +103,8 @@ def test_a_host_and_a_cluster_that_were_forgotten_are_there_when_they_are_create
     client = scene.start()
     assert client.get("a.example") == "a"
     streams = dict(client.tap.streams)
-    ask_all(client, ({"Host": f"h{number}.example"} for number in range(MANY)), 404)
-    ask_all(client, ({"Host": "chosen.example", "cluster": f"c{number}"} for number in range(MANY)), 503)
+    ask_all(client.envoy, ({"Host": f"h{number}.example"} for number in range(MANY)), 404)
+    ask_all(client.envoy, ({"Host": "chosen.example", "cluster": f"c{number}"} for number in range(MANY)), 503)
     assert client.get("b.example") == "b"
     assert client.get("h1.example") == "HTTP 404"
     port = lab.http_backend("blue").port
@@ -105,3 +113,39 @@ def test_a_host_and_a_cluster_that_were_forgotten_are_there_when_they_are_create
     becomes(lambda: client.get("chosen.example", cluster="c1"), "blue")
     assert client.tap.streams == streams, "no stream ended"
     assert client.nacks() == []
+
+
+def untapped(scene: Scene, name: str) -> Envoy:
+    """An Envoy that talks to the server or relay itself: a tap is slower than both."""
+    entrance = scene.lab.relay(scene.server) if isinstance(scene.lab, RelayedLab) else scene.server
+    config = bootstrap("delta", entrance.port, {"id": name, "cluster": "lab"})
+    del config["dynamic_resources"]["cds_config"]
+    config["dynamic_resources"]["ads_config"]["set_node_on_first_message_only"] = True
+    return scene.lab.start_envoy(config)
+
+
+# VHD-25, VHD-26, PRX-27, PRX-35
+def test_a_scan_of_clusters_ends_no_stream_and_another_envoy_is_answered_all_along(scene: Scene, lab: Lab):
+    scene.server.start()
+    scanned, other = untapped(scene, "scanned"), untapped(scene, "other")
+    ports = {each: eventually(lambda each=each: each.listeners().get("web")) for each in (scanned, other)}
+    names = (f"c{number}" for number in range(SCANNED))
+    answers = []
+    with ThreadPoolExecutor(1) as pool:
+        scan = pool.submit(scan_clusters, ports[scanned], names, CONNECTIONS, PATIENCE)
+        while not wait([scan], timeout=0.05).done:
+            answers.append(Request(ports[other], f"h{len(answers)}.any.example").answer())
+    assert scan.result() == {b"503": SCANNED}
+    assert set(answers) == {"any"}
+    relayed = isinstance(lab, RelayedLab)
+    streams = scene.server.clients("relay" if relayed else "scanned")
+    (clusters,) = [each for stream in streams for each in stream["types"] if each["type"] == "cds"]
+    most = 2 * REMEMBERED if relayed else REMEMBERED  # a relay keeps as many again for some seconds
+    assert 0 < clusters["subscriptions"]["total"] <= most
+
+    port = lab.http_backend("blue").port
+    scene.server.write("late", static_cluster("c1", "127.0.0.1", port))
+    for envoy in (other, scanned):
+        becomes(lambda envoy=envoy: Request(ports[envoy], "chosen.example", {"cluster": "c1"}).answer(), "blue")
+    for envoy in (other, scanned):
+        assert envoy.stat("cluster.control_plane.upstream_rq_total") == 1, "no stream ended"

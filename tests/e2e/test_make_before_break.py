@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import grpcio_caller, scenarios, web
-from tests.support.envoy import Envoy
+from tests.support.envoy import Envoy, bootstrap
 from tests.support.lab import Lab
 from tests.support.relay_process import RelayedLab
 from tests.support.resources import (
@@ -24,6 +24,7 @@ from tests.support.resources import (
     static_cluster,
     to,
 )
+from tests.support.tap import Tap
 from tests.support.waiting import becomes, eventually
 
 CLIENT = [sys.executable, Path(grpcio_caller.__file__)]
@@ -102,3 +103,33 @@ def test_nor_behind_a_relay(tmp_path: Path, mode: str):
 # ORD-2
 def test_grpcio_fails_no_call_while_its_listener_moves_to_other_routes(lab: Lab):
     scenarios.a_listener_moves_to_other_routes_and_no_call_fails(lab, CLIENT)
+
+
+# ORD-7
+def test_a_sotw_envoy_that_waits_for_endpoints_asks_for_clusters_when_the_wait_is_over(lab: Lab):
+    """S20 in docs/clients.md: with an `initial_fetch_timeout` of 0s this Envoy would never ask for clusters again."""
+    blue = lab.http_backend("blue")
+    server = lab.control_plane()
+    source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "12s"}
+
+    def write(route: str, *clusters: str, with_endpoints: str) -> None:
+        made = [eds_cluster(name, eds_cluster_config={"eds_config": source}) for name in clusters]
+        served = endpoints(with_endpoints, blue.port)
+        server.write("main", listener("web", "r"), routes("r", to(route)), *made, served)
+
+    write("old", "old", with_endpoints="old")
+    server.start()
+    with Tap(server.port) as tap:
+        envoy = lab.start_envoy(bootstrap("sotw", tap.port, {"id": "envoy", "cluster": "lab"}))
+        becomes(lambda: envoy.get("/"), "blue")
+        write("old", "old", "gone", with_endpoints="old")
+        becomes(lambda: set(envoy.clusters("dynamic_warming_clusters")), {"gone"})
+
+        assert server.stop() == 0
+        write("new", "old", "new", with_endpoints="new")
+        server.start()
+        becomes(lambda: set(envoy.clusters()), {"old", "new"})
+        becomes(lambda: envoy.get("/"), "blue")
+        last = max(tap.streams)
+        asked = [each.kind for each in tap.requests if each.stream == last]
+        assert asked.index("RouteConfiguration") < asked.index("Cluster"), "Envoy's own order"
