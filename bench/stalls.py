@@ -3,6 +3,9 @@
 A stall is a time in which the loop of a server or relay answers nobody. There are two tables: cases against a server,
 with the longest stall of each; and cases in a relay, each with N and with 4N of something, whose ratio is 4 where cost
 is linear. With `--before OTHER/src` another version of the sources is measured in the same run, by turns.
+
+Each case of each version has a process of its own, which is ended if one step of it (N, 4N, or a case against a server)
+takes longer than `--cap` seconds: then the table says so instead of a figure.
 """
 
 from __future__ import annotations
@@ -10,10 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +34,8 @@ MARKS = ("<!-- stalls:begin -->", "<!-- stalls:end -->")
 LONGEST = 100.0  # ms
 STEEPEST = 4.6  # of the cost with 4N to that with N
 PARTS = ("server", "relay")
-PATIENCE = 3600.0  # seconds for one part of one version: the version before may be slow, it is what is to be shown
+CAP = 60.0  # seconds for one step of a case: the version before may be slow, it is what is to be shown
+STARTS = 5  # times as long for what comes before the first step, such as a server that reads its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,10 @@ class Stall:
     longest: float  # ms
     total: float  # seconds
     busy: float  # ms of the processor in the longest turn: the stall itself, where nobody else wants the processor
+
+    @property
+    def is_over(self) -> bool:
+        return isinf(self.total)
 
     def best(self, other: Stall) -> Stall:
         figures = [(self.longest, other.longest), (self.total, other.total), (self.busy, other.busy)]
@@ -54,15 +67,19 @@ class Growth:
     longest: float  # turn of the loop, in ms
 
     @property
+    def is_over(self) -> bool:
+        return isinf(self.fourfold)
+
+    @property
     def ratio(self) -> float:
-        return self.fourfold / self.once
+        return self.fourfold / self.once  # not a number, if both took too long
 
     def best(self, other: Growth) -> Growth:
         once, fourfold = min(self.once, other.once), min(self.fourfold, other.fourfold)
         return Growth(self.case, self.n, once, fourfold, min(self.longest, other.longest))
 
 
-Rows = dict[str, Any]  # by case: all Stall, or all Growth
+Rows = dict[str, Any]  # by case: all Stall, or all Growth; a figure that took too long is infinite
 
 
 def stalls(rows: Iterable[Sequence[Any]]) -> Rows:
@@ -85,30 +102,39 @@ def better(first: Rows, second: Rows) -> Rows:
     return {case: both.get(case) or first.get(case) or second[case] for case in first | second}
 
 
-def stall_table(now: Rows, before: Rows | None) -> str:
+def stall_table(now: Rows, before: Rows | None, cap: float = CAP) -> str:
     """Columns of the version before are there only if it was measured."""
     words = ["longest stall, ms", "of the processor, ms", "seconds"]
     head = ["case against a server", *[side for word in words for side in _sides(word, before)]]
-    rows = [[row.case, *_paired(row, before, _stall_cells), _reached(row.longest <= LONGEST)] for row in now.values()]
+    cells = partial(_stall_cells, cap)
+    rows = [[row.case, *_paired(row, before, cells), _reached(row.longest <= LONGEST)] for row in now.values()]
     return table([*head, f"at most {LONGEST:g} ms"], rows)
 
 
-def growth_table(now: Rows, before: Rows | None) -> str:
+def growth_table(now: Rows, before: Rows | None, cap: float = CAP) -> str:
     words = ["seconds with N", "with 4N", "ratio", "longest turn, ms"]
     head = ["case in a relay", "N", *[side for word in words for side in _sides(word, before)]]
+    cells = partial(_growth_cells, cap)
     rows = [
-        [row.case, f"{row.n:,}", *_paired(row, before, _growth_cells), _reached(row.ratio <= STEEPEST)]
-        for row in now.values()
+        [row.case, f"{row.n:,}", *_paired(row, before, cells), _reached(row.ratio <= STEEPEST)] for row in now.values()
     ]
     return table([*head, f"ratio at most {STEEPEST:g}"], rows)
 
 
-def _stall_cells(row: Stall) -> tuple[str, ...]:
-    return number(row.longest), number(row.busy), number(row.total)
+def _stall_cells(cap: float, row: Stall) -> tuple[str, ...]:
+    return _or_dash(row.longest), _or_dash(row.busy), _seconds(row.total, cap)
 
 
-def _growth_cells(row: Growth) -> tuple[str, ...]:
-    return tuple(number(value) for value in (row.once, row.fourfold, row.ratio, row.longest))
+def _growth_cells(cap: float, row: Growth) -> tuple[str, ...]:
+    return _seconds(row.once, cap), _seconds(row.fourfold, cap), _or_dash(row.ratio), _or_dash(row.longest)
+
+
+def _seconds(value: float, cap: float) -> str:
+    return number(value) if isfinite(value) else f"over {cap:g} s"
+
+
+def _or_dash(value: float) -> str:
+    return number(value) if isfinite(value) else "-"
 
 
 def _sides(word: str, before: Rows | None) -> list[str]:
@@ -116,7 +142,7 @@ def _sides(word: str, before: Rows | None) -> list[str]:
 
 
 def _paired(row: Any, before: Rows | None, cells: Callable[[Any], tuple[str, ...]]) -> list[str]:
-    """Each cell after that of the version before, which is a dash if that version could not finish the case."""
+    """Each cell after that of the version before, which is a dash if that version failed in the case."""
     now = cells(row)
     if before is None:
         return [*now]
@@ -131,44 +157,63 @@ def _reached(reached: bool) -> str:  # noqa: FBT001
 TABLES = {"server": stall_table, "relay": growth_table}
 
 
-def measured(part: str, tree: Path) -> Rows:
-    """One part in a process of its own, with these sources. A version that fails gives no rows, and says so."""
-    command = [sys.executable, "-m", "bench.stalls", "--rows", part]
+def measured(part: str, case: str, tree: Path, cap: float = CAP) -> Rows:
+    """One case in a process of its own, with these sources. A version that fails gives no row, and says so."""
+    command = [sys.executable, "-m", "bench.stalls", "--rows", part, "--case", case]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(HERE)])}
-    done = subprocess.run(
-        command, cwd=HERE, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE
-    )
-    if done.returncode:
-        print(f"{part}: the sources in {tree} gave no figures (status {done.returncode})", file=sys.stderr, flush=True)
+    rows: list[Sequence[Any]] = []
+    with subprocess.Popen(
+        command, cwd=HERE, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while line := _line(process, cap if rows else STARTS * cap):
+            rows.append(json.loads(line))
+    if not rows or process.returncode not in (0, -signal.SIGKILL):
+        what = f"{part}, {case}: the sources in {tree} gave no figures (status {process.returncode})"
+        print(what, file=sys.stderr, flush=True)
         return {}
-    return READ[part](json.loads(done.stdout.splitlines()[-1]))
+    return READ[part](rows[-1:])
 
 
-def _print_rows(part: str) -> None:
-    """What the process of `measured` does."""
-    print(json.dumps(_server_rows() if part == "server" else _relay_rows()))
+def _line(process: subprocess.Popen[str], seconds: float) -> str:
+    """The next line that it prints. If that takes too long, the process is ended, with the server that it started."""
+    timer = threading.Timer(seconds, partial(os.killpg, process.pid, signal.SIGKILL))
+    timer.start()
+    try:
+        return process.stdout.readline() if process.stdout is not None else ""
+    finally:
+        timer.cancel()
 
 
 # Imports are inside, since it is the process that is told to measure a version which has its sources on the path.
 
 
-def _server_rows() -> list[Sequence[Any]]:
-    from bench.stalls_server import measure_server  # noqa: PLC0415
+def cases(part: str) -> tuple[str, ...]:
+    if part == "server":
+        from bench.stalls_server import CASES as OF_SERVER  # noqa: PLC0415
 
-    return [*measure_server()]
+        return (*OF_SERVER,)
+    from bench.stalls_relay import CASES as OF_RELAY  # noqa: PLC0415
+
+    return (*OF_RELAY,)
 
 
-def _relay_rows() -> list[Sequence[Any]]:
-    """Case by case: one that a version can't finish leaves the others their rows."""
-    from bench.stalls_relay import CASES, measure_relay  # noqa: PLC0415
+def _print_rows(part: str, case: str) -> None:
+    """What the process of `measured` does: a line when it begins to measure, and one for each step."""
+    steps = _server_steps if part == "server" else _relay_steps
+    for row in steps(case):
+        print(json.dumps(row), flush=True)
 
-    rows: list[Sequence[Any]] = []
-    for case in CASES:
-        try:
-            rows += measure_relay([case])
-        except Exception as error:  # noqa: BLE001 - of whatever version is measured
-            print(f"relay, {case}: {error!r}", file=sys.stderr, flush=True)
-    return rows
+
+def _server_steps(case: str) -> Iterable[Sequence[Any]]:
+    from bench.stalls_server import measure_steps  # noqa: PLC0415
+
+    return measure_steps(case)
+
+
+def _relay_steps(case: str) -> Iterable[Sequence[Any]]:
+    from bench.stalls_relay import measure_steps  # noqa: PLC0415
+
+    return measure_steps(case)
 
 
 def _given(words: Sequence[str]) -> argparse.Namespace:
@@ -176,23 +221,38 @@ def _given(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--before", type=Path, metavar="OTHER/src", help="another version, measured by turns")
     parser.add_argument("--part", choices=PARTS, help="one table alone")
     parser.add_argument("--rounds", type=int, default=1, help="how many; the best of each figure counts (default: 1)")
+    parser.add_argument("--cap", type=float, default=CAP, help=f"seconds for one step of a case (default: {CAP:g})")
     parser.add_argument("--write", action="store_true", help="put the tables into PERFORMANCE.md too")
-    parser.add_argument("--rows", choices=PARTS, help=argparse.SUPPRESS)  # for `measured`
+    parser.add_argument("--rows", choices=PARTS, help=argparse.SUPPRESS)  # for `measured`, as is the next
+    parser.add_argument("--case", default="", help=argparse.SUPPRESS)
     return parser.parse_args(words)
+
+
+def _turns(
+    rounds: int, names: Sequence[str], found: Sequence[Rows], trees: Sequence[Path]
+) -> Iterator[tuple[str, Rows, Path]]:
+    """Case by case, of each version: what the machine does else changes with time."""
+    for _ in range(rounds):
+        for case in names:
+            yield from ((case, rows, tree) for rows, tree in zip(found, trees, strict=True))
 
 
 def run(words: Sequence[str] = ()) -> None:
     given = _given(words)
     if given.rows:
-        _print_rows(given.rows)
+        _print_rows(given.rows, given.case)
         return
     trees = [HERE / "src", *([given.before] if given.before else [])]
     told = [f"{machine()}; the best of {given.rounds} round{'s' if given.rounds > 1 else ''}."]
     for part in [given.part] if given.part else PARTS:
         found: list[Rows] = [{} for _ in trees]
-        for _ in range(given.rounds):
-            found = [better(rows, measured(part, tree)) for rows, tree in zip(found, trees, strict=True)]
-        told.append(TABLES[part](found[0], found[1] if given.before else None))
+        for case, rows, tree in _turns(given.rounds, cases(part), found, trees):
+            if case in rows and rows[case].is_over:
+                continue  # once is enough
+            start = time.monotonic()
+            rows.update(better(rows, measured(part, case, tree, given.cap)))
+            print(f"{part}, {case}: {tree}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        told.append(TABLES[part](found[0], found[1] if given.before else None, given.cap))
     text = "\n\n".join(part for part in told if part)
     print(text)
     if given.write:

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
@@ -237,6 +238,9 @@ class Handle:
         return Row(case, stall, seconds, busy)
 
 
+Case = Callable[[Handle, str], Row]
+
+
 @contextmanager
 def _serving(engine: Engine) -> Iterator[Handle]:
     with tempfile.TemporaryDirectory() as folder:
@@ -251,21 +255,39 @@ def _serving(engine: Engine) -> Iterator[Handle]:
                 process.kill()
 
 
+def _stream(method: str, make: Callable[[], bytes], *, gzip: bool = False) -> Case:
+    def measure(server: Handle, case: str) -> Row:
+        message = make()
+        return server.measure(case, partial(_ask_once, server.address, method, message, gzip=gzip))
+
+    return measure
+
+
+def _reload(server: Handle, case: str) -> Row:
+    start = time.perf_counter()
+    stall, busy = server.say("2")
+    return Row(case, stall, time.perf_counter() - start, busy)
+
+
+CASES: Mapping[str, Case] = {
+    **{case: _stream(method, make) for case, method, make in STREAMS},
+    "60 MB in 58 kB of gzip": _stream("Delta", bomb, gzip=True),
+    "190,000 names, REST": lambda server, case: server.measure(case, lambda: _post(server.rest, 190_000)),
+    "50,000 resources, a reload": _reload,
+}
+
+
 def measure_server(engine: Engine = "h2") -> list[Row]:
     """The longest stall of each case, worst inputs that are within the limits. Takes about a minute."""
     with _serving(engine) as server:
-        rows = []
-        for case, method, make in STREAMS:
-            message = make()
-            rows.append(server.measure(case, partial(_ask_once, server.address, method, message)))
-        message = bomb()
-        ask = partial(_ask_once, server.address, "Delta", message, gzip=True)
-        rows.append(server.measure("60 MB in 58 kB of gzip", ask))
-        rows.append(server.measure("190,000 names, REST", lambda: _post(server.rest, 190_000)))
-        start = time.perf_counter()
-        stall, busy = server.say("2")
-        rows.append(Row("50,000 resources, a reload", stall, time.perf_counter() - start, busy))
-        return rows
+        return [measure(server, case) for case, measure in CASES.items()]
+
+
+def measure_steps(case: str, engine: Engine = "h2") -> Iterator[Row]:
+    """One case against a server of its own: what is known when that is ready, and at the end, which may be late."""
+    with _serving(engine) as server:
+        yield Row(case, inf, inf, inf)
+        yield CASES[case](server, case)
 
 
 def main() -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from bench.stalls import DOCUMENT, MARKS, better, growth_table, growths, measured, run, stall_table, stalls
+from bench.stalls import (
+    DOCUMENT,
+    MARKS,
+    Rows,
+    better,
+    growth_table,
+    growths,
+    measured,
+    run,
+    stall_table,
+    stalls,
+)
+from bench.stalls_relay import measure_steps
 from bench.tables import placed
 
 SERVER = [("100,000 names", 90.0, 2.0, 80.0), ("a bomb", 4_600.0, 5.0, 4_500.0)]
@@ -52,10 +66,51 @@ def test_of_two_rounds_the_better_figure_counts_and_the_ratio_is_that_of_the_bet
     assert list(better({}, stalls(SERVER))) == [row[0] for row in SERVER]
 
 
+def test_what_took_too_long_says_so_and_reaches_no_bound():
+    over = growths([("names", 500, 0.1, inf, inf, inf), ("hosts", 100, inf, inf, inf, inf)])
+    assert cells(growth_table(over, None, cap=60)) == [
+        ["names", "500", "0.10", "over 60 s", "-", "-", "no"],
+        ["hosts", "100", "over 60 s", "over 60 s", "-", "-", "no"],
+    ]
+    assert cells(stall_table(stalls([("a bomb", inf, inf, inf)]), None, cap=1.5)) == [
+        ["a bomb", "-", "-", "over 1.5 s", "no"]
+    ]
+
+
 def test_sources_that_give_no_figures_give_no_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     (tmp_path / "xdsprism.py").write_text("raise SystemExit(3)")
-    assert measured("relay", tmp_path) == {}
+    assert measured("relay", "names", tmp_path) == {}
     assert "gave no figures (status 3)" in capfd.readouterr().err
+
+
+def test_sources_with_which_nothing_begins_give_no_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "xdsprism.py").write_text("import time; time.sleep(600)")
+    assert measured("server", "100,000 names, delta", tmp_path, cap=0.2) == {}
+    assert "gave no figures (status -9)" in capfd.readouterr().err
+
+
+def test_before_the_first_figure_there_is_a_row_that_is_over():
+    steps = measure_steps("names")
+    (row,) = growths([next(steps)]).values()
+    assert (row.case, row.is_over) == ("names", True)
+
+
+STARTS_ANOTHER = """
+import subprocess, sys, time
+child = "import fcntl, time; f = open({lock!r}, 'w'); fcntl.flock(f, 2); print('held', flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE).stdout.readline()
+print('["names", 1000, 0.1, Infinity, Infinity, Infinity]', flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_case_that_is_ended_keeps_what_it_said_and_leaves_no_process_behind(tmp_path: Path):
+    lock = tmp_path / "lock"
+    (tmp_path / "xdsprism.py").write_text(STARTS_ANOTHER.format(lock=str(lock)))
+    row = measured("relay", "names", tree=tmp_path, cap=10)["names"]
+    assert (row.n, row.once, row.is_over) == (1000, 0.1, True)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits for as long as the other process is there
 
 
 def test_performance_md_has_one_place_for_the_tables():
@@ -67,12 +122,31 @@ def test_help_names_the_options():
     done = subprocess.run(
         [sys.executable, "-m", "bench", "stalls", "--help"], capture_output=True, text=True, check=True
     )
-    assert all(option in done.stdout for option in ("--before", "--part", "--rounds", "--write"))
+    assert all(option in done.stdout for option in ("--before", "--part", "--rounds", "--cap", "--write"))
 
 
-def test_the_rows_of_a_part_are_printed_for_the_process_that_asked(
+def test_the_steps_of_a_case_are_printed_for_the_process_that_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("bench.stalls_server.measure_server", lambda: SERVER)
-    run(["--rows", "server"])
-    assert capsys.readouterr().out == '[["100,000 names", 90.0, 2.0, 80.0], ["a bomb", 4600.0, 5.0, 4500.0]]\n'
+    monkeypatch.setattr(
+        "bench.stalls_server.measure_steps", lambda case: [(case, inf, inf, inf), (case, 4.0, 5.0, 3.0)]
+    )
+    run(["--rows", "server", "--case", "a bomb"])
+    assert capsys.readouterr().out == '["a bomb", Infinity, Infinity, Infinity]\n["a bomb", 4.0, 5.0, 3.0]\n'
+
+
+def test_versions_have_their_turns_case_by_case_and_what_took_too_long_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    asked = []
+
+    def fake(_part: str, case: str, tree: Path, _cap: float) -> Rows:
+        asked.append((case, tree == tmp_path))
+        return stalls([(case, 90.0, inf if tree == tmp_path and case == "b" else 2.0, 80.0)])
+
+    monkeypatch.setattr("bench.stalls.measured", fake)
+    monkeypatch.setattr("bench.stalls.cases", lambda _part: ("a", "b"))
+    run(["--part", "server", "--rounds", "2", "--before", str(tmp_path)])
+    first = [("a", False), ("a", True), ("b", False), ("b", True)]
+    assert asked == [*first, *first[:-1]]
+    assert "over 60 s" in capsys.readouterr().out
