@@ -20,6 +20,7 @@ from tests.support.on_demand import LABS, Client, Request, Scene, host, listener
 from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
+from xdsprism.core.settings import ENGINE
 
 LIMIT = 64 * 1024 * 1024
 PATIENCE = 240.0  # seconds for a scan, on a busy machine
@@ -39,7 +40,6 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def scene(lab: Lab) -> Iterator[Scene]:
     with Scene(lab, "ads") as running:
-        running.server.engine = "h2"  # grpcio can't read a message in pieces
         on_demand = {"source": source("ads"), "timeout": "3600s"}
         web = listener("web", "main", odcds=on_demand)
         web["filter_chains"][0]["filters"][0]["typed_config"]["max_request_headers_kb"] = 96
@@ -78,6 +78,7 @@ def largest(client: Client, kind: str) -> int:
 
 
 # VHD-26, SRV-24
+@pytest.mark.usefixtures("engine")  # on both
 def test_an_envoy_with_more_hosts_than_fit_into_a_message_comes_back(scene: Scene):
     client = scene.start()
     assert client.get("a.example") == "a"
@@ -100,6 +101,7 @@ def test_an_envoy_with_more_hosts_than_fit_into_a_message_comes_back(scene: Scen
 
 # VHD-25, VHD-26, VHD-8
 def test_a_host_and_a_cluster_that_were_forgotten_are_there_when_they_are_created(scene: Scene, lab: Lab):
+    scene.server.engine = ENGINE
     client = scene.start()
     assert client.get("a.example") == "a"
     streams = dict(client.tap.streams)

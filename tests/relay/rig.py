@@ -25,7 +25,9 @@ from xdsprism.relay.relay import Relay
 from xdsprism.server.calls import Peer
 from xdsprism.server.engine_grpcio import Conversation
 from xdsprism.server.hub import Hub
+from xdsprism.server.large_messages import LargeMessages
 from xdsprism.server.methods import V2, V3, discovery_methods
+from xdsprism.server.server import RECEIVE_BYTES
 
 ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
 
@@ -55,7 +57,8 @@ class Wire:
         if self.down:
             raise Ended("UNAVAILABLE", "connection refused")
         end = WireEnd(path)
-        end.task = asyncio.ensure_future(Conversation(self._methods[path].open(Peer(self.address)), end.server).run())
+        call = self._methods[path].open(Peer(self.address))
+        end.task = asyncio.ensure_future(Conversation(call, end.server, LargeMessages(RECEIVE_BYTES)).run())
         self.ends.append(end)
         return end
 

@@ -8,6 +8,8 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from tests.wire.rig import DELTA, Stream, cluster, names_in, put
 from xdsprism import CLUSTER, Server, Store
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test on both
+
 CLUSTERS = "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters"
 
 
@@ -24,7 +26,7 @@ async def test_a_delta_request_above_the_limit_is_served_and_the_stream_goes_on(
     request = pb.DeltaDiscoveryRequest(type_url=CLUSTER, resource_names_subscribe=["a", *scanned, "z"])
     assert request.ByteSize() > 1_000_000
     async with (
-        Server(store, "127.0.0.1:0", engine="h2", receive_bytes=100_000) as server,
+        Server(store, "127.0.0.1:0", receive_bytes=100_000) as server,
         Stream(server.address, path) as stream,
     ):
         await stream.send_bytes(request.SerializeToString())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import grpc
@@ -13,10 +13,12 @@ import grpc.aio
 
 from ..errors import PeerError, UsageError
 from ..http2.facts import CallRefused, Fact, Wrong
+from ..http2.grpc import PiecesFactory
 from ..http2.limits import Times
 from .addresses import find_fault, why_not
 from .calls import Call, Method, Peer
 from .certificates import identities_of
+from .large_messages import LARGEST, LargeMessages
 from .tls import Material
 
 log = logging.getLogger("xdsprism.server")
@@ -60,7 +62,9 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._ends: float | None = None  # once it drains: when that is to be over
         self._tls = tls
         self.readers: list[Callable[[Sequence[Fact]], None]] = []  # of calls that are refused; the rest grpc keeps
-        options: tuple[tuple[str, int], ...] = (*OPTIONS, ("grpc.max_receive_message_length", receive_bytes))
+        self._large = LargeMessages(receive_bytes)
+        largest = max(receive_bytes, LARGEST)  # of any method: grpc knows no limit of one
+        options: tuple[tuple[str, int], ...] = (*OPTIONS, ("grpc.max_receive_message_length", largest))
         if age is not None:
             grace = round(AGE_GRACE * 1_000)
             options += (("grpc.max_connection_age_ms", round(age * 1_000)), ("grpc.max_connection_age_grace_ms", grace))
@@ -141,7 +145,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             return grpc.stream_stream_rpc_method_handler(self._refusing(path))
 
         async def serve(_: object, context: Any) -> None:
-            await self._serve(method.open(_peer_of(context)), context)
+            await self._serve(method, context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -153,7 +157,8 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
         return refuse
 
-    async def _serve(self, call: Call, context: Any) -> None:
+    async def _serve(self, method: Method, context: Any) -> None:
+        call = method.open(_peer_of(context))
         self._calls.add(call)
         self._idle.clear()
         if self._ends is not None:  # it was under way when the server began to stop
@@ -164,7 +169,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             old = loop.time() + self._longest
             timer = loop.call_at(old, call.drain, old + AGE_GRACE)
         try:
-            await Conversation(call, context).run()
+            await Conversation(call, context, self._large, method.parting).run()
         finally:
             if timer is not None:
                 timer.cancel()
@@ -180,9 +185,11 @@ class Conversation:
     for it, unless grpc cancels the whole because the client is gone.
     """
 
-    def __init__(self, call: Call, context: Any) -> None:
+    def __init__(self, call: Call, context: Any, large: LargeMessages, parting: PiecesFactory | None = None) -> None:
         self._call = call
         self._context = context
+        self._large = large
+        self._parting = parting
         self._awake = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -208,14 +215,29 @@ class Conversation:
     async def _read(self) -> None:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
-                self._call.receive(message)
+                if len(message) > self._large.limit:
+                    await self._receive_parts(message)
+                else:
+                    self._call.receive(message)
+                del message  # or it would stay until the next one comes: a first request may be large
                 await self._may_read.wait()  # the next is not read: let its sender wait, and not our memory
             self._call.half_close()
         except grpc.aio.BaseError:
             return  # the server stopped under it; grpc cancels the rest
+        except PeerError as error:
+            self._end(error.with_traceback(None))  # which would hold the message until the client can be told
         except Exception as error:  # noqa: BLE001 # OPS-10
             self._end(error)  # at once: it may be long until a client that does not read can be told
         self._awake.set()
+
+    async def _receive_parts(self, message: bytes) -> None:
+        with closing(self._large.parts(message, self._parting)) as parts:
+            for part in parts:
+                if part is None:
+                    await asyncio.sleep(0)
+                else:
+                    self._call.receive(part)
+                    await self._may_read.wait()  # one of them at a time
 
     async def _write(self) -> None:
         """Write what there is, as fast as the peer reads it; sleep until there is more."""
