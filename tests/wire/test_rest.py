@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,7 +27,7 @@ from google.protobuf.json_format import MessageToJson, Parse
 
 from tests.support import web
 from tests.wire.api import services
-from tests.wire.rig import cluster, put, put_bytes, unary, until
+from tests.wire.rig import PATIENCE, cluster, put, put_bytes, unary, until
 from xdsprism import CLUSTER, LISTENER, SECRET, Server, Settings, Store
 from xdsprism.core.facts import Fact, Nacked, Polled
 from xdsprism.core.settings import Limits
@@ -36,6 +37,7 @@ from xdsprism.server import rest_json
 from xdsprism.server.calls import Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.http_port import CannotListenError
+from xdsprism.server.slicing import LONG_BYTES
 
 PATHS = sorted(
     method.GetOptions().Extensions[annotations_pb2.http].post
@@ -211,6 +213,27 @@ async def test_a_long_answer_lets_the_loop_turn(server: Server, monkeypatch: pyt
     assert len(said["resources"]) == 300
     assert turns > 300
     assert (await fetch(server)) == said
+
+
+async def test_streams_are_served_while_a_long_request_is_parsed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # OPS-10
+    put(server.store, cluster("shop"))
+    begun, served = threading.Event(), threading.Event()
+
+    def read_slowly(text: bytes) -> bytes:
+        if len(text) > LONG_BYTES:
+            begun.set()
+            assert served.wait(PATIENCE), "the loop was not given back"
+        return rest_json.read_request(text)
+
+    monkeypatch.setattr(module, "read_request", read_slowly)
+    long = asyncio.create_task(fetch(server, resource_names=["shop", "x" * LONG_BYTES]))
+    await until(begun.is_set)
+    assert (await fetch(server, resource_names=["shop"]))["resources"], "somebody else is answered"
+    served.set()
+    assert len((await long)["resources"]) == 1
 
 
 # -- waiting for news

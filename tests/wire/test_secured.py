@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.http2.rig import CALL, headers
 from tests.support.certificates import Authority
-from xdsprism.server.secured import RECORD, Secured
+from tests.wire.h2_rig import Rig
+from tests.wire.rig import until
+from xdsprism.http2 import frames
+from xdsprism.http2.codes import DATA, PREFACE
+from xdsprism.server.engine_h2 import Plug
+from xdsprism.server.secured import RECORD, Inner, Secured
 
 LINGER = 0.01
 WHOLE = 4 * RECORD
@@ -24,6 +30,7 @@ class Wire:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.ended = self.aborted = False
+        self.is_reading = True
 
     def write(self, data: bytes) -> None:
         assert not self.ended
@@ -34,6 +41,12 @@ class Wire:
 
     def abort(self) -> None:
         self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
 
     def is_closing(self) -> bool:
         return self.aborted
@@ -72,9 +85,9 @@ class Spoken:
 class Pair:
     """Both ends of one connection."""
 
-    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, inner: Inner | None = None) -> None:
         self.wire, self.spoken = Wire(), Spoken()
-        self.secured = Secured(server, lambda: self.spoken, LINGER)
+        self.secured = Secured(server, lambda: inner or self.spoken, LINGER)
         self.secured.connection_made(self.wire)  # type: ignore[arg-type] # all of a transport that it uses
         self._to_client, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self._to_client, self._to_server, server_hostname="localhost")
@@ -128,8 +141,12 @@ def client(authority: Authority, request: pytest.FixtureRequest) -> ssl.SSLConte
     return context
 
 
-async def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> Pair:
-    pair = Pair(server, client)
+def in_a_frame(message: bytes) -> bytes:
+    return frames.frame(DATA, 0, 1, b"\0" + len(message).to_bytes(4, "big") + message)
+
+
+async def agreed(server: ssl.SSLContext, client: ssl.SSLContext, inner: Inner | None = None) -> Pair:
+    pair = Pair(server, client, inner)
     pair.shake_hands()
     await pair.secured.agreed
     return pair
@@ -179,6 +196,31 @@ async def test_to_what_is_inside_it_is_a_transport(server: ssl.SSLContext, clien
     assert pair.spoken.said == ["pause", "resume"]
     transport.abort()
     assert pair.wire.aborted
+
+
+async def test_of_a_client_that_sends_much_no_more_is_read_before_all_of_it_is_heard(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    # OPS-10
+    for context in (server, client):
+        context.set_alpn_protocols(["h2"])
+    rig = Rig()
+    pair = await agreed(server, client, Plug(rig.engine))
+    asked = [b"%03d" % number * 100 for number in range(200)]
+    pair.client.write(PREFACE + frames.settings([]) + headers(1, CALL))
+    pair.carry()
+    await asyncio.sleep(0)
+    (call,) = rig.calls
+    heard: list[bytes] = []
+    call.receive = heard.append  # type: ignore[method-assign]
+    said = b"".join(map(in_a_frame, asked))
+    for at in range(0, len(said), RECORD):
+        pair.client.write(said[at : at + RECORD])
+    pair.carry()
+    assert not pair.wire.is_reading
+    assert len(heard) < len(asked)
+    await until(lambda: pair.wire.is_reading)
+    assert heard == asked
 
 
 async def test_a_goodbye_is_answered_and_who_does_not_hang_up_then_is_hung_up_on(

@@ -165,19 +165,26 @@ class Secured(asyncio.Protocol):
         return True
 
     def _read(self) -> None:
+        """Hand all that came at once over at once, or who is inside could not know how much it is, and pause."""
         incoming, tls = self._incoming, self._tls
-        left = incoming.pending
-        while left and self._inner is not None and not self._closing:
-            try:
+        records: list[bytes] = []
+        left, is_goodbye = incoming.pending, False
+        try:
+            while left:
                 data = tls.read(min(left, RECORD))
-            except ssl.SSLWantReadError:  # part of a record
-                break
-            if not data:  # its goodbye
-                self.close()
-                return
-            self._inner.data_received(data)
-            left = incoming.pending or tls.pending()
-        if self._outgoing.pending:  # what TLS itself has to say
+                if not data:
+                    is_goodbye = True
+                    break
+                records.append(data)
+                left = incoming.pending or tls.pending()
+        except ssl.SSLWantReadError:  # part of a record
+            pass
+        finally:
+            if records and self._inner is not None:
+                self._inner.data_received(records[0] if len(records) == 1 else b"".join(records))
+        if is_goodbye:
+            self.close()
+        elif self._outgoing.pending:  # what TLS itself has to say
             self._flush()
 
     def _flush(self) -> None:
