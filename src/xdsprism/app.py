@@ -22,11 +22,12 @@ from .core.holding import Guard, HeldBack
 from .core.store import Store
 from .errors import ConfigError, Problem, UsageError, XdsError
 from .observe.connection_log import ConnectionLog
-from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics, RefusedCallMetrics
+from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics, HttpPortMetrics, RefusedCallMetrics
 from .observe.holding_metrics import HoldingMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
+from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
 from .server.http_port import CannotListenError, HttpPort
 from .server.room import allow_more_descriptors, leave_no_core_files
@@ -89,7 +90,9 @@ class Daemon(ABC):
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
-        server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry)]
+        ports = [*(["admin"] if config.admin else []), *(["rest"] if config.rest else [])]
+        self._http_metrics = HttpPortMetrics(registry, ports)
+        server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry), self._http_metrics]
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
         if config.tls is not None:
@@ -133,7 +136,8 @@ class Daemon(ABC):
     def _open_admin(self) -> HttpPort | None:
         if self._admin is None:
             return None
-        return HttpPort(build(self._view(), Names(self._admin, self._admin_hosts)), self._admin, "admin")
+        app = build(self._view(), Names(self._admin, self._admin_hosts))
+        return HttpPort(app, self._admin, "admin", tell=self._http_metrics)
 
     async def _start(self) -> None:
         try:
@@ -183,6 +187,7 @@ class FileDaemon(Daemon):
             allow_empty=config.allow_empty,
         )
         self._loads = Loads(tuple(str(path) for path in config.paths), polling=lambda: self._source.polling)
+        WatchMetrics(self._metrics.registry, lambda: self._source.polling)
         self._holding = HoldingMetrics(self._metrics.registry, self._metrics.label)
         server.hub.readers.append(self._holding)
         self._told = ""  # which change was last said to be held back

@@ -33,6 +33,10 @@ from xdsprism.core.facts import (
 )
 from xdsprism.core.store import Store as CoreStore
 from xdsprism.core.types import make_variant
+from xdsprism.http2.codes import Code
+from xdsprism.http2.facts import Dismissal, Dismissed, Limited
+from xdsprism.http2.limits import Limit
+from xdsprism.observe.connection_metrics import HttpPortMetrics
 from xdsprism.observe.metrics import FURTHER_TYPES, ClientMetrics, Metrics
 
 OWN = "type.googleapis.com/my.own.Thing"
@@ -122,6 +126,15 @@ def test_loads_are_counted_by_result(metrics: Metrics):
     assert _value(metrics, "config_ok") == 0
     loads = {result: _value(metrics, "config_loads_total", result=result) for result in ("ok", "refused", "held_back")}
     assert loads == {"ok": 3, "refused": 1, "held_back": 1}
+
+
+def test_connections_that_an_http_port_refuses_are_counted_by_port_and_reason(metrics: Metrics):
+    counting = HttpPortMetrics(metrics.registry, ["admin", "rest"])
+    counting([Dismissed("ipv4:10.0.0.1:1", "rest", Dismissal.HEADER), Limited("x", Limit.ADDRESS, Code.NO_ERROR, True)])
+    counting([Dismissed("ipv4:10.0.0.1:2", "rest", Dismissal.HEADER)])
+    assert _value(metrics, "http_refused_connections_total", port="rest", reason="header") == 2
+    counted = [_value(metrics, "http_refused_connections_total", port="admin", reason=why) for why in Dismissal]
+    assert counted == [0] * len(Dismissal)
 
 
 def test_what_clients_make_up_is_no_label(metrics: Metrics, store: Store):

@@ -61,8 +61,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         def reload(self) -> None: ...
 
     class Admin(HttpPort):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             stage.opened.append(self)
 
     monkeypatch.setattr(app, "FileSource", Files)

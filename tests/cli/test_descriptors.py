@@ -19,6 +19,7 @@ from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
 from xdsprism import CLUSTER
 from xdsprism.http2 import frames
+from xdsprism.http2.facts import Dismissal
 
 FEW = 128  # of which 64 are for clients, 16 for the admin port, and the rest for files and the like
 HELLO = PREFACE + frames.settings([])
@@ -88,6 +89,7 @@ def test_with_every_port_full_of_silent_peers_pages_answer_and_edits_load(small:
         _edit_loads(small, config, "first")
         assert small.page("/readyz") == {"status": "ready"}
         assert _open_files(small) < FEW
+        assert all(eventually(lambda port=port: _refused(small, port)) for port in ("admin", "rest"))
     with Plain(small.listen, CLUSTER, "first") as stream:
         assert len(stream.read().resources) == 1
     assert "Too many open files" not in small.stderr
@@ -104,6 +106,11 @@ def test_a_flood_of_connections_from_one_address_shuts_nobody_else_out(small: Da
             answer = web.post(small.rest, "/v3/discovery:clusters", b'{"resource_names": ["shop"]}')
             assert answer.status == 200
     assert "Too many open files" not in small.stderr
+
+
+def _refused(daemon: Daemon, port: str) -> float:
+    series = 'xdsprism_http_refused_connections_total{{port="{}",reason="{}"}}'
+    return sum(daemon.metric(series.format(port, why)) for why in Dismissal)
 
 
 def _names(daemon: Daemon, number: int) -> list[str]:

@@ -44,6 +44,22 @@ def test_a_file_name_that_is_not_utf_8_does_not_end_hot_reload(tmp_path: Path, c
         assert daemon.page("/readyz") == {"status": "ready"}
 
 
+# OPS-8, OPS-11
+def test_a_metric_says_that_files_are_polled_while_they_can_not_be_watched(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config) as daemon:
+        swap = os.fsencode(config) + b"/.caf\xe9.yaml.swp"
+
+        def polled_again() -> float:
+            """Break the watch, which may have been mended since the last look."""
+            _make(swap)
+            os.unlink(swap)  # noqa: PTH108 # bytes, which a Path can't have
+            return daemon.metric("xdsprism_config_polled")
+
+        assert daemon.metric("xdsprism_config_polled") == 0
+        becomes(polled_again, 1)
+        becomes(lambda: daemon.metric("xdsprism_config_polled"), 0)
+
+
 # OPS-8
 def test_a_configuration_file_whose_name_is_not_utf_8_is_told_on_pages_and_in_the_log(tmp_path: Path, config: Path):
     with Daemon(tmp_path, config, "--log-format", "json") as daemon:

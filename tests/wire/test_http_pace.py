@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from xdsprism.http2.facts import Dismissal
 from xdsprism.server.http_pace import HttpTimes, Pace, Waiting
 
 TIMES = HttpTimes(header=10, idle=75, unread=30, answer=600)
@@ -31,7 +32,7 @@ def test_a_header_is_not_prolonged_by_its_bytes(pace: Pace) -> None:
 def test_between_two_requests_there_is_more_time_and_for_the_second_header_as_much_as_for_the_first(pace: Pace) -> None:
     pace.hear(101.0)
     pace.begin(101.0)
-    pace.end(102.0)
+    pace.end(102.0, 0)
     assert not pace.is_over(176.9, 0)
     pace.hear(150.0)
     assert not pace.is_over(159.9, 0)
@@ -40,7 +41,7 @@ def test_between_two_requests_there_is_more_time_and_for_the_second_header_as_mu
 
 def test_a_next_header_does_not_prolong_the_time_between_two_requests(pace: Pace) -> None:
     pace.begin(101.0)
-    pace.end(102.0)
+    pace.end(102.0, 0)
     pace.hear(176.0)
     assert pace.is_over(177.0, 0)
 
@@ -51,6 +52,29 @@ def test_a_request_that_waits_for_its_answer_has_all_the_time_that_the_answer_ta
         pace.hear(float(now))
         assert not pace.is_over(float(now), 0)
     assert pace.is_over(700.0, 0)
+
+
+def test_an_answer_that_is_written_and_not_read_has_the_time_of_reading_and_not_that_between_requests(
+    pace: Pace,
+) -> None:
+    pace.begin(100.0)
+    pace.end(100.0, 5_000)
+    assert not pace.is_waiting
+    assert not pace.is_over(130.0, 5_000)  # it may have been written just now
+    assert pace.is_over(160.0, 5_000)
+    assert pace.fault is Dismissal.UNREAD
+
+
+def test_an_answer_that_is_written_and_read_slowly_is_not_cut_off(pace: Pace) -> None:
+    pace.begin(100.0)
+    pace.end(100.0, 5_000)
+    for step in range(1, 10):
+        assert not pace.is_over(100.0 + 30 * step, 5_000 - step)
+    assert not pace.is_over(400.0, 0)
+    assert pace.is_waiting
+    assert not pace.is_over(474.9, 0)
+    assert pace.is_over(475.0, 0)
+    assert pace.fault is None
 
 
 def test_an_answer_that_nobody_reads_is_not_waited_for(pace: Pace) -> None:

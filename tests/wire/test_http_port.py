@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.support import web
 from tests.support.certificates import Authority
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import Server, Store, Tls
-from xdsprism.http2.facts import Cause, Fact, HandshakeFailed, Limited
+from xdsprism.http2.facts import Cause, Dismissal, Dismissed, Fact, HandshakeFailed, Limited
 from xdsprism.http2.limits import BEING_TOLD, Limit, Limits
 from xdsprism.server.engine_h2 import H2Engine
 from xdsprism.server.http_pace import HttpTimes
@@ -63,6 +64,12 @@ class Site:
         self.room = room
         self.port = HttpPort(app, "127.0.0.1:0", "test", tls, room=room, tell=self.facts.extend, times=times)
 
+    def dismissals(self) -> list[Dismissal]:
+        assert {(fact.port, fact.peer[:9]) for fact in self.facts if isinstance(fact, Dismissed)} <= {
+            ("test", "ipv4:127.")
+        }
+        return [fact.why for fact in self.facts if isinstance(fact, Dismissed)]
+
     async def _hello(self, _: Request) -> Response:
         return PlainTextResponse("hello")
 
@@ -101,20 +108,23 @@ async def connected(address: str, source: str = "127.0.0.1") -> AsyncIterator[So
 
 # OPS-6
 @pytest.mark.parametrize(
-    ("said", "heard"),
+    ("said", "heard", "why"),
     [
-        (b"", b""),
-        (b"GET /hello HTTP/1.1\r\nhost:", b"HTTP/1.1 408 Request Timeout\r\n"),
-        (GET + b"GET /hel", b"HTTP/1.1 200 OK\r\n"),
+        (b"", b"", Dismissal.SILENT),
+        (b"GET /hello HTTP/1.1\r\nhost:", b"HTTP/1.1 408 Request Timeout\r\n", Dismissal.HEADER),
+        (GET + b"GET /hel", b"HTTP/1.1 200 OK\r\n", None),
     ],
 )
-async def test_a_peer_that_is_silent_or_never_ends_its_header_is_hung_up_on(said: bytes, heard: bytes) -> None:
+async def test_a_peer_that_is_silent_or_never_ends_its_header_is_hung_up_on(
+    said: bytes, heard: bytes, why: Dismissal | None
+) -> None:
     async with site(times=HASTE) as found, connected(found.port.address) as peer:
         await peer.say(said)
         answer = b"".join([part async for part in _to_the_end(peer)])
         assert answer.startswith(heard)
         assert bool(answer) == bool(heard)
         await until(lambda: found.room.crowd.open == 0)
+        assert found.dismissals() == [each for each in [why] if each]
 
 
 async def _to_the_end(peer: Socket) -> AsyncIterator[bytes]:
@@ -136,10 +146,20 @@ async def test_a_peer_that_never_shakes_hands_is_hung_up_on() -> None:
 
 # OPS-6
 async def test_a_peer_that_does_not_read_its_answer_is_hung_up_on() -> None:
-    async with site(times=HASTE) as found, connected(found.port.address) as peer:
+    async with site(times=replace(HASTE, idle=PATIENCE)) as found, connected(found.port.address) as peer:
         await peer.say(GET.replace(b"hello", b"large"))
         await until(lambda: found.room.crowd.open == 1)
         await until(lambda: found.room.crowd.open == 0)
+        assert found.dismissals() == [Dismissal.UNREAD]
+
+
+# OPS-11
+async def test_that_a_connection_ends_between_two_requests_is_no_refusal() -> None:
+    async with site(times=HASTE) as found, connected(found.port.address) as peer:
+        assert (await peer.get()).endswith(b"hello")
+        assert await peer.hear() == b""
+        await until(lambda: found.room.crowd.open == 0)
+        assert found.dismissals() == []
 
 
 async def test_a_request_may_wait_for_its_answer_longer_than_for_anything_else() -> None:
@@ -183,6 +203,7 @@ async def test_when_all_is_full_the_address_with_most_silent_connections_makes_r
         async with connected(found.port.address, "127.0.0.4") as peer:
             assert (await peer.get()).endswith(b"hello")
             assert await silent[0].hear() == b""
+        assert found.dismissals() == [Dismissal.EVICTED]
         for each in others:
             assert (await each.get()).endswith(b"hello")
 
@@ -200,11 +221,17 @@ async def test_who_is_being_answered_makes_no_room_and_who_comes_is_told_so() ->
         assert [(each.limit, each.connection) for each in found.facts if isinstance(each, Limited)] == [
             (Limit.ADDRESS, True)
         ]
+        assert found.dismissals() == [Dismissal.ADDRESS]
         flood = [await stack.enter_async_context(connected(found.port.address)) for _ in range(30)]
         told = [await each.hear() for each in flood]
         assert 1 <= sum(map(bool, told)) <= BEING_TOLD
         async with connected(found.port.address, "127.0.0.2") as other:
             assert (await other.get()).endswith(b"hello")
+            await other.say(GET.replace(b"hello", b"slow"))
+            await until(lambda: found.port.waiting.of_most() is None)
+            async with connected(found.port.address, "127.0.0.3") as late:
+                assert (await late.get()).endswith(b"too many connections to this server\n")
+            assert found.dismissals()[-1] is Dismissal.CONNECTIONS
         found.release.set()
         for each in busy:
             assert (await each.hear()).endswith(b"at last")

@@ -69,6 +69,24 @@ class CallRefused:
     why: str  # the method, or what the request is
 
 
+class Dismissal(StrEnum):
+    """Why a connection to the admin or REST port was refused, or ended before its peer wanted: a label of metrics."""
+
+    CONNECTIONS = "connections"  # there were as many as may be
+    ADDRESS = "address"  # or as many of its address
+    EVICTED = "evicted"  # it asked for nothing, and made room for another
+    SILENT = "silent"  # it never asked for anything
+    HEADER = "header"  # its header did not end
+    UNREAD = "unread"  # it did not read its answer, or too slowly
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    peer: str
+    port: str  # which of the ports, in a word
+    why: Dismissal
+
+
 @dataclass(frozen=True, slots=True)
 class Secured:
     """Certificates are in use from now on."""
@@ -83,4 +101,4 @@ class NotRenewed:
     why: str
 
 
-Fact = Connected | Disconnected | Limited | HandshakeFailed | CallRefused | Secured | NotRenewed
+Fact = Connected | Disconnected | Limited | HandshakeFailed | CallRefused | Dismissed | Secured | NotRenewed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -11,6 +11,8 @@ from ..http2.facts import (
     Cause,
     Connected,
     Disconnected,
+    Dismissal,
+    Dismissed,
     Fact,
     HandshakeFailed,
     Limited,
@@ -47,7 +49,7 @@ class ConnectionMetrics:
                     self._failed.labels(cause.value).inc()
                 case Limited(_, limit, _, connection):
                     self._limited.labels(limit.value, "connection" if connection else "stream").inc()
-                case CallRefused() | Secured() | NotRenewed():
+                case CallRefused() | Dismissed() | Secured() | NotRenewed():
                     pass
 
 
@@ -64,6 +66,22 @@ class RefusedCallMetrics:
         for fact in facts:
             if isinstance(fact, CallRefused):
                 self._refused.labels(fact.wrong.value).inc()
+
+
+class HttpPortMetrics:
+    """Of the admin and REST ports, whichever the transport: `HttpPort(..., tell=metrics)`."""
+
+    def __init__(self, registry: CollectorRegistry, ports: Iterable[str]) -> None:
+        text = "Connections to the admin and REST ports that were refused or hung up on, by why"
+        self._dismissed = Counter("xdsprism_http_refused_connections", text, ["port", "reason"], registry=registry)
+        for port in ports:
+            for why in Dismissal:
+                self._dismissed.labels(port, why.value)
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Dismissed):
+                self._dismissed.labels(fact.port, fact.why.value).inc()
 
 
 class CertificateMetrics:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..http2.facts import Dismissal
+
 T = TypeVar("T")
 
 
@@ -27,10 +29,12 @@ class HttpTimes:
 class Pace:
     """What one connection is waited for, and until when."""
 
-    __slots__ = ("_longest", "_times", "_unsent", "due", "is_waiting", "is_within_header")
+    __slots__ = ("_asked", "_is_written", "_longest", "_times", "_unsent", "due", "is_waiting", "is_within_header")
 
     def __init__(self, times: HttpTimes, now: float) -> None:
         self._times = times
+        self._asked = False  # for anything, ever
+        self._is_written = False  # all of the answer, which may not have been read yet
         self._longest = 0.0
         self._unsent = 0
         self.due = now + times.header
@@ -46,24 +50,42 @@ class Pace:
     def begin(self, now: float) -> None:
         """Note that a whole header came, and is being answered."""
         self.is_waiting = self.is_within_header = False
+        self._asked = True
+        self._is_written = False
         self._unsent = 0
         self._longest = now + self._times.answer
         self.due = now + self._times.unread
 
-    def end(self, now: float) -> None:
-        """Note that the request was answered."""
-        self.is_waiting = True
-        self.due = now + self._times.idle
+    def end(self, now: float, unsent: int) -> None:
+        """Note that the answer is written. While some of it is unsent, it is still the peer's turn to read."""
+        if unsent:
+            self._is_written = True
+            self.due = min(now + self._times.unread, self._longest)
+        else:
+            self.is_waiting = True
+            self.due = now + self._times.idle
 
     def is_over(self, now: float, unsent: int) -> bool:
         """Tell whether the peer has taken too long; if not, `due` says when to look again."""
         if now < self.due:
+            return False
+        if self._is_written and not unsent and not self.is_waiting:
+            self.end(now, 0)
             return False
         if self.is_waiting or now >= self._longest or (unsent and unsent == self._unsent):
             return True
         self._unsent = unsent
         self.due = min(now + self._times.unread, self._longest)
         return False
+
+    @property
+    def fault(self) -> Dismissal | None:
+        """What the peer did wrong if it is over now; None: it asked, was answered, and has no further question."""
+        if self.is_within_header:
+            return Dismissal.HEADER
+        if not self.is_waiting:
+            return Dismissal.UNREAD
+        return None if self._asked else Dismissal.SILENT
 
 
 class Waiting(Generic[T]):

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..errors import XdsError
-from ..http2.facts import Fact
+from ..http2.facts import Dismissal, Dismissed, Fact
 from ..http2.limits import Limit, Limits, Times
 from .addresses import address_of, why_not
 from .handshake import Entrance
@@ -55,12 +55,13 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
         self._pace: Pace | None = None  # until it has a seat, and where it gets none
         self._timer: TimerHandle | None = None
         self._timer_at = inf
+        self._peer = ""
         self._host = ""
 
     # -- asyncio
 
     def connection_made(self, transport: BaseTransport) -> None:
-        peer = address_of(transport)
+        self._peer = peer = address_of(transport)
         self._host = host_of(peer)
         self._seat = seat = self._seat or self._port.enter(peer)
         if seat.refused is not None:
@@ -92,6 +93,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
 
     def evict(self) -> None:
         """Make place for another, at once."""
+        self._port.dismissed(self._peer, Dismissal.EVICTED)
         self._leave()
         self.transport.abort()
 
@@ -110,8 +112,9 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
                 await app(scope, receive, send)
             finally:
                 if self._pace is not None:  # else it is gone
-                    self._pace.end(self.loop.time())
-                    self._port.waiting.add(self._host, self)
+                    self._pace.end(self.loop.time(), self.transport.get_write_buffer_size())
+                    self._set_timer(self._pace.due)
+                    self._note_waiting(self._pace)
 
         return watched
 
@@ -131,8 +134,15 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
             self._hang_up(self._pace)
         else:
             self._set_timer(self._pace.due)
+            self._note_waiting(self._pace)
+
+    def _note_waiting(self, pace: Pace) -> None:
+        if pace.is_waiting:
+            self._port.waiting.add(self._host, self)
 
     def _hang_up(self, pace: Pace) -> None:
+        if pace.fault is not None:
+            self._port.dismissed(self._peer, pace.fault)
         if pace.is_within_header and not self.transport.is_closing():
             self._refuse("the header of the request took too long")
         else:
@@ -189,7 +199,8 @@ class _Guest(uvicorn.Server):
 class HttpPort:
     """Listens at once, so that the port is known, and ours, and answered, before anything is said about it.
 
-    Its connections are in `room`, which for the admin port is one of its own. `tell` hears of those that are refused.
+    Its connections are in `room`, which for the admin port is one of its own. `tell` hears of those that are refused,
+    or hung up on.
     """
 
     def __init__(
@@ -205,6 +216,7 @@ class HttpPort:
     ) -> None:
         self.times = times or HttpTimes()
         self.tell = tell
+        self._purpose = purpose
         self.waiting: Waiting[_Connection] = Waiting()
         self._room = room or Room(Limits(), time.monotonic, is_admin=True)
         self._tls = tls
@@ -240,11 +252,16 @@ class HttpPort:
             return seat
         is_own = seat.refused.limit is Limit.ADDRESS
         other = self.waiting.of_address(host_of(peer)) if is_own else self.waiting.of_most()
-        if other is None:
-            return seat
-        seat.leave()
-        other.evict()
-        return self._room.enter(peer)
+        if other is not None:
+            seat.leave()
+            other.evict()
+            seat = self._room.enter(peer)
+        if seat.refused is not None:
+            self.dismissed(peer, Dismissal.ADDRESS if seat.refused.limit is Limit.ADDRESS else Dismissal.CONNECTIONS)
+        return seat
+
+    def dismissed(self, peer: str, why: Dismissal) -> None:
+        self.tell([Dismissed(peer, self._purpose.lower(), why)])
 
     def _connection(self, seat: Seat | None = None, **given: Any) -> _Connection:
         return _Connection(self, seat, **given)
