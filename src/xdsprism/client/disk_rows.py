@@ -7,18 +7,21 @@ row: what is in only one of the two was lost from the other, or is the copy of a
 from __future__ import annotations
 
 import json
+import marshal
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from hashlib import blake2b
+from sys import intern
 from typing import Any
+from zlib import crc32
 
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ..core.bounded import NAME_BYTES, bounded
 from ..core.constraint_codec import constraint_from_proto, constraint_to_proto
+from ..core.constraints import Constraint
 from ..core.types import TypeUrl, Variant
 from ..errors import UsageError
 
@@ -29,12 +32,12 @@ TABLES = (
         constraints BLOB NOT NULL, located INTEGER NOT NULL,
         version TEXT NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL, extras BLOB NOT NULL,
         aliases TEXT NOT NULL, refers TEXT NOT NULL, written_at REAL NOT NULL,
-        what TEXT NOT NULL, run INTEGER NOT NULL, checksum BLOB NOT NULL
+        what TEXT NOT NULL, run INTEGER NOT NULL, checksum INTEGER NOT NULL
     )""",
     "CREATE INDEX kept_by_name ON kept (scope, type_url, name)",
     "CREATE INDEX kept_by_run ON kept (run)",
     """CREATE TABLE contact (
-        run INTEGER NOT NULL, place TEXT NOT NULL, at REAL NOT NULL, checksum BLOB NOT NULL,
+        run INTEGER NOT NULL, place TEXT NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL,
         PRIMARY KEY (run, place)
     )""",
 )
@@ -53,6 +56,7 @@ _SCHEMA = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"
 # SQLite quotes a damaged schema in its error, and Python can't make a text of that.
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
+_NONE = "[]"  # an empty list in JSON, as most are
 _NAMED = 10  # dropped entries that are named in a warning
 
 Subject = tuple[str, TypeUrl, str]  # scope, type, name
@@ -65,6 +69,9 @@ class What(Enum):
     VARIANT = "variant"
     ABSENT = "absent"  # there is none for those whom the constraints match; of the variant there are only these
     LIST = "list"  # everything that was there under this wildcard or glob is in the rows of the same scope
+
+
+_WHAT = {what.value: what for what in What}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +107,28 @@ def row_of(scope: str, kept: Kept) -> tuple[Any, ...]:
     return (*values, _checksum(values))
 
 
-def kept_of(row: tuple[Any, ...]) -> Kept | None:
-    """What `id, COLUMNS` say; None where they are not as they were written."""
-    _, *values, checksum = row
-    if _checksum(values) != checksum:
+def kept_of(row: tuple[Any, ...], known: dict[bytes, Constraint] | None = None) -> Kept | None:
+    """What `id, COLUMNS` say; None where they are not as they were written.
+
+    `known`: constraints that were read before, as many rows have the same.
+    """
+    values = row[1:-1]
+    if _checksum(values) != row[-1]:
         return None
-    _, type_url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, *rest = values
-    try:
-        constraint = constraint_from_proto(pb.DynamicParameterConstraints.FromString(constraints))
-    except (DecodeError, UsageError):
-        return None
-    variant = Variant(type_url, name, constraint, body, version, int(digest), tuple(json.loads(aliases)), extras)
-    variant.references = tuple((kind, referred) for kind, referred in json.loads(refers))
-    return Kept(variant, bool(located), written_at, What(rest[0]), rest[1])
+    _, url, name, constraints, located, version, digest, body, extras, aliases, refers, written_at, what, run = values
+    constraint = known.get(constraints) if known is not None else None
+    if constraint is None:
+        try:
+            constraint = constraint_from_proto(pb.DynamicParameterConstraints.FromString(constraints))
+        except (DecodeError, UsageError):
+            return None
+        if known is not None:
+            known[constraints] = constraint
+    others = tuple(json.loads(aliases)) if aliases != _NONE else ()
+    variant = Variant(intern(url), name, constraint, body, version, int(digest), others, extras)
+    if refers != _NONE:
+        variant.references = tuple((kind, referred) for kind, referred in json.loads(refers))
+    return Kept(variant, bool(located), written_at, _WHAT[what], run)
 
 
 def contact_of(run: int, place: str, at: float) -> tuple[Any, ...]:
@@ -122,7 +138,7 @@ def contact_of(run: int, place: str, at: float) -> tuple[Any, ...]:
 
 def contacts_in(rows: Iterable[tuple[Any, ...]]) -> Contacts:
     """One that is not as it was written is left out: then what it is about is older than it would be."""
-    return {(values[0], values[1]): values[2] for *values, checksum in rows if _checksum(values) == checksum}
+    return {(values[0], values[1]): values[2] for *values, checksum in rows if _checksum((*values,)) == checksum}
 
 
 def text_of(raw: bytes) -> str:
@@ -130,16 +146,12 @@ def text_of(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
 
 
-def _checksum(values: Iterable[Any]) -> bytes:
-    """Of values with their kinds and lengths: damage may make an integer of a text, or move the end of one."""
-    kinds, parts = [], [b""]
-    for value in values:
-        kind = type(value)
-        raw = value if kind is bytes else (value if kind is str else repr(value)).encode(errors="surrogateescape")
-        kinds.append(f"{kind.__name__} {len(raw)}")
-        parts.append(raw)
-    parts[0] = f"{kinds}".encode()
-    return blake2b(b"".join(parts), digest_size=16).digest()
+def _checksum(values: tuple[Any, ...]) -> int:
+    """Of values with their kinds and lengths: damage may make an integer of a text, or move the end of one.
+
+    marshal writes these, and in its version 2 the same values as the same bytes, whatever else refers to them.
+    """
+    return crc32(marshal.dumps(values, 2))
 
 
 @dataclass(slots=True)
@@ -149,6 +161,7 @@ class Sieve:
     good: dict[int, tuple[str, Kept]] = field(default_factory=dict)  # by id
     dropped: dict[tuple[int, Subject], None] = field(default_factory=dict)  # where table and index differ, both
     lists: dict[int, Subject] = field(default_factory=dict)  # good ones, of which members were dropped
+    _constraints: dict[bytes, Constraint] = field(default_factory=dict)  # by how they are written
 
     @property
     def subjects(self) -> list[Subject]:
@@ -156,7 +169,7 @@ class Sieve:
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
-            kept = kept_of(row)
+            kept = kept_of(row, self._constraints)
             if kept is None:
                 self.dropped[row[0], (str(row[1]), str(row[2]), str(row[3]))] = None  # it may have become anything
             else:
