@@ -11,7 +11,7 @@ from google.rpc.status_pb2 import Status
 from xdsprism.core.bounded import NAME_BYTES, TEXT_BYTES, bounded
 from xdsprism.core.codec import Decoder
 from xdsprism.core.load_codec import decode_request
-from xdsprism.core.node_params import params_of
+from xdsprism.core.node_params import ENTRY, METADATA, VALUE_BYTES, node_of, params_of
 from xdsprism.core.replies import Checked, ResponseDecoder
 from xdsprism.core.types import CLUSTER
 
@@ -93,6 +93,43 @@ def test_metadata_that_settings_name_is_whole_and_of_the_rest_little_is_kept(is_
     whole = Decoder(delta=is_delta).decode(request(is_delta, node=node)).node
     assert whole is not None
     assert len(params_of(whole, None)) == 501  # without names all of it decides
+
+
+# DYN-46, SRV-25
+@both
+@pytest.mark.parametrize(
+    "much",
+    [
+        {"long": "v" * 5_000_000},
+        {f"{number:05}": "v" * 50_000 for number in range(100)},
+        {f"k{number}": "" for number in range(60_000)},
+    ],
+    ids=["one value", "many values", "many keys"],
+)
+def test_of_metadata_of_any_size_some_megabytes_are_kept_and_short_keys_decide_all_the_same(
+    is_delta: bool, much: dict[str, str]
+):
+    node = NodeProto(id="a")
+    for key, value in {**much, "e": ""}.items():
+        node.metadata.fields[key].string_value = value
+    found = Decoder(delta=is_delta).decode(request(is_delta, node=node)).node
+    assert found is not None
+    kept = params_of(found, None)
+    assert kept["e"] == ""
+    assert sum(len(key) + len(value) + ENTRY for key, value in kept.items()) <= METADATA
+
+
+# DYN-46
+@pytest.mark.parametrize("names", [None, ["k"], ["k", "nested.k"]])
+def test_values_that_are_too_long_to_be_kept_stay_two_if_they_begin_alike(names: list[str] | None):
+    nodes = [NodeProto(id="a") for _ in "xy"]
+    for node, end in zip(nodes, "xy", strict=True):
+        node.metadata.update({"k": "v" * MANY + end, "nested": {"k": "v" * MANY + end}})
+    kept = [params_of(node_of(node, names), names) for node in nodes]
+    assert kept[0].keys() == kept[1].keys() == {"k", *(names or ())}
+    for key in kept[0]:
+        assert len({each[key] for each in kept}) == 2
+        assert all(len(each[key].encode()) <= VALUE_BYTES for each in kept)
 
 
 def test_of_the_version_that_a_client_gives_a_stream_keeps_little():

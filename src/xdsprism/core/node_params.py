@@ -31,6 +31,11 @@ EXACT = 2**53  # up to here every integer is exact in a Struct, whose numbers ar
 
 FEATURES = 256  # that are read of a node
 OTHERS = 100  # strings of the metadata that are kept beside those that settings name
+# What decides is kept as it is, up to sizes that no real client has; these are above those of Limits, so that a relay
+# still sees what is too long to be asked for.
+VALUE_BYTES = 64 * 1024  # of one value; of a longer one a digest keeps it apart from others that begin alike
+METADATA = 4 * 1024 * 1024  # characters of all keys and values, where settings name none
+ENTRY = 100  # that each counts for beside its own, as it takes memory however short it is
 
 _MAJOR_MINOR = re.compile(r"(?<![\d.])\d+\.\d+")
 
@@ -102,7 +107,7 @@ def with_defaults(params: Params, defaults: Params) -> Params:
 def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
     """Read an envoy.config.core.v3.Node, and of what `names` may lead to only what is named (SRV-25).
 
-    What says who the client is, is cut if it is long; params that settings name are not, as they decide.
+    What says who the client is, is cut if it is long; what decides only if no real client has as much.
     DYN-43: Node.dynamic_parameters, which are TP1's context, never count.
     """
     fields = proto.metadata.fields
@@ -113,17 +118,31 @@ def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
         bounded(proto.id, NAME_BYTES, distinct=True),
         bounded(proto.cluster, NAME_BYTES),
         bounded(proto.user_agent_name, NAME_BYTES),
-        Params(strings if names is None else _of_use(strings, names)),
+        Params(_kept(strings) if names is None else _of_use(strings, names)),
         features,
         named,
     )
 
 
+def _kept(strings: dict[str, str]) -> dict[str, str]:
+    """All that counts where settings name nothing; of more than METADATA the shortest, as keys that decide are."""
+    if sum(map(len, strings)) + sum(map(len, strings.values())) + ENTRY * len(strings) <= METADATA:
+        return {key: bounded(value, VALUE_BYTES, distinct=True) for key, value in strings.items()}
+    kept: dict[str, str] = {}
+    left = METADATA
+    for size, key in sorted((len(key) + min(len(value), VALUE_BYTES), key) for key, value in strings.items()):
+        left -= size + ENTRY
+        if left < 0:
+            break
+        kept[key] = bounded(strings[key], VALUE_BYTES, distinct=True)
+    return kept
+
+
 def _of_use(strings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """What settings name is whole, as it decides; of the rest, which is only shown, little is kept."""
+    """What settings name decides, and is kept; of the rest, which is only shown, little is kept."""
     others = islice((key for key in strings if key not in names), OTHERS)
     shown = {bounded(key, NAME_BYTES, distinct=True): bounded(strings[key], NAME_BYTES) for key in others}
-    return shown | {name: strings[name] for name in names if name in strings}
+    return shown | {name: bounded(strings[name], VALUE_BYTES, distinct=True) for name in names if name in strings}
 
 
 def _named(proto: Any, names: Iterable[str]) -> Params:
@@ -131,7 +150,7 @@ def _named(proto: Any, names: Iterable[str]) -> Params:
     for name in names:
         value = NODE_FIELDS[name](proto) or None if name in NODE_FIELDS else _in_metadata(proto.metadata.fields, name)
         if value is not None:
-            found[name] = value
+            found[name] = bounded(value, VALUE_BYTES, distinct=True)
     return Params(found) if found else NO_PARAMS
 
 
