@@ -286,6 +286,8 @@ class AnsweredSession(CollectingSession):
 
     def beat(self, now: float) -> list[Send]:
         """The heartbeats of a turn, in as few responses as can be; DYN-15: each form of a name in its own."""
+        if not self._beating:
+            return []
         beating, self._beating = [life for life in self._beating if not life.response], []
         due = [(life.slot[0], life.variant) for life in beating if life.variant is not None]
         plain, located = ([variant for form, variant in due if form is each] for each in (False, True))

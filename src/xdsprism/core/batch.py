@@ -39,10 +39,13 @@ class Batch:
     @property
     def size(self) -> int:
         """About how many bytes it takes."""
-        bodies = sum(variant.size for variant in self.variants)
-        names = sum(map(_length, self.removed)) + sum(2 * len(name) + ABOUT for name in self.unresolved)
-        about = sum(len(absence.name) + ABOUT for absence in self.withdrawn)
-        return bodies + names + about + sum(len(error.about.name) + ABOUT for error in self.errors)
+        found = sum([variant.size for variant in self.variants])
+        if self.removed or self.unresolved:
+            found += sum(map(_length, self.removed)) + sum(2 * len(name) + ABOUT for name in self.unresolved)
+        if self.withdrawn or self.errors:
+            found += sum(len(absence.name) + ABOUT for absence in self.withdrawn)
+            found += sum(len(error.about.name) + ABOUT for error in self.errors)
+        return found
 
     @property
     def mixed(self) -> bool:
@@ -132,7 +135,8 @@ class Batch:
     def _split_emptied(self) -> Batch:
         """XTP-6: that a glob collection is empty, for some params, is not said along with what others see in it."""
         emptied = Batch()
-        if any(map(is_xdstp, self.removed)) or any(is_xdstp(absence.name) for absence in self.withdrawn):
+        gone = self.removed or self.withdrawn
+        if gone and (any(map(is_xdstp, self.removed)) or any(is_xdstp(absence.name) for absence in self.withdrawn)):
             filled = {collection_of(variant.name) for variant in self.variants}
             emptied.removed = {name: None for name in self.removed if name in filled}
             emptied.withdrawn = {absence: None for absence in self.withdrawn if absence.name in filled}

@@ -394,30 +394,32 @@ class Encoder:
 
     def _fields(self, send: Send) -> Iterator[bytes]:
         """What a response is made of, one field after the other; an empty one is a pause, where the next takes long."""
-        return self._delta(send) if send.delta else self._sotw(send)
+        return chain.from_iterable(self._delta(send) if send.delta else self._sotw(send))
 
-    def _delta(self, send: Send) -> Iterator[bytes]:
-        yield join_field(1, send.version.encode())
-        yield from self._named(send.plain, "delta", send.aliases[: len(send.plain)])
-        yield from self._named(send.located, "delta-located", send.aliases[len(send.plain) :])
-        yield from (join_field(2, _unresolved(name, send.absent)) for name in send.unresolved)
-        yield from self.frames(send.beats, "delta-beat")
-        yield from self.frames(send.located_beats, "delta-located-beat")
-        yield join_field(4, self._url(send.type_url))
-        yield join_field(5, send.nonce.encode())
-        yield from (join_field(6, name.encode()) for name in send.removed)
-        yield self._control_plane[True]
-        yield from (join_field(8, _resource_name(absence)) for absence in send.withdrawn)
-        yield from (join_field(9, _resource_error(error)) for error in send.errors)
+    def _delta(self, send: Send) -> Iterable[Iterable[bytes]]:
+        plain, located, beats, located_beats = send.plain, send.located, send.beats, send.located_beats
+        return (
+            (join_field(1, send.version.encode()),),
+            self._named(plain, "delta", send.aliases[: len(plain)]) if plain else (),
+            self._named(located, "delta-located", send.aliases[len(plain) :]) if located else (),
+            (join_field(2, _unresolved(name, send.absent)) for name in send.unresolved) if send.unresolved else (),
+            self.frames(beats, "delta-beat") if beats else (),
+            self.frames(located_beats, "delta-located-beat") if located_beats else (),
+            (join_field(4, self._url(send.type_url)), join_field(5, send.nonce.encode())),
+            (join_field(6, name.encode()) for name in send.removed) if send.removed else (),
+            (self._control_plane[True],),
+            (join_field(8, _resource_name(absence)) for absence in send.withdrawn) if send.withdrawn else (),
+            (join_field(9, _resource_error(error)) for error in send.errors) if send.errors else (),
+        )
 
-    def _sotw(self, send: Send) -> Iterator[bytes]:
-        yield join_field(1, send.version.encode())
-        for variants, form in sotw_forms(send):
-            yield from self.frames(variants, form)
-        yield join_field(4, self._url(send.type_url))
-        yield join_field(5, send.nonce.encode())
-        yield self._control_plane[False]
-        yield from (join_field(7, _resource_error(error)) for error in send.errors)
+    def _sotw(self, send: Send) -> Iterable[Iterable[bytes]]:
+        return (
+            (join_field(1, send.version.encode()),),
+            *[self.frames(variants, form) for variants, form in sotw_forms(send) if variants],
+            (join_field(4, self._url(send.type_url)), join_field(5, send.nonce.encode())),
+            (self._control_plane[False],),
+            (join_field(7, _resource_error(error)) for error in send.errors) if send.errors else (),
+        )
 
     def _url(self, type_url: TypeUrl) -> bytes:
         return (type_url if self._to_v2 is None else as_v2(type_url)).encode()

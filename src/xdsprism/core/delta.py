@@ -69,26 +69,31 @@ class DeltaSession(SteadySession):
         self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True, continues: bool = False
     ) -> Steps[None]:
         refused: dict[Key, Refusal] = {}
-        subscribe = yield from self._admitting(request.subscribe, refused)
-        unsubscribe = yield from self._admitting(request.unsubscribe, {})  # what was refused never was subscribed
+        wanted = yield from self._read(request.subscribe, refused)
+        gone = yield from self._read(request.unsubscribe, {})  # what was refused never was subscribed
         if request.nonce:
             self._take_verdict(request, now)
         first, self._first = self._first, False
         # DLT-16: only on the first of the type, which may come in several parts (SRV-24)
-        initial = (yield from self._spelled(request.initial_versions)) if first or continues else {}
+        claimed = request.initial_versions if first or continues else {}
+        initial = (yield from self._spelled(claimed)) if claimed else {}
         self._returns = self._returns or bool(initial)
         self._claim(initial)
-        for wild in self._wildcards() if continues and initial else ():
-            wild.initial = {**wild.initial, **initial}
-            self._due = True
+        if continues and initial:
+            self._claim_more(initial)
         if first and not request.subscribe and not request.unsubscribe:
             self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
-        wanted = yield from in_order(subscribe)
-        leaving = [key for key in (yield from in_order(unsubscribe)) if key not in wanted]  # DLT-18
-        passing = yield from self._pass_over(wanted, initial)
+        leaving = [key for key in gone if key not in wanted]  # DLT-18
+        most = self.settings.limits.unresolved
+        passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
         refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
         # First, so that a name takes over what its wildcard held when that goes.
-        yield from self._subscribe_all((key for key in wanted if key not in refused and key not in passing), initial)
+        fit = [key for key in wanted if key not in refused and key not in passing] if refused or passing else wanted
+        for piece in pieces(fit):
+            for key in piece:
+                self._subscribe(key, initial)
+            if len(piece) == EVERY:
+                yield
         for piece in pieces(leaving):
             for key in piece:
                 self._unsubscribe(key, wanted)
@@ -98,7 +103,19 @@ class DeltaSession(SteadySession):
             for key in request.unsubscribe:
                 self._refused.drop(key)
         if refused:
-            self._refuse_unless_told(refused, request.initial_versions if first or continues else {})
+            self._refuse_unless_told(refused, claimed)
+
+    def _claim_more(self, initial: Mapping[str, str]) -> None:
+        """SRV-24: what the client has comes in a later part of its first request than its wildcards."""
+        for wild in self._wildcards():
+            wild.initial = {**wild.initial, **initial}
+            self._due = True
+
+    def _read(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[dict[Key, None]]:
+        """What of these can be subscribed, each once; the others are noted in `refused` (DYN-46)."""
+        if len(keys) <= EVERY:
+            return dict.fromkeys(self._admitted(keys, refused)) if keys else {}
+        return (yield from in_order((yield from self._admitting(keys, refused))))
 
     def _take_verdict(self, request: DeltaRequest, now: float) -> None:
         rejected = self._judge(request.nonce, request.error, now)
@@ -107,14 +124,13 @@ class DeltaSession(SteadySession):
 
     accept = SteadySession.acknowledged  # of an ACK, that is all
 
-    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[Collection[Key]]:
+    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str], most: int) -> Steps[Collection[Key]]:
         """VHD-25: of very many names, those that nothing has and that would be forgotten at once; the oldest.
 
         An Envoy whose users scanned hosts or clusters comes back with all of them. They are answered, and that is all.
         """
-        most = self.settings.limits.unresolved
         passing: dict[Key, None] = {}
-        if len(keys) <= most or not self.table.authoritative:
+        if not self.table.authoritative:
             return passing
         absent: list[Key] = []
         for piece in pieces(keys):
@@ -169,13 +185,6 @@ class DeltaSession(SteadySession):
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
         if legacy:
             self._subscribe((WILDCARD, None), initial)
-
-    def _subscribe_all(self, keys: Iterable[Key], initial: Mapping[str, str]) -> Steps[None]:
-        for piece in pieces(keys):
-            for key in piece:
-                self._subscribe(key, initial)
-            if len(piece) == EVERY:
-                yield
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
         if self._is_wild(key[0]):

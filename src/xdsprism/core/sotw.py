@@ -84,7 +84,7 @@ class SotwSession(SteadySession):
     # -- in
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
-        wanted, refused = yield from self._read(request.wanted)
+        wanted, refused = (yield from self._read(request.wanted)) if request.wanted else ((), {})
         self._client_version = request.version
         if self._first:
             self._first = False
@@ -125,9 +125,10 @@ class SotwSession(SteadySession):
     def _read(self, names: tuple[Key, ...]) -> Steps[tuple[tuple[Key, ...], dict[Key, Refusal]]]:
         """What of a list can be wanted, and what is refused (DYN-46)."""
         refused: dict[Key, Refusal] = {}
-        wanted = yield from self._admitting(names, refused)
+        few = len(names) <= EVERY
+        wanted = self._admitted(names, refused) if few else (yield from self._admitting(names, refused))
         if wanted != self._list:
-            keys = yield from in_order(wanted)
+            keys = dict.fromkeys(wanted) if few else (yield from in_order(wanted))
             lacking = self._lacking_room(keys, (key for key in self.keys() if key not in keys))
             if lacking:
                 refused.update(lacking)
@@ -181,7 +182,9 @@ class SotwSession(SteadySession):
         self._refuse_once(refused)
         self._list = wanted
         tags = {tag for name, tag in wanted if name == WILDCARD}
-        keys = yield from in_order(key for key in wanted if key[0] != WILDCARD)
+        keys = dict.fromkeys(wanted) if len(wanted) <= EVERY else (yield from in_order(wanted))
+        for tag in tags:
+            keys.pop((WILDCARD, tag), None)
         held = [want for wants in self._wants.values() for want in wants.values()]
         for piece in pieces(held):
             for want in piece:

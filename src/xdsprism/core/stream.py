@@ -160,17 +160,17 @@ class Stream:
     @property
     def count(self) -> int:
         """Of subscriptions."""
-        return sum(session.count for session in self.sessions.values())
+        return sum([session.count for session in self.sessions.values()])
 
     def _look(self, now: float) -> list[Send]:
         return finish(self._looking(now))
 
     def _looking(self, now: float) -> Steps[list[Send]]:
         """Look at everything."""
-        sends = self._answer_refused_types()
+        sends = self._answer_refused_types() if self._refused_types is not None else []
         for session in self.sessions.values():
             session.tick(now)
-        alone = sum(session.pending for session in self.sessions.values()) == 1
+        alone = sum([session.pending for session in self.sessions.values()]) == 1
         for type_url, session in self.sessions.items():
             if not session.pending:
                 continue

@@ -165,9 +165,10 @@ class Session:
         found = len(self._dirty) + len(self._owed)
         if self._refused is not None:
             found += len(self._refused)
-        for wild in self._wildcards() if self._wilds else ():
-            if wild.is_behind or not wild.started or wild.again:
-                found += len(wild.listing)
+        for wilds in self._wilds.values():
+            for wild in wilds.values():
+                if wild.is_behind or not wild.started or wild.again:
+                    found += len(wild.listing)
         return found
 
     def resend(self, name: str) -> None:
@@ -193,7 +194,8 @@ class Session:
 
     @property
     def _behind(self) -> bool:
-        return any(wild.is_behind or not wild.started or wild.again for wild in self._wildcards())
+        wilds = self._wildcards() if self._wilds else ()  # this is asked with every poll
+        return any(wild.is_behind or not wild.started or wild.again for wild in wilds)
 
     @property
     def _waits(self) -> bool:
@@ -250,8 +252,6 @@ class Session:
 
     def _admitting(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[tuple[Key, ...]]:
         """What `_admitted` does, in steps."""
-        if len(keys) <= EVERY:
-            return self._admitted(keys, refused)
         admitted: list[Key] = []
         for piece in pieces(keys):
             admitted += self._admitted(tuple(piece), refused)

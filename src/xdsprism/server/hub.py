@@ -18,7 +18,7 @@ from ..core.interest import Demand, Interest
 from ..core.load_reports import LoadReports
 from ..core.settings import RELAY, SERVER, Settings
 from ..core.shares import Client
-from ..core.steps import Steps, finish
+from ..core.steps import Steps
 from ..core.store import Applied, Store
 from ..core.stream import Stream
 from ..core.twins import Names, has_twin
@@ -318,8 +318,11 @@ class XdsCall(Call):
         slices = self._hub.slices
         if slices is not None and self.stream.count > LONG_COUNT:
             slices.begin(self._closing(reason), _log_unclosed)
-        else:
-            finish(self._closing(reason))
+            return
+        try:
+            self.stream.close()
+        finally:
+            self._hub.closed(self.stream.number, reason)
 
     def _closing(self, reason: str) -> Steps[None]:
         """Let go of all that the stream holds; until then it counts as connected."""
