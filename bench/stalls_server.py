@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import grpc
@@ -101,7 +101,7 @@ async def _serve(engine: Engine, folder: Path) -> None:
     pulse = Pulse()
     async with Server(store, listen="127.0.0.1:0", rest="127.0.0.1:0", engine=engine) as server:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(pulse.run()), loop.create_task(source.run(store.apply))]
+        tasks = [loop.create_task(pulse.run()), loop.create_task(_follow(source, store))]
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         await asyncio.sleep(0.5)
@@ -119,6 +119,12 @@ async def _serve(engine: Engine, folder: Path) -> None:
             print(pulse.longest * 1e3, pulse.busiest * 1e3, flush=True)
         for task in tasks:
             task.cancel()
+
+
+def _follow(source: FileSource, store: xp.Store) -> Coroutine[Any, Any, None]:
+    """As the daemon does. Versions before this one publish in one step."""
+    prepare = getattr(store, "prepare", None)
+    return source.run(store.apply, prepare) if prepare is not None else source.run(store.apply)
 
 
 def _fill_hosts(store: xp.Store) -> None:

@@ -204,7 +204,7 @@ class FileDaemon(Daemon):
 
     async def _prepare(self, group: TaskGroup) -> bool:
         """DESIGN 3: nothing is served of what is not all valid."""
-        self._feeding = group.create_task(self._source.run(self._store.apply))
+        self._feeding = group.create_task(self._source.run(self._store.apply, self._store.prepare))
         stopped = asyncio.ensure_future(self._stop.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, self._first]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)

@@ -81,19 +81,16 @@ class DeltaSession(SteadySession):
         self._claim(initial)
         if continues and initial:
             self._claim_more(initial)
-        if first and not request.subscribe and not request.unsubscribe:
-            self._begin_wild(initial, legacy=legacy_wildcard and self.table.spec.has_wildcard)
+        if first and not request.subscribe and not request.unsubscribe and legacy_wildcard:
+            self._begin_wild(initial)
         leaving = [key for key in gone if key not in wanted]  # DLT-18
         most = self.settings.limits.unresolved
         passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
         refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
         # First, so that a name takes over what its wildcard held when that goes.
         fit = [key for key in wanted if key not in refused and key not in passing] if refused or passing else wanted
-        for piece in pieces(fit):
-            for key in piece:
-                self._subscribe(key, initial)
-            if len(piece) == EVERY:
-                yield
+        if fit:
+            yield from self._subscribe_all(fit, initial)
         for piece in pieces(leaving):
             for key in piece:
                 self._unsubscribe(key, wanted)
@@ -181,10 +178,17 @@ class DeltaSession(SteadySession):
                 yield
         return found
 
-    def _begin_wild(self, initial: Mapping[str, str], *, legacy: bool) -> None:
+    def _begin_wild(self, initial: Mapping[str, str]) -> None:
         """WLD-8: only a first message without any name means everything, and only for types that have it."""
-        if legacy:
+        if self.table.spec.has_wildcard:
             self._subscribe((WILDCARD, None), initial)
+
+    def _subscribe_all(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[None]:
+        for piece in pieces(keys):
+            for key in piece:
+                self._subscribe(key, initial)
+            if len(piece) == EVERY:
+                yield
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
         if self._is_wild(key[0]):

@@ -18,6 +18,7 @@ from itertools import chain
 
 from .constraints import All, Constraint, Not, canonical
 from .table import Table
+from .tally import Tally
 from .types import VIRTUAL_HOST, Change, TypeSpec, Variant, make_variant
 from .variants import VariantSet, shared
 
@@ -210,6 +211,20 @@ class HostTable(Table):
 
     def _count(self, name: str, known: VariantSet, step: int) -> None:
         super()._count(name, known, step)
+        self._index(name, known, step)
+
+    def commit_all(self, tally: Tally) -> None:
+        super().commit_all(tally)
+        for step in (-1, 1):
+            for change in tally.changes:
+                known, other = (change.before, change.after) if step < 0 else (change.after, change.before)
+                if known is not None and (other is None or not _is_indexed_alike(known, other)):
+                    self._index(change.name, known, step)
+        for change in tally.listed:
+            if change.after is not None and change.after.is_listed and not change.after.made:
+                self._base[change.name] = change.after
+
+    def _index(self, name: str, known: VariantSet, step: int) -> None:
         if known.made:
             return  # for the host that it was asked for, and no other
         config, _ = split(name)
@@ -398,6 +413,13 @@ def _narrowed(variant: Variant, further: Iterable[Constraint]) -> Variant:
 
 def _serves_always(known: VariantSet, domain: str | None) -> bool:
     return domain is None or all(domain in variant.domains for variant in known.variants)
+
+
+def _is_indexed_alike(one: VariantSet, other: VariantSet) -> bool:
+    """Whether both are found by the same domains, and in the same base set: mostly only the routes change."""
+    if (one.made, one.is_listed) != (other.made, other.is_listed):
+        return False
+    return [variant.domains for variant in one.variants] == [variant.domains for variant in other.variants]
 
 
 def _serving(known: VariantSet | None) -> frozenset[tuple[Constraint, tuple[str, ...]]]:

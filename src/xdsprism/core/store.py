@@ -2,6 +2,9 @@
 
 One writer, one order. `apply` validates the final state of everything that a transaction touches (DYN-38), and either
 takes all of it or raises and changes nothing. What changed goes into its table (table.py).
+
+`prepare` does all of that but the taking, which is short, however large the transaction is. It only reads, so that it
+may run in a thread while others are served.
 """
 
 from __future__ import annotations
@@ -14,14 +17,28 @@ from ..errors import ConfigError, Problem
 from .constraints import canonical
 from .hosts import HostTable, twice
 from .table import Table
+from .tally import Tally
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
 from .variants import Clash, VariantSet, padded
+
+MANY = 1_000  # changes in a transaction that are counted aside
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     revision: int
     changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A transaction that is good for the revision that the store had when it was looked at."""
+
+    changeset: Changeset
+    revision: int  # the one it makes
+    changes: list[Change]
+    given: Mapping[Variant, Variant]
+    tallies: Mapping[TypeUrl, Tally]  # of a large transaction
 
 
 class Store:
@@ -60,6 +77,13 @@ class Store:
 
         DYN-34: each variant is padded with the keys that the others of its name mention, whoever the writer is.
         """
+        return self._take(self._prepared(changeset))
+
+    def prepare(self, changeset: Changeset) -> Callable[[], Applied]:
+        """Do what of `apply` takes long; it may be called in a thread. What it returns does the rest, at once."""
+        return partial(self._take, self._prepared(changeset))
+
+    def _prepared(self, changeset: Changeset) -> _Prepared:
         revision = self.revision + 1
         problems: list[Problem] = []
         changes: list[Change] = []
@@ -81,9 +105,22 @@ class Store:
         problems += [_problem(message, variant.origin) for message, variant in clashes]
         if problems:
             raise ConfigError(problems)
-        for variant, same in given.items():
+        tallies = self._tallied(changes) if len(changes) > MANY else {}
+        return _Prepared(changeset, revision, changes, given, tallies)
+
+    def _tallied(self, changes: Iterable[Change]) -> dict[TypeUrl, Tally]:
+        by_type: dict[TypeUrl, list[Change]] = {}
+        for change in changes:
+            by_type.setdefault(change.type_url, []).append(change)
+        return {type_url: Tally(some, self.spec(type_url)) for type_url, some in by_type.items()}
+
+    def _take(self, prepared: _Prepared) -> Applied:
+        """Take a transaction in, as it is now if somebody else was faster."""
+        if prepared.revision != self.revision + 1:
+            prepared = self._prepared(prepared.changeset)
+        for variant, same in prepared.given.items():
             variant.origin, variant.written = same.origin, same.written
-        return self._commit(revision, changes)
+        return self._commit(prepared.revision, prepared.changes, prepared.tallies)
 
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
         """Take what somebody else vouches for, as it is (DESIGN 7)."""
@@ -104,11 +141,13 @@ class Store:
         known = self.named(type_url, name)
         return known if known is not None and not known.made else None
 
-    def _commit(self, revision: int, changes: list[Change]) -> Applied:
+    def _commit(self, revision: int, changes: list[Change], tallies: Mapping[TypeUrl, Tally] | None = None) -> Applied:
         applied = Applied(revision if changes else self.revision, tuple(changes))
         if changes:
             self.revision = revision
-            for change in changes:
+            for type_url, tally in tallies.items() if tallies else ():
+                self.table(type_url).commit_all(tally)
+            for change in changes if not tallies else ():
                 self.table(change.type_url).commit(change)
             for type_url in {change.type_url for change in changes}:
                 self.table(type_url).settle()

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from .constraints import Constraint
 from .events import WILDCARD, Send
+from .tally import Tally, add_counts
 from .types import NO_PARAMS, Change, Params, Reference, TypeSpec, Variant, Wrong
 from .variants import VariantSet, pins
 from .xdstp import collection_of
@@ -181,6 +182,15 @@ class Listing(ABC):
         if change.is_listed:
             self.horizon = change.revision
             self._log.append(change)
+
+    def note_all(self, tally: Tally) -> None:
+        """What `note` does, for all changes of a transaction."""
+        add_counts(self._mentions, tally.mentions)
+        if not self._keys.issuperset(self._mentions):
+            self._know(self._keys.union(self._mentions))
+        if tally.listed:
+            self.horizon = tally.listed[0].revision
+            self._log += tally.listed
 
     def _mention(self, known: VariantSet, step: int) -> None:
         for key in known.member_keys:
@@ -376,6 +386,24 @@ class Table(Listing):
         if path is not None:
             self._note_path(path, change)
 
+    def commit_all(self, tally: Tally) -> None:
+        """What `commit` does, for all changes of a transaction."""
+        self.revision = tally.changes[0].revision
+        for name in tally.gone:
+            del self._sets[name]
+        self._sets.update(tally.sets)
+        self.variants += tally.variants
+        self.is_nested = self.is_nested or any(url == self.spec.url for url, *_ in tally.references)
+        add_counts(self.referring, tally.references)
+        for step in (-1, 1):
+            for change in tally.aliased:
+                known = change.before if step < 0 else change.after
+                if known is not None:
+                    self._count_aliases(change.name, known, step)
+        self.note_all(tally)
+        for path, change in tally.placed:
+            self._note_path(path, change)
+
     def _note_path(self, path: str, change: Change) -> None:
         if change.after is not None:
             self._paths.setdefault(path, {})[change.name] = None
@@ -393,6 +421,9 @@ class Table(Listing):
         for variant in known.variants:
             if variant.references:
                 self._count_references(variant, step)
+        self._count_aliases(name, known, step)
+
+    def _count_aliases(self, name: str, known: VariantSet, step: int) -> None:
         for alias in known.aliases:
             if step > 0:
                 self._aliases[alias] = name

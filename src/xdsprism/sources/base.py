@@ -7,6 +7,9 @@ from typing import Protocol
 
 from ..core.types import Changeset
 
+# Does what of publishing takes long, perhaps in a thread; what it returns does the rest. Raises as Publish does.
+Prepare = Callable[[Changeset], Callable[[], object]]
+
 # Takes the complete new variants of each name, all or none; raises ConfigError where the store refuses them.
 Publish = Callable[[Changeset], object]
 

@@ -157,6 +157,11 @@ class Catalog:
         """Give the names that differ from what was published, each with all its variants, wherever they stand."""
         return {key: self._variants(key) for key in sorted(self._pending)}
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything differs from what was published."""
+        return bool(self._pending)
+
     def losses(self) -> tuple[Loss, ...]:
         """Say which names were published and would be gone, by type."""
         gone: dict[TypeUrl, list[str]] = {}

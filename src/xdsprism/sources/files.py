@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from watchfiles import Change
 
-from ..core.holding import Guard, HeldBack
+from ..core.holding import Guard, HeldBack, Loss
 from ..core.types import Changeset
 from ..errors import ConfigError, Problem, XdsError
 from ..messages.verdicts import Validate
 from ..watch import FileChange, Plan, Watch, make_plan
-from .base import Publish
+from .base import Prepare, Publish
 from .catalog import Catalog
 from .scan import Inode, Scan, Stamp, scan, stamp_of
 from .settling import QUIET, Settling
@@ -121,7 +122,15 @@ class FileSource:
         """Read everything, and publish it. Raises ConfigError with all that is wrong; then nothing is published."""
         self._refresh(scan(self._roots), everything=True)
         changeset = self.catalog.pending()
-        report = self._offer(publish)
+        errors = self._errors(self._contents())
+        if self._is_fit(errors):
+            try:
+                self._publish(partial(publish, changeset))
+            except ConfigError as error:
+                errors = error.problems
+            else:
+                self.catalog.settle()
+        report = self._tell(errors)
         if report.errors:
             raise ConfigError(report.errors)
         return Loaded(changeset, report)
@@ -153,14 +162,18 @@ class FileSource:
             raise NotConfirmedError(f"the configuration is refused: {'; '.join(map(str, report.errors))}", report.held)
         return held
 
-    async def run(self, publish: Publish) -> None:
-        """Publish what is there, then what changes, until cancelled. What is wrong goes into the report."""
+    async def run(self, publish: Publish, prepare: Prepare | None = None) -> None:
+        """Publish what is there, then what changes, until cancelled. What is wrong goes into the report.
+
+        `prepare`: the same as `publish` in two steps, of which it is the first. It is called in a thread, so that the
+        streams go on meanwhile.
+        """
         try:
             while True:
                 self._wake.clear()
                 try:
                     plan = await self._keep_watch()
-                    wait = await self._turn(publish)
+                    wait = await self._turn(publish, prepare)
                     self._failures = 0
                     if self._plan() != plan:
                         continue
@@ -198,7 +211,7 @@ class FileSource:
         self._everything = True
         return wait
 
-    async def _turn(self, publish: Publish) -> float:
+    async def _turn(self, publish: Publish, prepare: Prepare | None = None) -> float:
         """Take what changed; tell after how many seconds to look again, 0 where only an event is a reason to."""
         touched, self._touched = self._touched, set()
         everything, self._everything = self._everything, False
@@ -207,7 +220,7 @@ class FileSource:
         if found.in_motion:
             self._everything |= everything
         elif found.news or self._confirming:
-            report = self._offer(publish)
+            report = await self._offer(prepare or partial(partial, publish))
             confirming, self._confirming = self._confirming, []
             for each in confirming:
                 if not each.done():
@@ -280,27 +293,48 @@ class FileSource:
         self.catalog.read(file, raw)
         return True
 
-    def _offer(self, publish: Publish) -> LoadReport:
-        """Publish what is pending, if nothing is wrong (DESIGN 3: all or nothing) and it is not held back (OPS-13)."""
-        missing = [root for root in self._scan.missing if root not in self._given_up]
-        errors = self.catalog.problems()
-        if not self._begun:
-            errors = self._unfit_to_start(errors, missing)
-        elif errors:
-            self._guard.suspend()
-        elif self._guard.judge(self.catalog.losses(), self.catalog.resources, self._clock(), missing) is not None:
-            errors += self._absent(missing)
-        if not errors and self._guard.held is None:
+    async def _offer(self, prepare: Prepare) -> LoadReport:
+        """Publish what is pending, if nothing is wrong (DESIGN 3: all or nothing) and it is not held back (OPS-13).
+
+        In a thread, as `_look`: all but the decision about it, and the last step of publishing it.
+        """
+        errors = self._errors(await asyncio.to_thread(self._contents))
+        if self._is_fit(errors):
             try:
-                if pending := self.catalog.pending():
-                    publish(pending)
+                self._publish(await asyncio.to_thread(lambda: prepare(self.catalog.pending())))
             except ConfigError as error:
                 errors = error.problems
             else:
-                self.catalog.settle()
-                self._begun = True
-                self._given_up |= set(missing)
+                await asyncio.to_thread(self.catalog.settle)
         return self._tell(errors)
+
+    def _contents(self) -> tuple[tuple[Problem, ...], tuple[Loss, ...]]:
+        """What is wrong with what the files say, and what would be gone with it."""
+        return self.catalog.problems(), self.catalog.losses()
+
+    def _errors(self, contents: tuple[tuple[Problem, ...], tuple[Loss, ...]]) -> tuple[Problem, ...]:
+        """Why it can't be published. Where there is no reason the guard may still hold it back."""
+        errors, losses = contents
+        missing = self._missing()
+        if not self._begun:
+            return self._unfit_to_start(errors, missing)
+        if errors:
+            self._guard.suspend()
+        elif self._guard.judge(losses, self.catalog.resources, self._clock(), missing) is not None:
+            errors += self._absent(missing)
+        return errors
+
+    def _is_fit(self, errors: tuple[Problem, ...]) -> bool:
+        return not errors and self._guard.held is None
+
+    def _publish(self, publish: Callable[[], object]) -> None:
+        if self.catalog.has_pending:
+            publish()
+        self._begun = True
+        self._given_up |= set(self._missing())
+
+    def _missing(self) -> list[str]:
+        return [root for root in self._scan.missing if root not in self._given_up]
 
     def _tell(self, errors: tuple[Problem, ...]) -> LoadReport:
         files, resources = len(self._scan.files), self.catalog.resources
