@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from .constraints import Constraint
 from .events import WILDCARD
 from .hosts import AskedHosts
+from .steps import Steps
 from .types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from .variants import VariantSet
 from .wants import Group, Want
 from .xdstp import wildcards
+
+FEW = 16  # changes between two steps: each may concern thousands of sessions
 
 
 class Demand(Protocol):
@@ -144,7 +148,24 @@ class Interest:
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
+        self._notify_all(changes, set(), woken)
+        return woken
+
+    def notifying(self, changes: deque[Change]) -> Steps[dict[Interested, None]]:
+        """What `notify` does, in steps. It takes each change away, and with the last one it is done."""
+        woken: dict[Interested, None] = {}
         told: set[tuple[TypeUrl, str]] = set()
+        while changes:
+            self._notify_all([changes[at] for at in range(min(FEW, len(changes)))], told, woken)
+            if len(changes) > FEW:
+                yield
+            for _ in range(min(FEW, len(changes))):
+                changes.popleft()
+        return woken
+
+    def _notify_all(
+        self, changes: Sequence[Change], told: set[tuple[TypeUrl, str]], woken: dict[Interested, None]
+    ) -> None:
         for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
             woken.update(self._wild.get(wild, {}))
         for change in changes:
@@ -160,7 +181,6 @@ class Interest:
             if self._forgetful and change.after is not None:
                 recalled = [each for each in self._forgetful.get(change.type_url, ()) if each.recall(change)]
                 woken.update(dict.fromkeys(recalled))
-        return woken
 
     def _wildcards(self, changes: Sequence[Change]) -> Iterator[tuple[TypeUrl, str]]:
         """All that something belongs to which changed."""

@@ -7,6 +7,7 @@ the turn brought; with that the streams that are affected are woken (DESIGN 9).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -14,7 +15,7 @@ from secrets import token_hex
 from ..core.codec import Decoder, Encoder, Known
 from ..core.events import Request, Send
 from ..core.facts import Closed, Fact, Facts, Opened, Published
-from ..core.interest import Demand, Interest
+from ..core.interest import Demand, Interest, Interested
 from ..core.load_reports import LoadReports
 from ..core.settings import RELAY, SERVER, Settings
 from ..core.shares import Client
@@ -82,7 +83,8 @@ class Hub:
         self._calls: dict[int, XdsCall] = {}
         self._count = 0
         self._woken: dict[XdsCall, None] = {}
-        self.changes: list[Change] = []  # that nobody was told of yet
+        self.changes: deque[Change] = deque()  # that not everybody was told of yet
+        self._telling: _Telling | None = None  # while that takes several turns
         self.turn_due = False
         store.listeners.append(self._applied)
 
@@ -148,6 +150,8 @@ class Hub:
 
     def _applied(self, applied: Applied) -> None:
         self.changes += applied.changes
+        if self._telling is not None or (self.slices is not None and len(self.changes) > LONG_COUNT):
+            self._tell_in_slices(applied.changes)
         self.facts.append(Published(applied.revision, len(applied.changes)))
         self.turn()
 
@@ -156,7 +160,7 @@ class Hub:
             chore()
         self.turn_due = False
         if self.changes:
-            self.tell_of_changes()
+            self.is_told(None)
         self.encoder.forget()
         self.v2_encoder.forget()
         woken, self._woken = self._woken, {}
@@ -166,16 +170,46 @@ class Hub:
         for reader in self.readers:
             reader(facts)
 
-    def tell_of_changes(self) -> None:
-        """DESIGN 9: one fan-out, however many changes the turn brought."""
-        changes, self.changes = self.changes, []
-        calls, woken = self._calls, self._woken
+    def is_told(self, call: XdsCall | None) -> bool:
+        """Tell of changes. False: that takes several turns, and this call may be one that they concern.
+
+        DESIGN 9: one fan-out, however many changes the turn brought.
+        """
+        if self._telling is not None:
+            return call is None or not self._telling.holds_back(call)
+        changes, self.changes = self.changes, deque()
         many = len(changes) > LONG_COUNT  # which a session looks at in slices
-        for session in self.interest.notify(changes):
+        self._stir(self.interest.notify(changes), alone=not many)
+        return True
+
+    def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
+        """These have news. `alone`: what that is, is quickly found (core.steady)."""
+        calls, woken = self._calls, self._woken
+        for session in sessions:
             call = calls.get(session.stream)
             if call is not None:
-                call.stream.stir(None if many else session)  # type: ignore[arg-type] # who is interested is a session
+                call.stream.stir(session if alone else None)  # type: ignore[arg-type] # who is interested is a session
                 woken[call] = None
+
+    def _tell_in_slices(self, changes: Iterable[Change]) -> None:
+        """Many changes: until all are told, nobody is asked who was there before them and wants such types.
+
+        So each response has all of a transaction that concerns it. Long work of streams waits for the same reason.
+        """
+        if self._telling is None and self.slices is not None:
+            self._telling = _Telling()
+            self.slices.begin(self._tell_on(), _log_untold, first=True)
+        if self._telling is not None:
+            self._telling.add(changes, self._count)
+
+    def _tell_on(self) -> Steps[None]:
+        try:
+            self._stir((yield from self.interest.notifying(self.changes)), alone=False)
+        finally:
+            held = self._telling.held if self._telling is not None else {}
+            self._telling = None
+            self._woken.update(held)
+            self.turn()
 
 
 class XdsCall(Call):
@@ -232,8 +266,8 @@ class XdsCall(Call):
         hub = self._hub
         if self._work is not None:
             return self._work.poll()
-        if hub.changes:  # it is asked before the turn is over
-            hub.tell_of_changes()
+        if hub.changes and not hub.is_told(self):  # it is asked before the turn is over
+            return iter(())
         if self.stream.backlog > LONG_COUNT:
             work = self._long_work()
             if work is not None:
@@ -334,6 +368,31 @@ class XdsCall(Call):
 
 def _log_unclosed(error: Exception) -> None:
     log.error("a stream could not be closed", exc_info=error)
+
+
+def _log_untold(error: Exception) -> None:
+    log.error("not every stream could be told of a change", exc_info=error)
+
+
+class _Telling:
+    """Whom a change concerns that is being told in slices."""
+
+    def __init__(self) -> None:
+        self.held: dict[XdsCall, None] = {}  # who was asked meanwhile, and had to wait
+        self._types: set[TypeUrl] = set()  # of what changed
+        self._last = 0  # the newest stream that was there then: whoever came later sees the store as it is
+
+    def add(self, changes: Iterable[Change], last: int) -> None:
+        self._types.update([change.type_url for change in changes])
+        self._last = last
+
+    def holds_back(self, call: XdsCall) -> bool:
+        """Whether this call has to wait; then it is woken in the end."""
+        stream = call.stream
+        if stream.number > self._last or self._types.isdisjoint(stream.sessions):
+            return False
+        self.held[call] = None
+        return True
 
 
 class _Parting:

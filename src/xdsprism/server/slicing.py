@@ -49,12 +49,16 @@ class Slices:
         self._schedule = schedule
         self._clock = clock
         self._jobs: deque[Job] = deque()
+        self._first: deque[Job] = deque()  # what all others wait for
         self._due = False
 
-    def begin(self, steps: Steps[None], failed: Callable[[Exception], None]) -> Job:
-        """Run this in slices, from the loop's next turn on. `failed` is told what it raised."""
+    def begin(self, steps: Steps[None], failed: Callable[[Exception], None], *, first: bool = False) -> Job:
+        """Run this in slices, from the loop's next turn on. `failed` is told what it raised.
+
+        `first`: whatever else there is, and will be, does not go on before this is done.
+        """
         job = Job(steps, failed)
-        self._jobs.append(job)
+        (self._first if first else self._jobs).append(job)
         self._soon()
         return job
 
@@ -67,12 +71,12 @@ class Slices:
         self._due = False
         now = self._clock()
         ends = now + BUDGET
-        while self._jobs and now < ends:
-            job = self._jobs.popleft()
+        while (jobs := self._first or self._jobs) and now < ends:
+            job = jobs.popleft()
             now = self._slice(job, min(now + SHARE, ends))
             if job.steps is not None:
-                self._jobs.append(job)
-        if self._jobs:
+                jobs.append(job)
+        if jobs:
             self._soon()
 
     def _slice(self, job: Job, until: float) -> float:
