@@ -12,8 +12,8 @@ from xdsprism.core.constraints import TRUE, Eq
 from xdsprism.core.events import Send
 from xdsprism.core.expr import parse, show
 from xdsprism.core.store import Applied, Store
-from xdsprism.core.table import digest_of
 from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Routing, Variant, make_variant
+from xdsprism.core.views import digest_of
 from xdsprism.errors import ConfigError
 
 PROD = Params({"env": "prod"})

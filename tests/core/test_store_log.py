@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.core.support import Bench, changeset
 from xdsprism.core import table as table_module
 from xdsprism.core.store import Store
-from xdsprism.core.table import LOG_SLACK, Table, alike
+from xdsprism.core.table import LOG_SLACK, Table
 from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
 from xdsprism.core.variants import VariantSet
+from xdsprism.core.views import alike
 
 PROD = Params({"env": "prod"})
 TEST = Params({"env": "test"})

@@ -17,8 +17,9 @@ from .heartbeat import Heartbeats, Life
 from .interest import Interest
 from .limits import Room
 from .settings import Settings
-from .table import Table, alike
+from .table import Table
 from .types import Params, Variant
+from .views import alike
 from .wants import Want, Wild
 
 RESOURCE_EXHAUSTED = 8

@@ -21,8 +21,8 @@ from .forgetting import ForgottenNames
 from .refusing import ABSENT, INVALID_ARGUMENT, answer_refused
 from .steps import EVERY, Steps, finish, pieces
 from .subscription import Session
-from .table import Transition, alike
 from .types import Params, Reference, Variant
+from .views import Transition, alike
 from .wants import Want, Wild
 
 NOT_FOUND = 5
@@ -34,6 +34,14 @@ class CollectingSession(Session, ABC):
     """A session that looks into the store."""
 
     __slots__ = ()
+
+    def foresee(self) -> Steps[None]:
+        """Have the table find in steps what `collect` is going to ask of it for wildcards."""
+        for wild in list(self._wildcards()):
+            if not wild.started or wild.again or (wild.is_behind and not self.delta):
+                yield from wild.listing.snapshotting(wild.params)
+            if wild.started and wild.is_behind:
+                yield from wild.listing.differencing(wild.cursor, wild.params)
 
     def collect(self) -> Steps[Batch]:
         """Everything the client must be told now, except what only goes away (that waits in `leaving`).

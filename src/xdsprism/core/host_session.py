@@ -23,8 +23,9 @@ from .limits import Room
 from .refusing import ABSENT
 from .settings import Settings
 from .steps import EVERY, Steps, pieces
-from .table import Table, alike
+from .table import Table
 from .types import Params, Variant
+from .views import alike
 from .wants import Want, Wild
 
 AHEAD = 4  # responses about virtual hosts that may be under way

@@ -30,9 +30,10 @@ from .facts import Ambiguous, Consulted, Fact, Outcome
 from .hosts import AskedHosts
 from .recorded import Record
 from .store import Applied, Store
-from .table import Table, alike
+from .table import Table
 from .types import NO_PARAMS, ROUTE, VIRTUAL_HOST, Change, Params, TypeSpec, TypeUrl, Variant
 from .variants import Explanation, VariantSet, pins
+from .views import alike
 from .xdstp import is_wild, spelled
 
 UNAVAILABLE = 14

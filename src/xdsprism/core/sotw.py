@@ -28,8 +28,9 @@ from .limits import Refusal, Room
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
 from .steps import EVERY, Steps, finish, in_order, pieces
-from .table import Table, digest_of
+from .table import Table
 from .types import Params, Variant
+from .views import digest_of
 from .wants import Want, Wild
 
 Resource = tuple[Variant, bool]  # the latter: whether in locator form

@@ -14,8 +14,8 @@ from abc import abstractmethod
 
 from .answers import UNJUDGED, AnsweredSession, Unjudged
 from .events import WILDCARD, DeltaRequest, Send, SotwRequest
-from .table import alike
 from .types import Variant
+from .views import alike
 from .wants import Want, Wild
 
 News = tuple[Variant, ...]

@@ -143,6 +143,8 @@ class Stream:
         """What `poll` does, in steps. Until it is done there is no request to take in, and no other poll."""
         self._changed = None
         self._working = True
+        for session in [*self.sessions.values()]:
+            yield from session.foresee()
         sends = yield from self._looking(now)
         self._working = False
         return sends

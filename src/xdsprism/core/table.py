@@ -11,14 +11,16 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from heapq import merge
 from typing import TypeVar
 
 from .constraints import Constraint
 from .events import WILDCARD, Send
+from .steps import EVERY, Steps, pieces
 from .tally import Tally, add_counts
 from .types import NO_PARAMS, Change, Params, Reference, TypeSpec, Variant, Wrong
 from .variants import VariantSet, pins
+from .views import Difference, Snapshot, Transition, difference_of, merge_changes, snapshot_of, views_of
 from .xdstp import collection_of
 
 _K = TypeVar("_K")
@@ -26,33 +28,9 @@ _V = TypeVar("_V")
 
 LOG_SLACK = 64  # entries that a log may have before merging is worth the work; each keeps an old body alive
 CATEGORIES = 16_384  # params whose class is remembered
+RUN = 2_048  # names that are sorted at once
+ROUNDS = 3  # looks at a listing that changes while it is looked at
 CACHED_CLASSES = 64  # snapshots and differences kept per table; classes are few where sharing matters
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """What one name means to one class of clients, before and after."""
-
-    name: str
-    before: Variant | None
-    after: Variant | None
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What changed for one class of clients."""
-
-    transitions: Mapping[str, Transition]
-    news: tuple[Variant, ...] | None  # what came, or took the place of itself; None: and there is more to say
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything of one type that one class of clients sees, sorted by name."""
-
-    variants: tuple[Variant, ...]
-    digest: int
-    is_plain: bool = False  # there is something, and none of it has a time to live
 
 
 class Listing(ABC):
@@ -116,11 +94,45 @@ class Listing(ABC):
         found = self._snapshots.get(category)
         if found is None:
             seen = (known.member(category) for _, known in sorted(self._listed()))
-            variants = tuple(variant for variant in seen if variant is not None)
-            plain = bool(variants) and all(variant.ttl is None for variant in variants)
-            found = Snapshot(variants, digest_of(variants), plain)
+            found = snapshot_of([variant for variant in seen if variant is not None])
             _remember(self._snapshots, category, found)
         return found
+
+    def snapshotting(self, params: Params) -> Steps[None]:
+        """Find what `snapshot` is asked for next, in steps; nothing, where the listing changes again and again."""
+        for _ in range(ROUNDS):
+            category, horizon = self.classify(params), self.horizon
+            if category in self._snapshots:
+                return
+            runs: list[list[tuple[str, VariantSet]]] = []
+            for piece in pieces([*self._listed()], RUN):
+                runs.append(sorted(piece))
+                yield
+            variants: list[Variant] = []
+            for number, (_, known) in enumerate(merge(*runs)):
+                if number % EVERY == EVERY - 1:
+                    yield
+                variant = known.member(category)
+                if variant is not None:
+                    variants.append(variant)
+            if self.horizon == horizon:
+                _remember(self._snapshots, category, snapshot_of(variants))
+                return
+
+    def differencing(self, since: int, params: Params) -> Steps[None]:
+        """The same for `difference`."""
+        for _ in range(ROUNDS):
+            key, horizon = (since, self.classify(params)), self.horizon
+            if key in self._differences:
+                return
+            merged = merge_changes(self._log[bisect_right(self._log, since, key=_revision) :])
+            views: list[Transition] = []
+            for piece in pieces(merged):
+                views += views_of(piece, key[1])
+                yield
+            if self.horizon == horizon:
+                _remember(self._differences, key, difference_of(views))
+                return
 
     def references(self, params: Params) -> frozenset[Reference]:
         """What all of that refers to; made once per class and revision."""
@@ -138,16 +150,7 @@ class Listing(ABC):
         found = self._differences.get(key)
         if found is None:
             start = bisect_right(self._log, since, key=_revision)
-            merged = _merge(self._log[start:])
-            views = (
-                Transition(
-                    change.name,
-                    change.before.member(key[1]) if change.before is not None else None,
-                    change.after.member(key[1]) if change.after is not None else None,
-                )
-                for change in merged
-            )
-            found = _difference([view for view in views if not alike(view.before, view.after)])
+            found = difference_of(views_of(merge_changes(self._log[start:]), key[1]))
             _remember(self._differences, key, found)
         return found
 
@@ -222,7 +225,7 @@ class Listing(ABC):
         start = 0
         for cursor in [*sorted(self._cursors)[1:], self.horizon]:
             end = bisect_right(self._log, cursor, key=_revision)
-            shorter += sorted(_merge(self._log[start:end]), key=_revision)
+            shorter += sorted(merge_changes(self._log[start:end]), key=_revision)
             start = end
         self._log = shorter
         self._merge_at = 2 * len(shorter) + LOG_SLACK
@@ -446,52 +449,8 @@ class Table(Listing):
             glob.tidy(self.revision)
 
 
-def digest_of(variants: Iterable[Variant]) -> int:
-    """SRV-12: a hash that does not depend on order, so that it can follow changes one at a time."""
-    return sum(variant.digest for variant in variants) & 0xFFFF_FFFF_FFFF_FFFF
-
-
-def alike(one: Variant | None, other: Variant | None) -> bool:
-    """Whether a client that has the one need not be sent the other.
-
-    Mostly they are the same object or none. What was deleted and put back is another object with the same version; if
-    its constraints are written in another way they have to be sent, for they are what it will be withdrawn by (DYN-25).
-    And who is not told of a new time to live drops it after the old one (TTL-2).
-    """
-    if one is other:
-        return True
-    if one is None or other is None:
-        return False
-    return (one.version, one.constraint, one.ttl) == (other.version, other.constraint, other.ttl)
-
-
 def _revision(change: Change) -> int:
     return change.revision
-
-
-def _merge(changes: Iterable[Change]) -> list[Change]:
-    """Several changes of one name are one: from the first 'before' to the last 'after'.
-
-    What came and went again is none, or names that are used once would pile up before a reader that lags.
-    """
-    merged: dict[str, Change] = {}
-    for change in changes:
-        first = merged.get(change.name)
-        if first is not None:
-            change = Change(change.revision, change.type_url, change.name, first.before, change.after)  # noqa: PLW2901
-        merged[change.name] = change
-    return [change for change in merged.values() if change.before is not change.after]
-
-
-def _difference(views: list[Transition]) -> Difference:
-    came = [view.after for view in views if view.after is not None and view.after.ttl is None and _stays(view)]
-    news = tuple(came) if len(came) == len(views) else None
-    return Difference({view.name: view for view in views}, news)
-
-
-def _stays(view: Transition) -> bool:
-    """Whether nothing went."""
-    return view.before is None or (view.before.ttl is None and view.before.name == view.name)
 
 
 def _remember(cache: dict[_K, _V], key: _K, value: _V, limit: int = CACHED_CLASSES) -> None:
