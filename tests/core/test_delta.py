@@ -129,8 +129,9 @@ def test_of_very_many_names_those_that_nothing_has_are_answered_and_not_even_sub
     bench.put("cds a=1 z=1")
     peer = bench.delta()
     peer.ask("cds +a +1 +2 +3 +4 +5 +z +l{env=prod}")
+    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}, "before it is answered"
     assert peer.hears() == ["cds -1 -2 -3 -4 -5 -l[] a=1 z=1"]
-    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}
+    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}, "and after"
     assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2]
     peer.ask("cds ack")
     bench.put("cds 1=1 5=1 l=1")
