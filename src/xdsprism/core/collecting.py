@@ -387,16 +387,22 @@ class CollectingSession(Session, ABC):
             if found is not None:
                 yield found
 
-    def _answer_refused(self) -> Batch:
+    def _answer_refused(self) -> Steps[Batch]:
         """DYN-46: what is said of subscriptions past a limit; nothing is kept of them."""
         refused, self._refused = self._refused, None
-        return answer_refused(
-            refused.take() if refused is not None else {},
-            self.table.spec,
-            delta=self.delta,
-            errors=self.settings.resource_errors != "none",
-            held=lambda key: self._held(key[0], located=key[1] is not None),
-        )
+        batch = Batch()
+        for piece in pieces(refused.take().items() if refused is not None else ()):
+            part = answer_refused(
+                dict(piece),
+                self.table.spec,
+                delta=self.delta,
+                errors=self.settings.resource_errors != "none",
+                held=lambda key: self._held(key[0], located=key[1] is not None),
+            )
+            batch.join(part)
+            if len(piece) == EVERY:
+                yield
+        return batch
 
     def holdings(self) -> Iterator[Variant]:
         """All that the client has, or is about to be given."""

@@ -86,11 +86,11 @@ class DeltaSession(SteadySession):
         leaving = [key for key in gone if key not in wanted]  # DLT-18
         most = self.settings.limits.unresolved
         passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
-        refused |= self._lacking_room([key for key in wanted if key not in passing] if passing else wanted, leaving)
+        kept = [key for key in wanted if key not in passing] if passing else wanted
+        if self._room.is_short(len(kept)):
+            refused |= yield from self._lacking_room(kept, leaving)
         # First, so that a name takes over what its wildcard held when that goes.
-        fit = [key for key in wanted if key not in refused and key not in passing] if refused or passing else wanted
-        if fit:
-            yield from self._subscribe_all(fit, initial)
+        yield from self._subscribe_all([key for key in kept if key not in refused] if refused else kept, initial)
         for piece in pieces(leaving):
             for key in piece:
                 self._unsubscribe(key, wanted)
@@ -394,7 +394,8 @@ class DeltaSession(SteadySession):
         yield
         sends = (yield from self._chunks(batch, now)) if batch or due else []
         if self._refused:  # in responses of their own, of which nothing is kept
-            parts = yield from self._answer_refused().in_parts(self.settings.response_bytes)
+            told = yield from self._answer_refused()
+            parts = yield from told.in_parts(self.settings.response_bytes)
             for part in parts:
                 sends.append((yield from self._respond(part, now, keep=False)))
         alone = self._next_alone(batch)

@@ -130,7 +130,9 @@ class SotwSession(SteadySession):
         wanted = self._admitted(names, refused) if few else (yield from self._admitting(names, refused))
         if wanted != self._list:
             keys = dict.fromkeys(wanted) if few else (yield from in_order(wanted))
-            lacking = self._lacking_room(keys, (key for key in self.keys() if key not in keys))
+            if not self._room.is_short(len(keys)):
+                return wanted, refused
+            lacking = yield from self._lacking_room(keys, [key for key in self.keys() if key not in keys])
             if lacking:
                 refused.update(lacking)
                 wanted = tuple(key for key in wanted if key not in lacking)
@@ -340,7 +342,9 @@ class SotwSession(SteadySession):
         batch = yield from self.collect()
         self.news = batch.variants
         if self._refused:
-            batch.join(self._answer_refused())
+            # Full state is of one moment, from the last look on.
+            refused = self._answer_refused()
+            batch.join(finish(refused) if self._full_state else (yield from refused))
         return due, batch
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:

@@ -266,24 +266,28 @@ class Session:
             self._refused = self._refused or Refusals()
             self._refused.add(refused)
 
-    def _lacking_room(self, wanted: Collection[Key], leaving: Iterable[Key]) -> dict[Key, Refusal]:
-        """Those that the stream has no room for (DYN-46), when what is `leaving` has left."""
+    def _lacking_room(self, wanted: Collection[Key], leaving: Collection[Key]) -> Steps[dict[Key, Refusal]]:
+        """Those that the stream has no room for (DYN-46), when what is `leaving` has left; asked where it is short."""
         room, on_demand = self._room, self.table.spec.on_demand
-        if not room.is_short(len(wanted)):
-            return {}
         kinds = {located: counted_as(NO_PARAMS if located else None, on_demand=on_demand) for located in (False, True)}
         left = {kind: room.left(kind) for kind in kinds.values()}
-        for key in leaving:
-            left[kinds[key[1] is not None]] += self._has_subscribed(key)
+        for piece in pieces(leaving):
+            for key in piece:
+                left[kinds[key[1] is not None]] += self._has_subscribed(key)
+            if len(piece) == EVERY:
+                yield
         refused: dict[Key, Refusal] = {}
-        for key in wanted:
-            kind = kinds[key[1] is not None]
-            if key == (WILDCARD, None) or self._has_subscribed(key):
-                continue  # there is one wildcard at most, and that is what most clients live by
-            if left[kind] > 0:
-                left[kind] -= 1
-            else:
-                refused[key] = room.refusal(kind)
+        for piece in pieces(wanted):
+            for key in piece:
+                kind = kinds[key[1] is not None]
+                if key == (WILDCARD, None) or self._has_subscribed(key):
+                    continue  # there is one wildcard at most, and that is what most clients live by
+                if left[kind] > 0:
+                    left[kind] -= 1
+                else:
+                    refused[key] = room.refusal(kind)
+            if len(piece) == EVERY:
+                yield
         return refused
 
     def _has_subscribed(self, key: Key) -> bool:

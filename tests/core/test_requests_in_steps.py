@@ -1,0 +1,47 @@
+"""A request that brings a stream to its limits is looked at in steps too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from xdsprism.core.delta import DeltaSession
+from xdsprism.core.events import DeltaRequest, Key, Node, Request, SotwRequest
+from xdsprism.core.facts import Facts
+from xdsprism.core.interest import Interest
+from xdsprism.core.settings import Settings
+from xdsprism.core.sotw import SotwSession
+from xdsprism.core.steps import EVERY
+from xdsprism.core.store import Store
+from xdsprism.core.stream import Stream
+from xdsprism.core.subscription import Session
+from xdsprism.core.types import ENDPOINT
+
+COUNT = 20 * EVERY
+
+
+@pytest.mark.parametrize("session", [DeltaSession, SotwSession])
+def test_whether_there_is_room_for_a_name_is_asked_of_few_names_in_a_step(
+    session: type[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # OPS-10, DYN-46
+    asked = 0
+    has_subscribed = Session._has_subscribed
+
+    def counted(one: Session, key: Key) -> bool:
+        nonlocal asked
+        asked += 1
+        return has_subscribed(one, key)
+
+    monkeypatch.setattr(Session, "_has_subscribed", counted)
+    settings = Settings()
+    settings = replace(settings, limits=replace(settings.limits, subscriptions=COUNT - 1))
+    stream = Stream(1, Store(), Interest(), settings, Facts(), delta=session.delta)
+    keys: tuple[Key, ...] = tuple((f"n{number}", None) for number in range(COUNT))
+    body = DeltaRequest(keys) if session.delta else SotwRequest(keys)
+    most = 0
+    for _ in stream.receiving(Request(ENDPOINT, body, Node("n")), 0.0):
+        most, asked = max(most, asked), 0
+    assert 0 < most <= EVERY
+    assert stream.count == COUNT - 1
