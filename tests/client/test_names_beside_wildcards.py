@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import xdsprism as xp
-from tests.client.rig import both, cluster, follow, quiet, talk, timeless
+from tests.client.rig import accept, both, cluster, exchange, follow, quiet, talk, timeless
+from tests.client.wrapping import wrap
 
 
 @both
@@ -42,3 +43,19 @@ async def test_when_the_wildcard_is_let_go_the_name_stays_watched(delta: bool) -
         assert list(last.resource_names_unsubscribe if delta else last.resource_names) == ["*" if delta else "a"]
         stream.respond(xp.CLUSTER, cluster("a", "2"), version="2", nonce="n2")
         assert (await named.next()).resource.alt_stat_name == "2"
+
+
+@timeless
+async def test_what_a_second_wildcard_has_no_answer_for_is_not_claimed_on_the_next_stream() -> None:
+    # DLT-13: the response that came after the second was asked for had been on its way to the first
+    async with talk(delta=True) as (client, peer):
+        follow(client, xp.CLUSTER, params={"x": "1"})
+        stream, _ = await accept(peer)
+        shared, own = wrap(cluster("a"), when="true"), wrap(cluster("b"), when="x=1")
+        await exchange(stream, xp.CLUSTER, shared, own)
+        follow(client, xp.CLUSTER, params={"env": "prod"})
+        await stream.request()
+        await exchange(stream, xp.CLUSTER, wrap(cluster("c"), when="x=1"), nonce="n2")
+        stream.end()
+        _, request = await accept(peer)
+        assert dict(request.initial_resource_versions) == {"a": "", "b": "1", "c": "1"}
