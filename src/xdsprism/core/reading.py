@@ -10,8 +10,9 @@ from .closeness import Closeness, closeness, owns
 from .constraints import TRUE, Constraint, canonical, matches
 from .events import ResourceError
 from .expr import show
+from .holders import is_current
 from .responses import Arrival, Flaw, Heartbeat, Identity, Response, Unresolved, judge
-from .topic import Topic, is_current
+from .topic import Topic
 from .types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .upstream import Upstream
 from .watching import Collection, Entry, State
@@ -332,7 +333,7 @@ class Reading:
         elif whole:
             self._denied.add(entry)
         else:
-            entry.doubted = error
+            entry.doubt(error)
             self._subscriber.ask_again(entry.collection or entry)
 
     def _release(self) -> None:

@@ -99,6 +99,7 @@ class Recognition:
             self._facts.append(FormFound(upstream.label, form))
         for entry in (each for topic in self._topics.values() for each in topic if each.source is upstream):
             entry.source = None
+            entry.unsettle()
         upstream.renew()
 
     def _is_read_as_wildcard(self, upstream: Upstream, response: Response) -> bool:

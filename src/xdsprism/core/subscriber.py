@@ -124,7 +124,7 @@ class Subscriber:
         """Nothing that was said of it counts any more."""
         members = members_of(entry)
         renewing = [upstream for upstream in entry.authority.active if self._needs_new_stream(entry, members, upstream)]
-        entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
+        entry.renew()
         for member in members:
             member.source = None  # or a new stream would begin with what need not be sent
         for upstream in entry.authority.active:
@@ -312,7 +312,7 @@ class Subscriber:
         for question in upstream.quarantine.release(now, partial(self._is_open, upstream)):
             entry = self._find(question)
             if entry is not None and entry.state is State.RECEIVED_ERROR:
-                entry.state = State.REQUESTED
+                entry.state = State.REQUESTED  # it was not settled, and is not now
             upstream.ask_kept(*question)
 
     def _note_quarantine(self, entry: Entry) -> None:
@@ -415,7 +415,7 @@ class Subscriber:
 
     def doubt(self, entry: Entry, error: WatchError, now: float) -> None:
         """There may be none: the server has a moment to say otherwise."""
-        entry.doubted = error
+        entry.doubt(error)
         for upstream in entry.authority.active:
             upstream.doubt(entry, now)
 
@@ -443,6 +443,7 @@ class Subscriber:
 
     def lives(self, entry: Entry, ttl: float | None, now: float) -> None:
         entry.expires = now + ttl if ttl is not None else None
+        entry.unsettle()
         if entry.expires is not None:
             heappush(self._expiries, (entry.expires, next(self._ticket), entry))
 

@@ -7,6 +7,7 @@ from itertools import chain
 
 from .constraints import TRUE, Constraint, canonical, matches
 from .events import WILDCARD, Absence, Key
+from .holders import Holders
 from .lookup import FEW, Askers
 from .responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
 from .types import VIRTUAL_HOST, Params, TypeSpec, Variant
@@ -26,7 +27,7 @@ class Topic:
         self._keyed: dict[Key, Entry] = {}
         self._named: dict[str, Askers] = {}
         self._collections: dict[str, dict[Collection, None]] = {}  # by name
-        self._renamed: dict[str, dict[Entry, None]] = {}  # held under an alias: by the resource's own name (DLT-20)
+        self._renamed: dict[str, Holders] = {}  # held under an alias: by the resource's own name (DLT-20)
 
     def __bool__(self) -> bool:
         return bool(self._keyed)
@@ -118,7 +119,7 @@ class Topic:
 
     def has_asked(self, name: str) -> bool:
         """Whether a resource of this name can be an answer to anything."""
-        return bool(self._asked_for(name))
+        return any(True for _ in self._asked_for(name))
 
     def left(self, entry: Entry) -> None:
         """Nothing is held any more: a member of a collection is none then."""
@@ -147,23 +148,28 @@ class Topic:
         if variant is None:
             return
         if variant.name != entry.name:
-            self._renamed.setdefault(variant.name, {})[entry] = None
+            holders = self._renamed.get(variant.name)
+            if holders is None:
+                holders = self._renamed[variant.name] = Holders()
+            holders.add(entry)
         askers = self._named.get(entry.name) if params is not None and entry.collection is None else None
         if askers is not None and params is not None:
             is_for_some = variant.constraint != TRUE
             askers.note_stray(entry, strays=is_for_some and not matches(variant.constraint, params))
 
     def forget_alias(self, entry: Entry) -> None:
-        if entry.variant is not None and entry.variant.name != entry.name:
-            holders = self._renamed.get(entry.variant.name, {})
-            holders.pop(entry, None)
+        holders, variant = entry.holders, entry.variant
+        if holders is not None and variant is not None:
+            holders.discard(entry)
             if not holders:
-                self._renamed.pop(entry.variant.name, None)
+                self._renamed.pop(variant.name, None)
 
     def another(self, variant: Variant, entry: Entry) -> Entry | None:
         """Who else holds the resource of this name, by another string, and asked with the same params."""
-        known = chain(self._renamed.get(variant.name, ()), self._named.get(variant.name, ()))
-        alike = (other for other in known if (other.authority, other.key[1]) == (entry.authority, entry.key[1]))
+        holders = self._renamed.get(variant.name)
+        named = self._keyed.get((variant.name, entry.key[1]))
+        known = [named] if named is not None and named.authority is entry.authority else []
+        alike = chain(holders.alike(entry) if holders is not None else (), known)
         return next((other for other in alike if other is not entry and other.holds(variant.name)), None)
 
     # -- who is meant
@@ -373,9 +379,9 @@ class Topic:
         variant = arrival.variant
         constraint = variant.constraint if arrival.located and not upstream.by_names else None
         is_narrowed = constraint is not None and any(map(self._is_crowd, (variant.name, *variant.aliases)))
-        holders = self._renamed.get(variant.name, {}) if variant.type_url == VIRTUAL_HOST else {}
-        behind = [entry for entry in holders if not is_current(entry, arrival, upstream)]
-        is_narrowed = is_narrowed or len(behind) < len(holders)
+        holders = self._renamed.get(variant.name) if variant.type_url == VIRTUAL_HOST else None
+        behind = holders.behind(arrival, upstream) if holders is not None else []
+        is_narrowed = is_narrowed or (holders is not None and len(behind) < len(holders))
         if arrival.located:  # one host's variants of it need not be another's
             behind = [entry for entry in behind if _equal(entry, canonical(variant.constraint))]
         entries = dict.fromkeys((*self._asked(variant.name, variant.aliases, constraint), *behind))
@@ -392,8 +398,8 @@ class Topic:
             if askers is not None:
                 yield from askers if constraint is None else askers.concerned(constraint)
 
-    def _asked_for(self, name: str) -> list[Entry]:
-        return [*self._asked(name, ()), *self._renamed.get(name, ()), *self._covering(name)]
+    def _asked_for(self, name: str) -> Iterator[Entry]:
+        return chain(self._asked(name, ()), self._renamed.get(name, ()), self._covering(name))
 
     def _covering(self, name: str) -> list[Collection]:
         """XTP-3, XTP-4: a glob has what is one step below it, with exactly its context."""
@@ -408,19 +414,6 @@ def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> 
     """DYN-56: a leaf need not look at constraints where there is only one that it can be for."""
     found = [entry for entry in entries if matches(constraint, entry.key[1] or {})]
     return entries if not found and len(entries) == 1 and is_open(entries[0]) else found
-
-
-def is_current(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
-    """Whether it has this very version from this stream, and nothing is wrong or awaited: then there is no news."""
-    held, variant = entry.variant, arrival.variant
-    if held is None or held.version != variant.version or held.name != variant.name or not entry.came_from(upstream):
-        return False
-    if entry.state is not State.ACKED or entry.error is not None or entry.doubted is not None:
-        return False
-    if not entry.suited or (entry.key[1] is not None) != arrival.located:
-        return False
-    lasting = arrival.ttl is None and entry.expires is None and entry not in upstream.awaited
-    return lasting and held.body == variant.body and held.constraint == variant.constraint
 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:

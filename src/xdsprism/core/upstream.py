@@ -171,6 +171,7 @@ class Upstream:
     def note_asked(self, entry: Entry, now: float) -> None:
         """A request that has the entry goes out."""
         self.awaited.add(entry)
+        entry.unsettle()
         if entry.unanswered:
             self.timers[entry] = now + self.patience
         if entry.doubted is not None:

@@ -20,6 +20,7 @@ from .types import TypeUrl, Variant
 
 if TYPE_CHECKING:
     from .authority import Authority
+    from .holders import Holders
     from .upstream import Upstream
 
 
@@ -111,6 +112,7 @@ class Entry:
         "error",
         "expires",
         "for_all",
+        "holders",
         "kept_at",
         "key",
         "refusal",
@@ -147,6 +149,7 @@ class Entry:
         self.for_all = False  # it was answered by a server that does not know params: so it is for any (PRX-32)
         # Why there may be none: the server was asked, and if it says nothing for a moment, that is what watchers hear.
         self.doubted: WatchError | None = None
+        self.holders: Holders | None = None  # of what it holds, where that is called otherwise than it was asked for
         self.collection: Collection | None = None  # it came for this one, not because its name was asked for
 
     @property
@@ -179,6 +182,21 @@ class Entry:
         """No server has said anything about it, so it has a timer. One from disk has too: who knows if it still is."""
         return self.source is None and self.state in (State.REQUESTED, State.TIMEOUT)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what came last is good, and nothing has been wrong since."""
+        return self.state is State.ACKED and self.error is None
+
+    def unsettle(self) -> None:
+        """Something befalls it: what it holds may be asked for again, or be of less use than it was."""
+        if self.holders is not None:
+            self.holders.unsettle(self)
+
+    def renew(self) -> None:
+        """Nothing that was said of it counts any more."""
+        self.state, self.source, self.verdict = State.REQUESTED, None, None
+        self.unsettle()
+
     def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
         """A good resource came. False if nobody needs to hear of it (CLI-19)."""
         before, self.variant = self.variant, arrival.variant
@@ -210,6 +228,7 @@ class Entry:
     def recall_absence(self, absence: Constraint | None, since: float) -> None:
         """An earlier run was told last that there is none."""
         self.state, self.absence, self.kept_at = State.DOES_NOT_EXIST, absence, since
+        self.unsettle()
         self.verdict = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was there last")
 
     def adopt(self, other: Entry) -> None:
@@ -219,6 +238,7 @@ class Entry:
         self.updated, self.expires, self.kept_at = other.updated, other.expires, other.kept_at
         self.trusted, self.absence, self.for_all = other.trusted, other.absence, other.for_all
         self.doubted = other.doubted
+        self.unsettle()
         for watch in self.watches:
             self.greet(watch)
 
@@ -226,12 +246,14 @@ class Entry:
         """What came was no good. NAK-15: the last good one stays. True if that is news, as in all of these."""
         self.refusal = Refusal(version, error.message, now)
         self.state = State.NACKED
+        self.unsettle()
         self.verdict = error
         return self.ail(error)
 
     def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
         """The server says that there is none, or may as well have said so."""
         self.state, self.doubted = state, None
+        self.unsettle()
         self.kept_at = None if drop else self.kept_at
         self.refusal = Refusal("", str(error), now)  # A88: the most recent error
         self.verdict = error
@@ -242,6 +264,7 @@ class Entry:
     def ail(self, error: WatchError) -> bool:
         """Tell of an error: an ambient one where there is something to go on with. Never the same twice."""
         known, self.error = self.error, error
+        self.unsettle()
         news = known is None or str(known) != str(error)
         if news:
             self._tell(self._notice(error))
@@ -252,6 +275,11 @@ class Entry:
         self.error = None
         if self.verdict is not None:
             self.ail(self.verdict)
+
+    def doubt(self, error: WatchError) -> None:
+        """There may be none; the server was asked, or will be."""
+        self.doubted = error
+        self.unsettle()
 
     def holds(self, name: str, version: str | None = None) -> bool:
         """Whether it has the resource of that name, which need not be the string that was asked for (VHD-3)."""
