@@ -20,6 +20,7 @@ from .events import WILDCARD, Absence, DeltaRequest, Key, Send
 from .facts import Facts
 from .interest import Interest
 from .limits import Refusal, Room
+from .lookup import Crowd
 from .refusing import ABSENT, refused_among
 from .settings import Settings
 from .steady import News, Replaced, SteadySession
@@ -37,6 +38,8 @@ class DeltaSession(SteadySession):
         "_alone",
         "_doubtful",
         "_first",
+        "_given_up",
+        "_given_up",
         "_gone",
         "_is_over",
         "_passing",
@@ -61,6 +64,7 @@ class DeltaSession(SteadySession):
         self._gone = Batch()  # removals to be said again
         self._is_over = False  # the stream is closed: there is nobody to tell anything
         self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
+        self._given_up: dict[str, dict[Variant, None]] = {}  # what was held by what a request ends; by name
         self._passing: list[Want] = []  # to be told that there is nothing, and not to be remembered
 
     # -- in
@@ -96,6 +100,7 @@ class DeltaSession(SteadySession):
                 self._unsubscribe(key, wanted)
             if len(piece) == EVERY:
                 yield
+        yield from self._withdraw_silently_lost()
         if self._refused is not None:
             for key in request.unsubscribe:
                 self._refused.drop(key)
@@ -252,20 +257,26 @@ class DeltaSession(SteadySession):
         super()._drop(want)
         self._forget_doubts([want.name] if held is None else [want.name, held.name])
         if held is not None and want.located and not self.table.authoritative and not self._is_over:
-            self._withdraw_silently_lost(held)
+            self._given_up.setdefault(held.name, {})[held] = None
 
-    def _withdraw_silently_lost(self, held: Variant) -> None:
-        """PRX-31: say a removal that was left unsaid because this variant was still held by the subscription that goes.
+    def _withdraw_silently_lost(self) -> Steps[None]:
+        """PRX-31: say removals that were left unsaid because a variant was still held by subscriptions that end now.
 
         A cache learns for one parameter set after the other that a variant is gone. A client that asks with several of
         them is told when the last one loses it, since a removal is about the variant, and not about a subscription.
         """
-        wants = (want for want in self._wants.get(held.name, {}).values() if want.located and want.answered)
-        lost = [want.params for want in wants if want.held is None]
-        wilds = (wild for wild in self._covering(held.name) if wild.located and wild.started)
-        lost += [wild.params for wild in wilds if wild.listing.member(held.name, wild.params) is None]
-        if any(matches(held.constraint, params) for params in lost):
-            self._gone.withdrawn[Absence(held.name, held.constraint)] = None  # `_still` drops it where it is held yet
+        let_go, self._given_up = self._given_up, {}
+        for name, variants in let_go.items():
+            wants = (want for want in self._wants.get(name, {}).values() if want.located and want.answered)
+            lost = [want.params for want in wants if want.held is None]
+            wilds = (wild for wild in self._covering(name) if wild.located and wild.started)
+            crowd = Crowd([*lost, *(wild.params for wild in wilds if wild.listing.member(name, wild.params) is None)])
+            for piece in pieces(variants):
+                for held in piece:
+                    if crowd.has_any(held.constraint):  # `_still` drops it where it is held yet
+                        self._gone.withdrawn[Absence(held.name, held.constraint)] = None
+                if len(piece) == EVERY:
+                    yield
 
     def _forget_doubts(self, names: Iterable[str]) -> None:
         """What no locator covers any more, be it by an alias or as a wildcard, the client drops by itself (WLD-9)."""

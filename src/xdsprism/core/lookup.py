@@ -78,6 +78,33 @@ class FirstMatch:
         return best
 
 
+class Crowd:
+    """Parameter sets: whether a constraint matches one of them."""
+
+    __slots__ = ("_by_value", "_members")
+
+    def __init__(self, members: Sequence[Mapping[str, str]]) -> None:
+        self._members = members
+        self._by_value: dict[str, dict[str | None, list[Mapping[str, str]]]] = {}  # of keys that constraints demanded
+
+    def has_any(self, constraint: Constraint) -> bool:
+        return any(matches(constraint, params) for params in self._concerned(constraint))
+
+    def _concerned(self, constraint: Constraint) -> Sequence[Mapping[str, str]]:
+        demanded = demands(constraint) if len(self._members) > FEW else {}
+        if not demanded:
+            return self._members
+        return min((self._with(key, values) for key, values in demanded.items()), key=len)
+
+    def _with(self, key: str, values: frozenset[str | None]) -> Sequence[Mapping[str, str]]:
+        index = self._by_value.get(key)
+        if index is None:
+            index = self._by_value[key] = {}
+            for params in self._members:
+                index.setdefault(params.get(key), []).append(params)
+        return [params for value in values for params in index.get(value, ())]
+
+
 class Askers:
     """The entries of one name, each asked for with other params."""
 
