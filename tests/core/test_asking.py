@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.asking import Answer, Asking, DeltaAsking, SotwAsking
+from xdsprism.core.asking import PORTION, Answer, Asking, DeltaAsking, SotwAsking
 from xdsprism.core.events import DeltaRequest, Key, Rejection, SotwRequest
 from xdsprism.core.types import CLUSTER, ENDPOINT, Params, TypeSpec
 
@@ -145,3 +145,29 @@ def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_i
                 assert each.body.initial_versions == {}
         else:
             getattr(asking, step)(key)
+
+
+def test_very_many_names_are_asked_for_in_several_requests() -> None:
+    # CLI-6, CLI-11: none of them is long, and the timer of a name starts with the request that has it
+    keys: list[Key] = [(f"c{number}", None) for number in range(2 * PORTION + 1)]
+    asking = DeltaAsking(SPECS[1], dict.fromkeys(keys), dict)
+    asked = []
+    while not asked or asking.is_behind:
+        asked += asking.poll()
+    assert [len(each.fresh) for each in asked] == [PORTION, PORTION, 1]
+    assert [key for each in asked if isinstance(each.body, DeltaRequest) for key in each.body.subscribe] == keys
+    for key in keys:
+        asking.unwant(key)
+    asking.want(("new", None))
+    (first,) = asking.poll()
+    assert isinstance(first.body, DeltaRequest)
+    assert (first.body.subscribe, len(first.body.unsubscribe)) == ((("new", None),), PORTION)
+    assert asking.is_behind
+
+
+def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
+    # CLI-6, DLT-16: versions count on the first request only, and for what that asks for
+    keys: list[Key] = [(f"c{number}", None) for number in range(PORTION + 1)]
+    (first,) = DeltaAsking(SPECS[1], dict.fromkeys(keys), lambda: {"c0": "1"}).poll()
+    assert isinstance(first.body, DeltaRequest)
+    assert (len(first.body.subscribe), first.body.initial_versions) == (PORTION + 1, {"c0": "1"})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
-from tests.client.rig import endpoint, quiet, timeless
+from tests.client.rig import cluster, endpoint, quiet, timeless
 from tests.client.vhosts import vhost
-from tests.relay.rig import Raw, pair
+from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
+from xdsprism.core.steps import EVERY
 
 READING = ("core/topic.py", "core/holders.py", "core/reading.py", "core/watching.py", "core/lookup.py")
 SESSION = ("core/delta.py", "core/lookup.py", "core/constraints.py", "core/subscription.py", "core/answers.py")
@@ -79,3 +83,73 @@ async def unsubscribing(number: int) -> int:
 async def test_letting_go_of_many_params_of_one_name_costs_what_each_does() -> None:
     # PRX-31
     assert await unsubscribing(400) <= 4.4 * await unsubscribing(100)
+
+
+async def denied(number: int) -> int:
+    """What it is to tell one client of so many params of one name that there is nothing for them."""
+    async with pair() as (origin, relay):
+        origin.put(endpoint("a"), when="pod=other")
+        client = await relay.raw()
+        locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
+        with counted("core/collecting.py", "core/cached.py", "core/subscription.py", "core/types.py") as calls:
+            await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
+            await settled(client)
+        return calls.total()
+
+
+@timeless
+async def test_to_say_that_there_is_nothing_for_many_params_costs_what_each_does() -> None:
+    # PRX-31, DYN-11
+    assert await denied(400) <= 4.4 * await denied(100)
+
+
+def steps(relay: Station) -> list[int]:
+    """How many subjects each step of the relay's long work looked at, from now on."""
+    sizes: list[int] = [0]
+    planned, stepped = relay.relay.relaying._look_at, relay.relay._work._step
+
+    def look_at(*arguments: Any) -> None:
+        sizes[-1] += 1
+        planned(*arguments)
+
+    def step(task: Any) -> bool:
+        sizes.append(0)
+        return stepped(task)
+
+    relay.relay.relaying._look_at = look_at  # type: ignore[method-assign]
+    relay.relay._work._step = step  # type: ignore[method-assign]
+    return sizes
+
+
+@timeless
+async def test_a_large_response_is_taken_in_by_small_steps_and_given_away_whole() -> None:
+    # SRV-19, PRX-2: others are served meanwhile, and nobody sees half of it
+    names = [f"c{number}" for number in range(1_500)]
+    async with pair() as (origin, relay):
+        origin.put(*(cluster(name, "old") for name in names))
+        client, other = await relay.raw(), await relay.raw()
+        await client.want(xp.CLUSTER, "*")
+        await settled(client)
+        sizes = steps(relay)
+        origin.put(*(cluster(name, "new") for name in names))
+        await other.want(xp.CLUSTER, "c7")
+        assert [len(response.resources) for response in await settled(client)] == [1_500]
+        assert {Cluster.FromString(body).alt_stat_name for body in held((await settled(other))[-1]).values()} == {"new"}
+        assert sum(sizes) >= 1_500
+        assert max(sizes) <= EVERY
+
+
+@timeless
+async def test_a_client_with_many_names_leaves_by_small_steps() -> None:
+    # PRX-9
+    async with pair(linger=5.0) as (origin, relay):
+        origin.put(*(endpoint(f"c{number}") for number in range(600)))
+        client = await relay.raw()
+        await client.want(xp.ENDPOINT, *(f"c{number}" for number in range(600)))
+        await settled(client)
+        sizes = steps(relay)
+        client.close()
+        await quiet(10)
+        assert origin.asked(xp.ENDPOINT) == []
+        assert sum(sizes) >= 600
+        assert max(sizes) <= EVERY

@@ -34,7 +34,7 @@ from ..release import release
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .credentials import checked_credentials
-from .line import Line
+from .line import Do, Line, at_once
 from .listing import Listing
 from .transport import RECEIVE_BYTES, GrpcTransport, Transport
 from .updates import Update, Watching, vhost_name
@@ -67,6 +67,7 @@ class Client:
     connect             how to get to a server; gRPC, unless a test has something else
     """
 
+    _work: Do = staticmethod(at_once)  # how what a server says is taken in
     _features: tuple[str, ...] = FEATURES  # of the node: what whoever gets the resources can do
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -433,6 +434,7 @@ class Client:
                 settle=self._settle,
                 taken=self._all_taken,
                 chance=self._chance,
+                work=self._work,
             )
         return known
 

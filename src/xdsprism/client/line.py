@@ -5,15 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol, TypeVar
 
 from ..core.replies import RequestEncoder, ResponseDecoder
+from ..core.steps import Steps, finish
 from ..core.subscriber import Subscriber
 from ..core.upstream import Upstream
 from ..errors import PeerError, WatchError
 from ..observe.logs import log
 from .transport import ByteStream, Ended, Transport
 
+T = TypeVar("T")
+
 LINGER = 0.5  # seconds: no server that does not read keeps a client from closing for longer
+
+
+class Do(Protocol):
+    """Runs work, and returns what that returns."""
+
+    async def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+async def at_once(steps: Steps[T]) -> T:
+    return finish(steps)
 
 
 class Line:
@@ -31,6 +45,7 @@ class Line:
         settle: Callable[[], None],
         taken: Callable[[], Awaitable[None]],
         chance: Callable[[], float],
+        work: Do,
     ) -> None:
         self.transport = transport
         self._subscriber = subscriber
@@ -41,6 +56,9 @@ class Line:
         self._settle = settle  # after everything that the core was told
         self._taken = taken  # watchers have what the last response brought
         self._chance = chance
+        self._work = work  # takes in what was read, at once or in slices
+        self._is_taken_in = asyncio.Event()  # ... and this is done, so that questions are not taken for answered by it
+        self._is_taken_in.set()
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._said = asyncio.Event()  # nothing waits to be written, or there is no stream to write it on
@@ -121,12 +139,15 @@ class Line:
         decoder = self._decoder()
         while True:
             message = await stream.receive()
+            self._upstream.stop_reading(self._loop.time())
+            self._is_taken_in.clear()
             try:
-                response = decoder.decode(message)
+                response = await self._work(decoder.decoding(message))
+                await self._work(self._subscriber.receiving(self._upstream, response, self._loop.time()))
             except PeerError as error:
                 raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
-            self._subscriber.receive(self._upstream, response, self._loop.time())
-            self._upstream.stop_reading(self._loop.time())
+            finally:
+                self._is_taken_in.set()
             self._settle()
             await self._taken()
             self._upstream.read_on(self._loop.time())
@@ -136,9 +157,12 @@ class Line:
         encoder = self._encoder()
         while self._upstream.wanted and not self._upstream.is_spent:
             self._woken.clear()
+            await self._is_taken_in.wait()
             for type_url, asked in self._subscriber.poll(self._upstream, self._loop.time()):
                 await stream.send(encoder.encode(type_url, asked.body))
             self._settle()
+            if self._upstream.is_behind:
+                self._woken.set()
             if not self._woken.is_set():
                 self._said.set()
             await self._woken.wait()

@@ -11,12 +11,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from .dialect import RequestForm
 from .events import WILDCARD, DeltaRequest, Key, Rejection, SotwRequest
 from .types import TypeSpec
 
 _ALL: Key = (WILDCARD, None)
+
+PORTION = 2_048  # names that one delta request subscribes, or unsubscribes, where that is up to the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,11 @@ class Asking(ABC):
     @abstractmethod
     def poll(self) -> list[Asked]:
         """The requests to send now, in order."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to send, once these are written."""
+        return False
 
     def _touched(self) -> None:  # noqa: B027 # only one of the two keeps anything that it derived from this
         """What is wanted changed."""
@@ -254,25 +262,50 @@ class DeltaAsking(Asking):
         if not self._begun:
             if self._wanted:
                 asked += self._first()
+                return asked
         elif self._again:
             asked += [self._change((), tuple(self._dropped)), self._change(tuple(self._unsent), ())]
         elif self._unsent or self._dropped:
-            asked.append(self._change(tuple(self._unsent), tuple(self._dropped)))
+            asked.append(self._change(self._portion(self._unsent), self._portion(self._dropped)))
+            return asked
         self._unsent.clear()
         self._dropped.clear()
         return asked
+
+    @property
+    def is_behind(self) -> bool:
+        return self._begun and bool(self._unsent or self._dropped)
+
+    def _portion(self, keys: dict[Key, None]) -> tuple[Key, ...]:
+        """Take out what one request says: a server is told of very many in several, each of which is soon written."""
+        if len(keys) <= PORTION:
+            taken = tuple(keys)
+            keys.clear()
+            return taken
+        taken = tuple(islice(keys, PORTION))
+        rest = dict.fromkeys(islice(keys, PORTION, None))  # nothing is taken fast from the front of a dict
+        keys.clear()
+        keys.update(rest)
+        return taken
 
     def _first(self) -> list[Asked]:
         """Nearly always one request. A wildcard that is said by an empty list has to be alone in its own."""
         wild = self.form is RequestForm.NAMES and self._spec.wildcard and _ALL in self._wanted
         self._nameless = self._legacy or wild
         self._begun = True
+        self._unsent.clear()
+        self._dropped.clear()
         subscribe = tuple(key for key in self._wanted if not (self._nameless and key == _ALL))
+        held = self._held()
+        if not wild and not held and len(subscribe) > PORTION:  # versions would be of what is asked for later
+            self._unsent = dict.fromkeys(subscribe)
+            now = self._portion(self._unsent)
+            return [Asked(DeltaRequest(now), now)]
         if not wild:
-            return [Asked(DeltaRequest(subscribe, initial_versions=self._held()), tuple(self._wanted))]
+            return [Asked(DeltaRequest(subscribe, initial_versions=held), tuple(self._wanted))]
         probes = tuple(key for key in subscribe if key[0] == WILDCARD)
         named = tuple(key for key in subscribe if key[0] != WILDCARD)
-        first = Asked(DeltaRequest(probes, initial_versions=self._held()), (_ALL, *probes))
+        first = Asked(DeltaRequest(probes, initial_versions=held), (_ALL, *probes))
         return [first, self._change(named, ())] if named else [first]
 
     def _change(self, subscribe: tuple[Key, ...], unsubscribe: tuple[Key, ...]) -> Asked:

@@ -353,7 +353,7 @@ class CollectingSession(Session, ABC):
     def _negative(self, name: str, params: Params) -> Constraint:
         """DESIGN 6.4: constraints that say for whom there is nothing; with no variants at all, for anybody."""
         known = self.table.get(name)
-        beside = (key for want in self._wants.get(name, {}).values() for key in want.params)
+        beside = self._keys_of_all(name) if not self.table.authoritative else ()  # which a store knows by itself
         return known.negative(params, beside) if known is not None else TRUE
 
     def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:

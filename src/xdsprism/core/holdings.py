@@ -1,4 +1,4 @@
-"""What a relay knows of one name, for those who look after it (PRX-28)."""
+"""What a relay knows of one name, as status pages show it (PRX-28)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .watching import Entry
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One finding, as status pages show it."""
+    """One finding."""
 
     finding: Finding
     entry: Entry | None  # the subscription that stands for it
     users: int
 
 
-def used(known: CachedSet, voices: Iterable[Voice], audiences: Iterable[Audience], pin: Pin) -> list[Holding]:
-    """Each finding, with the subscription that it is from and how many use it."""
+def holdings(known: CachedSet, voices: Iterable[Voice], audiences: Iterable[Audience], pin: Pin) -> list[Holding]:
+    """All findings, with who uses each and where it is from."""
     standing: dict[Form, Entry] = {}
     for voice in voices:
         for form in listen([voice], known, pin).findings:

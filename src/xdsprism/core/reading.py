@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import STATUS, WatchError
@@ -12,6 +13,7 @@ from .events import ResourceError
 from .expr import show
 from .holders import is_current
 from .responses import Arrival, Flaw, Heartbeat, Identity, Response, Unresolved, judge
+from .steps import EVERY, Steps, pieces
 from .topic import Topic
 from .types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .upstream import Upstream
@@ -46,13 +48,10 @@ class Reading:
         self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # it brought something
 
-    def read(self) -> list[Flaw]:
+    def read(self) -> Steps[list[Flaw]]:
         """Every good resource is used, whatever else is in the response (A46); returns what is wrong with the rest."""
         arrivals, flaws = judge(self._response)
-        for arrival in arrivals:
-            self._arrive(arrival, flaws)
-        for entry, arrival in self._given.items():
-            self._take(entry, arrival)
+        yield from self._take_all(arrivals, flaws)
         for flaw in flaws:
             self._refuse(flaw)
         for heartbeat in self._response.heartbeats:
@@ -62,7 +61,7 @@ class Reading:
         for error in self._response.errors:
             self._err(error)
         if self._upstream.delta:
-            self._remove()
+            yield from self._remove()
             self._release()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
             self._miss()
@@ -71,6 +70,18 @@ class Reading:
         for collection in self._topic.answered(self._upstream, self._touched):
             self._subscriber.answered(collection)
         return flaws
+
+    def _take_all(self, arrivals: Sequence[Arrival], flaws: list[Flaw]) -> Steps[None]:
+        for piece in pieces(arrivals):
+            for arrival in piece:
+                self._arrive(arrival, flaws)
+            if len(piece) == EVERY:
+                yield
+        for given in pieces(self._given.items()):
+            for entry, arrival in given:
+                self._take(entry, arrival)
+            if len(given) == EVERY:
+                yield
 
     def _arrive(self, arrival: Arrival, flaws: list[Flaw]) -> None:
         entries = self._topic.wanting(arrival, self._upstream, self._is_lenient)
@@ -220,11 +231,13 @@ class Reading:
             state = State.RECEIVED_ERROR
             self.fruitful |= self._subscriber.fail(entry, told, state, self._now, drop=drop, absence=absence)
 
-    def _remove(self) -> None:
+    def _remove(self) -> Steps[None]:
         response, topic = self._response, self._topic
         gone: list[tuple[Identity, str]] = [((name, None), name) for name in response.removed]
         gone += [((each.name, canonical(each.constraint)), each.name) for each in response.withdrawn]
-        for identity, name in dict.fromkeys(gone):  # who says it twice says it once
+        for number, (identity, name) in enumerate(dict.fromkeys(gone), 1):  # who says it twice says it once
+            if number % EVERY == 0:
+                yield
             left = (name, identity[1] is not None) in self._left
             what = f"{name!r} does not exist on {self._upstream.label}"
             concerned = topic.withdrawn(identity, self._upstream, left=left)

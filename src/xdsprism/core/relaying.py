@@ -15,8 +15,8 @@ After anything that happened, `flush` looks once at each name that it concerns:
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from math import inf
 
 from .ages import Ages, Silence
@@ -26,7 +26,7 @@ from .constraints import matches
 from .facts import Fact, Looked, Lookup
 from .fairness import Fairness, Question
 from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
-from .holdings import Holding, used
+from .holdings import Holding, holdings
 from .inquiry import choose
 from .lateness import Late, Lateness
 from .limits import Limits, Refusal
@@ -34,6 +34,7 @@ from .lingering import ON_DEMAND, Lingering
 from .listings import Listings
 from .question_params import is_cut, is_wide, question_params, refused_entry
 from .renewal import Renewals
+from .steps import EVERY, Steps, finish
 from .store import Store
 from .supply import Supply
 from .types import Params, TypeUrl, Variant
@@ -44,6 +45,7 @@ from .xdstp import is_wild, wildcards
 LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
 
 Subject = tuple[TypeUrl, str]
+Arrival = tuple[TypeUrl, str, Params, int | None]  # who wants it is on this stream; None: one wants it no more
 
 _NOBODY = Audience()
 
@@ -75,13 +77,14 @@ class Relaying:
         self._listings = Listings(store, supply.pin, listed)
         self._limits = limits  # of params that a server is asked with for a name; None: it is asked without
         self._reaches = reaches  # whether a server can be asked for a name now
-        self._arrivals: list[tuple[TypeUrl, str, Params, int | None]] = []  # who came, on which stream; None: went
+        self._arrivals: deque[Arrival] = deque()
         self._wanted: dict[Subject, Audience] = {}
         self._asked: dict[Subject, dict[Params, Entry]] = {}
         self._unwanted = Lingering(linger)
         self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self._known: dict[Subject, CachedSet] = {}
         self._touched: OrderedDict[Subject, None] = OrderedDict()  # from its front things are taken one by one
+        self._is_to_reword = False
         self._renewals = Renewals()
         self._departed = Departed()
         self._lateness = Lateness(reaches)
@@ -98,10 +101,17 @@ class Relaying:
         self._arrivals.append((type_url, name, params, None))
 
     def _count(self) -> None:
+        finish(self._counting())
+
+    def _counting(self) -> Steps[None]:
         """Who came and went since the last look. Mostly it is one more of a crowd, and then that is all."""
-        if not self._arrivals:
-            return
-        arrivals, self._arrivals = self._arrivals, []
+        arrivals = self._arrivals
+        while arrivals:
+            self._count_some([arrivals.popleft() for _ in range(min(4 * EVERY, len(arrivals)))])
+            if arrivals:
+                yield
+
+    def _count_some(self, arrivals: Iterable[Arrival]) -> None:
         looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and whether that is all there is to it
         ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # the same for all who share a finding
         subject: Subject = ("", "")
@@ -187,11 +197,9 @@ class Relaying:
 
     def heard(self, entry: Entry, _before: Variant | None = None) -> None:
         """Something is said of an entry: contents, that there are none, or what is wrong."""
-        self._count()
         subject = entry.type_url, entry.name
-        wildcard = entry.collection
-        if wildcard is not None and subject in self._wanted:
-            self._departed.note(wildcard, entry)
+        if entry.collection is not None:
+            self._departed.note(entry.collection, entry)  # it is forgotten if nobody wants it
         self._touched[subject] = None
         if isinstance(entry, Collection):  # it may have been answered: those who asked by name need not any more
             self._touched.update(dict.fromkeys((entry.type_url, name) for name in entry.members))
@@ -209,8 +217,13 @@ class Relaying:
 
     def reword(self) -> None:
         """PRX-35: a server takes less than it was asked with, or more again. So it is asked with less, or with all."""
-        for subject, asked in [*self._asked.items()]:
-            wide = [(params, entry) for params, entry in asked.items() if is_wide(params)]
+        self._is_to_reword = True
+
+    def _reword(self) -> None:
+        asked = [*self._asked.items()] if self._is_to_reword else []
+        self._is_to_reword = False
+        for subject, entries in asked:
+            wide = [(params, entry) for params, entry in entries.items() if is_wide(params)]
             for params in [params for params, entry in wide if is_pending(entry) or is_cut(entry, params)]:
                 self._release(subject, params)
                 self._touched[subject] = None
@@ -241,13 +254,13 @@ class Relaying:
         self._count()
         subject = type_url, name
         audiences = [self._audience((type_url, each)) for each in (name, *wildcards(name))]
-        return used(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
+        return holdings(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
 
     # -- the turn
 
     @property
     def is_due(self) -> bool:
-        return bool(self._touched or self._arrivals) or self._renewals.is_due
+        return bool(self._touched or self._arrivals or self._is_to_reword) or self._renewals.is_due
 
     def deadline(self) -> float | None:
         waiting = (next(iter(each.values()), None) for each in self._timers)
@@ -258,7 +271,12 @@ class Relaying:
         return *self._unwanted.timers, self._listings.due, self._lateness.due
 
     def flush(self, now: float) -> None:
-        self._count()
+        finish(self.flushing(now))
+
+    def flushing(self, now: float) -> Steps[None]:
+        """The same in steps. Everybody hears of all that is new at once, at the end of them."""
+        yield from self._counting()
+        self._reword()
         for waiting in self._timers:
             for (subject, _), until in waiting.items():
                 if until > now:
@@ -267,20 +285,26 @@ class Relaying:
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
         while self._touched or self._ask_refused():
-            subject, _ = self._touched.popitem(last=False)
-            if is_wild(subject[1]):
-                self._plan_wild(subject, now)
-                continue
-            before = self._known.pop(subject, NOTHING)
-            known = self._plan(subject, before, now)
-            said_something = bool(known.findings or known.troubles or known.late)
-            if said_something:
-                self._known[subject] = known
-            if known is not before:
-                news[subject] = known if said_something else None
+            for _ in range(min(EVERY, len(self._touched))):
+                self._look_at(self._touched.popitem(last=False)[0], news, now)
+            if self._touched:
+                yield
+                yield from self._counting()  # so that at the end everybody who is there is known
         self._fairness.rest()
         if news:
             self._store.publish(news)
+
+    def _look_at(self, subject: Subject, news: dict[Subject, VariantSet | None], now: float) -> None:
+        if is_wild(subject[1]):
+            self._plan_wild(subject, now)
+            return
+        before = self._known.pop(subject, NOTHING)
+        known = self._plan(subject, before, now)
+        said_something = bool(known.findings or known.troubles or known.late)
+        if said_something:
+            self._known[subject] = known
+        if known is not before:
+            news[subject] = known if said_something else None
 
     def _ask_refused(self) -> bool:
         """PRX-35: what there was no room for is asked once more, where there may be; whether there is such."""

@@ -22,6 +22,7 @@ from .constraint_codec import constraint_from_proto
 from .constraints import TRUE, Constraint
 from .events import SEND_ALL_CLUSTERS, Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
 from .responses import Arrival, Flaw, Heartbeat, Response, Unresolved
+from .steps import EVERY, Steps, finish, pieces
 from .twins import RESOURCE, as_v2, as_v3
 from .types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
 from .wire import join_field
@@ -167,25 +168,37 @@ class ResponseDecoder:
 
     def decode(self, message: bytes) -> Response:
         """Raises PeerError for what is no response at all."""
+        return finish(self.decoding(message))
+
+    def decoding(self, message: bytes) -> Steps[Response]:
+        """The same in steps."""
         try:
             if self._delta:
-                return self._delta_response(pb.DeltaDiscoveryResponse.FromString(message))
-            return self._sotw_response(pb.DiscoveryResponse.FromString(message))
+                return (yield from self._delta_response(pb.DeltaDiscoveryResponse.FromString(message)))
+            return (yield from self._sotw_response(pb.DiscoveryResponse.FromString(message)))
         except DecodeError as error:
             raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
 
-    def _sotw_response(self, proto: AnyType) -> Response:
+    def _sotw_response(self, proto: AnyType) -> Steps[Response]:
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.version_info, proto.nonce)
-        read = [self._item(url, item, proto.version_info) for item in proto.resources]
+        read: list[Read] = []
+        for piece in pieces(proto.resources):
+            read += [self._item(url, item, proto.version_info) for item in piece]
+            if len(piece) == EVERY:
+                yield
         return _response(url, proto.version_info, proto, read, (), ())
 
-    def _delta_response(self, proto: AnyType) -> Response:
+    def _delta_response(self, proto: AnyType) -> Steps[Response]:
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.system_version_info, proto.nonce)
-        read = [self._resource(url, resource, resource.version) for resource in proto.resources]
+        read: list[Read] = []
+        for piece in pieces(proto.resources):
+            read += [self._resource(url, resource, resource.version) for resource in piece]
+            if len(piece) == EVERY:
+                yield
         removed = tuple(_name(name) for name in proto.removed_resources)
         withdrawn: list[Absence] = []
         for gone in proto.removed_resource_names if self._locators else ():

@@ -29,6 +29,7 @@ from .reading import Reading
 from .recognition import Recognition
 from .responses import Arrival, Response
 from .rewording import in_held_words
+from .steps import Steps, finish
 from .topic import Topic
 from .types import TYPES, TypeSpec, TypeUrl, Variant
 from .upstream import Held, Upstream
@@ -334,17 +335,20 @@ class Subscriber:
         return asked
 
     def receive(self, upstream: Upstream, response: Response, now: float) -> None:
+        finish(self.receiving(upstream, response, now))
+
+    def receiving(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
         if not upstream.asks(response.type_url):
             return  # NAK-22
         if upstream.heard(response.server):
             self._recovered(upstream)
         for each in self._recognition.readable(upstream, response, now):
-            self._read(upstream, each, now)
+            yield from self._read(upstream, each, now)
 
-    def _read(self, upstream: Upstream, response: Response, now: float) -> None:
+    def _read(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
         topic = self._topics.get(response.type_url) or Topic(self.spec(response.type_url))
         reading = Reading(self, topic, upstream, in_held_words(response, topic, upstream), now)
-        flaws = reading.read()
+        flaws = yield from reading.read()
         error = None
         if flaws:
             message = "; ".join(map(str, flaws))
@@ -391,7 +395,7 @@ class Subscriber:
     def tick(self, now: float) -> None:
         for upstream in self._upstreams:
             for response in self._recognition.tick(upstream, now):
-                self._read(upstream, response, now)
+                finish(self._read(upstream, response, now))
             upstream.release(now)
             self._ask_kept(upstream, now)
             for entry in upstream.over(upstream.doubts, now):  # they began when the timers did, and are shorter

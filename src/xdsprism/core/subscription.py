@@ -19,6 +19,7 @@ from .facts import Facts
 from .forgetting import ForgottenNames
 from .interest import Interest
 from .limits import Refusal, Room, counted_as
+from .lookup import FEW
 from .refusing import Refusals, note_refused, refused_among
 from .settings import Settings
 from .steps import EVERY, Steps, pieces
@@ -33,6 +34,7 @@ class Session:
 
     __slots__ = (
         "_aliased",
+        "_asked_keys",
         "_declined",
         "_dirty",
         "_due",
@@ -81,6 +83,7 @@ class Session:
         self._full_state = table.spec.full_state and not self.delta  # SOT-4: each response holds everything
         self._interest = interest
         self._wants: dict[str, dict[Key, Want]] = {}  # by name
+        self._asked_keys: dict[str, Counter[str]] = {}  # of names that are wanted with many params: keys of these
         self.count = 0  # of subscriptions
         # By the name of what they hold, where that is not what they asked for: an alias, or a host (VHD-3).
         self._aliased: dict[str, dict[Want, None]] = {}
@@ -311,6 +314,8 @@ class Session:
             # DYN-13: a locator without params matches like a plain name.
             want = Want(key, params or self.plain_params(name), self.table.revision)
             self._wants.setdefault(name, {})[key] = want
+            if name in self._asked_keys:
+                self._asked_keys[name].update([*want.params])
             self._open[want] = None
             self._counted(key, 1)
             self._interest.add(self, self.table.spec.url, name)
@@ -351,9 +356,12 @@ class Session:
     def _drop(self, want: Want) -> None:
         name = want.name
         del self._wants[name][want.key]
+        if name in self._asked_keys:
+            self._asked_keys[name].subtract([*want.params])
         self._counted(want.key, -1)
         if not self._wants[name]:
             del self._wants[name]
+            self._asked_keys.pop(name, None)
             self._lose_interest(name)
         if self.complaint(name) is None:
             self._interest.demand.unwant(self.table.spec.url, name, want.params)
@@ -363,6 +371,15 @@ class Session:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self._hold(want, None)
         self._interest.group(self, want, None)
+
+    def _keys_of_all(self, name: str) -> Iterable[str]:
+        """The keys of all params with which a name is wanted here; counted where these are many."""
+        wants = self._wants.get(name, {})
+        if len(wants) <= FEW:
+            return {key for want in wants.values() for key in want.params}
+        if name not in self._asked_keys:
+            self._asked_keys[name] = Counter(key for want in wants.values() for key in want.params)
+        return [key for key, count in self._asked_keys[name].items() if count]
 
     def _lose_interest(self, name: str) -> None:
         if name not in self._wants and name not in self._aliased:

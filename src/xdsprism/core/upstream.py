@@ -82,7 +82,7 @@ class Upstream:
         self.users: set[Authority] = set()
         self.is_relay = False  # it may know less of an absence than its constraints say (PRX-31)
         self.pins_absence = False  # it says "for nobody" where it names no constraints (DYN-11, PRX-31)
-        # Both in the order in which they end: all timers of one kind are of one length.
+        # Both in the order in which they end, as all of one kind are of one length; without the time of `_deaf`.
         self.timers: OrderedDict[Entry, float] = OrderedDict()
         self.doubts: OrderedDict[Entry, float] = OrderedDict()  # of entries that are doubted (watching.Entry)
         self.awaited: set[Entry] = set()  # asked for on this stream, and the server has said nothing of them yet
@@ -123,6 +123,7 @@ class Upstream:
         self._opened_at = 0.0
         self._was_hasty = False
         self._deaf_since: float | None = None
+        self._deaf = 0.0  # seconds in all for which nothing was read
 
     @property
     def wanted(self) -> bool:
@@ -149,11 +150,12 @@ class Upstream:
         """When the first timer ends. None does while nothing is read: what it waits for may have come (CLI-20)."""
         if self._deaf_since is not None:
             return None
-        return min((next(iter(running.values())) for running in (self.timers, self.doubts) if running), default=None)
+        first = min((next(iter(running.values())) for running in (self.timers, self.doubts) if running), default=None)
+        return first + self._deaf if first is not None else None
 
     def over(self, running: OrderedDict[Entry, float], now: float) -> Iterator[Entry]:
         """Take out, one by one, those whose time is over."""
-        while running and self._deaf_since is None and next(iter(running.values())) <= now:
+        while running and self._deaf_since is None and next(iter(running.values())) + self._deaf <= now:
             yield running.popitem(last=False)[0]
 
     def stop_reading(self, now: float) -> None:
@@ -161,19 +163,16 @@ class Upstream:
 
     def read_on(self, now: float) -> None:
         """Time in which nothing was read does not count."""
-        lost = now - self._deaf_since if self._deaf_since is not None else 0.0
+        if self._deaf_since is not None:
+            self._deaf += now - self._deaf_since
         self._deaf_since = None
-        if lost > 0:
-            for running in (self.timers, self.doubts):
-                for entry, due in running.items():
-                    running[entry] = due + lost
 
     def note_asked(self, entry: Entry, now: float) -> None:
         """A request that has the entry goes out."""
         self.awaited.add(entry)
         entry.unsettle()
         if entry.unanswered:
-            self.timers[entry] = now + self.patience
+            self.timers[entry] = now - self._deaf + self.patience
         if entry.doubted is not None:
             self.doubt(entry, now)
 
@@ -202,7 +201,7 @@ class Upstream:
     def doubt(self, entry: Entry, now: float) -> None:
         """Wait for a moment at most, where the server was asked."""
         if entry in self.awaited:
-            self.doubts.setdefault(entry, now + MOMENT)
+            self.doubts.setdefault(entry, now - self._deaf + MOMENT)
 
     def want(self, type_url: TypeUrl, key: Key) -> None:
         self._wants.setdefault(type_url, {})[key] = None
@@ -318,6 +317,11 @@ class Upstream:
             return []
         self._note_asked(now)
         return [(type_url, asked) for type_url, asking in self._asking.items() for asked in asking.poll()]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to ask, once what `poll` gave is written."""
+        return any(asking.is_behind for asking in self._asking.values())
 
     def _note_asked(self, now: float) -> None:
         unsaid, self._unsaid = self._unsaid, {}

@@ -14,6 +14,7 @@ from envoy.config.core.v3.base_pb2 import Node
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Client
 from ..client.disk import may_keep
+from ..client.line import Do, at_once
 from ..core.authority import Authority
 from ..core.codec import routing_of
 from ..core.constraints import TRUE, Constraint, canonical
@@ -62,9 +63,11 @@ class FeedClient(Client):
         settled: Callable[[], None],
         dialect: Callable[[ServerConfig], Dialect],
         validate: Validate = "off",
+        work: Do = at_once,
         **options: Any,
     ) -> None:
         super().__init__(bootstrap, fail_on_data_errors=True, **options)
+        self._work = work
         self._known_dialect = dialect
         self.nobody = Authority("", ())  # knows the names that no server can be asked for
         self._settled = settled

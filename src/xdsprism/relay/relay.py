@@ -24,6 +24,7 @@ from ..core.relaying import LINGER, Relaying
 from ..core.revisiting import Revisits
 from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.shares import Client as ClientKey
+from ..core.steps import Steps
 from ..core.store import Store
 from ..core.types import Params, TypeUrl
 from ..errors import UsageError
@@ -32,6 +33,7 @@ from ..observe.logs import log
 from ..server.server import Server
 from ..server.tls import Tls
 from .feed import Feed, FeedClient
+from .work import Work
 
 MAX_STALE = 24 * 3600.0
 AGING = 1.0  # seconds between two looks at how old everything is, at least
@@ -111,6 +113,8 @@ class Relay:
             tls=tls,
             demand=self.relaying,
         )
+        self._work = Work(lambda: self.server.hub.slices)
+        self._flush_waits = False  # for other work
         self._reports = NackReports(self._are_judging) if report_nacks else None
         self._delta = delta
         self._connect = connect
@@ -147,6 +151,7 @@ class Relay:
 
     def forget(self, type_url: TypeUrl, name: str) -> bool:
         """PRX-28: drop what is known of a name, and ask again; False: nothing is. No stream ends."""
+        self._work.finish()
         known = self.relaying.forget(type_url, name, asyncio.get_running_loop().time())
         self.server.hub.turn()
         return known
@@ -179,7 +184,14 @@ class Relay:
             cache = self.last_good.shelf(group_word, shared=True)
         delta = None if self._delta else False
         client = FeedClient(
-            bootstrap, settled, self.feed.dialect, self._validate, delta=delta, connect=self._connect, cache=cache
+            bootstrap,
+            settled,
+            self.feed.dialect,
+            self._validate,
+            self._work.do,
+            delta=delta,
+            connect=self._connect,
+            cache=cache,
         )
         client.enter()
         client.readers.append(self._pass_on)
@@ -219,7 +231,9 @@ class Relay:
 
     def _settled(self) -> None:
         """Something came from a server."""
-        if self.relaying.is_due or (self._reports is not None and self._reports.due is not None):
+        if (self.relaying.is_due and not self._flush_waits) or (
+            self._reports is not None and self._reports.due is not None
+        ):
             self.server.hub.turn()
 
     def _review(self, facts: Sequence[Fact]) -> None:
@@ -247,11 +261,20 @@ class Relay:
         self.server.hub.listed(type_url, name)
 
     def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
+        """A chore of each turn of the hub; nothing is decided while half of a response is read."""
+        if not self._flush_waits:
+            self._flush_waits = True
+            self._work.begin(self._flushing())
+
+    def _flushing(self) -> Steps[None]:
+        loop, hub = asyncio.get_running_loop(), self.server.hub
+        self._flush_waits = False
         self._revisit(loop.time())
-        self.relaying.flush(loop.time())
-        self.server.hub.facts += self.relaying.facts
-        self.relaying.facts.clear()
+        yield from self.relaying.flushing(loop.time())
+        if self.relaying.facts:
+            hub.facts += self.relaying.facts
+            self.relaying.facts.clear()
+            hub.turn()
         reports = self._reports.due if self._reports is not None else None
         times = (self.relaying.deadline(), reports, self._revisits.due)
         due = min((time for time in times if time is not None), default=None)
