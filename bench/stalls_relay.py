@@ -1,7 +1,8 @@
 """How long a relay's event loop stands still, and whether its cost grows as the number of things does.
 
 The relay is the real one. Its server and its clients are scripts in the same program, without a network, and their own
-time is not counted. The clock jumps when everybody waits, so that only work takes time.
+time is not counted. The clock jumps when everybody waits, so that only work takes time; which is that of the processor,
+as others may use it too.
 
     python -m bench.stalls_relay [CASE ...]
 """
@@ -59,19 +60,19 @@ class _TimedLoop(TimelessLoop):
         self._scripts = 0.0
 
     def _run_once(self) -> None:
-        start, scripts = time.perf_counter(), self._scripts
+        start, scripts = time.thread_time(), self._scripts
         super()._run_once()  # type: ignore[misc] # asyncio's own, of every loop in Python
-        taken = time.perf_counter() - start - (self._scripts - scripts)
+        taken = time.thread_time() - start - (self._scripts - scripts)
         self.busy += taken
         self.longest = max(self.longest, taken)
 
     @contextmanager
     def script(self) -> Iterator[None]:
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             yield
         finally:
-            self._scripts += time.perf_counter() - start
+            self._scripts += time.thread_time() - start
 
     async def measure(self, *work: Callable[[], object]) -> None:
         """Do each of these in a turn, and let everything settle; only that is counted."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xdsprism.core.audience import Audience
 from xdsprism.core.authority import Authority
 from xdsprism.core.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
-from xdsprism.core.lookup import FEW, Askers, FirstMatch, demands
+from xdsprism.core.lookup import FEW, Askers, Crowd, FirstMatch, NewestMatch, demands
 from xdsprism.core.types import Params
 from xdsprism.core.watching import Entry
 
@@ -74,3 +75,48 @@ def test_of_a_crowd_only_those_are_looked_at_who_have_the_value() -> None:
     for each in entries:
         askers.add(each)
     assert [*askers.concerned(All((Eq("env", "prod"), Eq("pod", "7"))))] == [entries[7]]
+
+
+# DYN-45, PRX-4
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | CONSTRAINTS), max_size=3 * FEW), PARAMS)
+def test_the_newest_that_matches_is_found_whatever_was_put_and_discarded(
+    changes: list[tuple[int, Constraint | None]], params: Params
+) -> None:
+    found: NewestMatch[int] = NewestMatch()
+    there: dict[int, Constraint] = {}  # oldest first
+    for name, constraint in changes:
+        edition = found.edition
+        there.pop(name, None)
+        if constraint is None:
+            found.discard(name)
+        else:
+            found.put(name, constraint, name)
+            there[name] = constraint
+        assert found.edition != edition
+    tried = next((name for name, each in reversed(there.items()) if matches(each, params)), None)
+    assert found.find(params, "abc") == tried
+
+
+# PRX-31
+@given(st.lists(PARAMS, max_size=3 * FEW), CONSTRAINTS)
+def test_a_crowd_has_somebody_whom_a_constraint_matches_or_not(known: list[Params], constraint: Constraint) -> None:
+    assert Crowd(known).has_any(constraint) == any(matches(constraint, params) for params in known)
+
+
+# DESIGN 6.3
+@given(st.lists(st.tuples(PARAMS, st.booleans()), max_size=4 * FEW), st.lists(CONSTRAINTS, min_size=1, max_size=4))
+def test_all_classes_that_a_constraint_matches_are_concerned(
+    changes: list[tuple[Params, bool]], constraints: list[Constraint]
+) -> None:
+    audience = Audience()
+    audience.classes(("a", "b", "c"))
+    for number, (params, comes) in enumerate(changes):
+        if comes:
+            audience.add(params)
+        elif params in audience:
+            audience.remove(params)
+        [*audience.concerned(constraints[number % len(constraints)])]  # which makes indexes
+    classes = audience.classes(("a", "b", "c"))
+    for each in constraints:
+        matching = {same for same, alike in classes.items() if matches(each, next(iter(alike)))}
+        assert matching <= {*audience.concerned(each)} <= classes.keys()

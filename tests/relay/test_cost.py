@@ -15,6 +15,21 @@ from tests.support.work import counted
 from xdsprism.core.steps import EVERY
 
 READING = ("core/topic.py", "core/holders.py", "core/reading.py", "core/watching.py", "core/lookup.py")
+PLANNING = (
+    "core/relaying.py",
+    "core/standing.py",
+    "core/findings.py",
+    "core/cached.py",
+    "core/audience.py",
+    "core/inquiry.py",
+    "core/lookup.py",
+    "core/constraints.py",
+    "core/interest.py",
+    "core/steady.py",
+    "core/collecting.py",
+    "core/table.py",
+    "server/hub.py",
+)
 SESSION = ("core/delta.py", "core/lookup.py", "core/constraints.py", "core/subscription.py", "core/answers.py")
 
 
@@ -83,6 +98,40 @@ async def unsubscribing(number: int) -> int:
 async def test_letting_go_of_many_params_of_one_name_costs_what_each_does() -> None:
     # PRX-31
     assert await unsubscribing(400) <= 4.4 * await unsubscribing(100)
+
+
+@timeless
+async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None:
+    # PRX-5: each has a variant of its own, and each client comes by itself
+    many = 300
+    async with pair(linger=5.0) as (origin, relay):
+        with origin.store.transaction() as tx:
+            for each in range(many):
+                tx.put(endpoint("a", f"m{each}"), when=f"pod=p{each}")
+        clients = [(await relay.raw()).of(pod=f"p{each}") for each in range(many)]
+        came: dict[int, int] = {}
+        for number, client in enumerate(clients):
+            with counted(*PLANNING) as calls:
+                await client.want(xp.ENDPOINT, "a")
+                (response,) = await settled(client)
+            came[number] = calls.total()
+            assert len(response.resources) == 1
+        changed: dict[int, int] = {}
+        for number in (30, many - 1):
+            with counted("core/relaying.py", "core/standing.py", "core/findings.py", "core/steady.py") as calls:
+                origin.put(endpoint("a", "new"), when=f"pod=p{number}")
+                assert len(await settled(clients[number])) == 1
+            changed[number] = calls.total()
+        left: dict[int, int] = {}
+        for number in (30, many - 1):
+            with counted("core/relaying.py", "core/standing.py", "core/findings.py", "core/steady.py") as calls:
+                clients[number].close()
+                await quiet(10)
+            left[number] = calls.total()
+        assert len(origin.asked(xp.ENDPOINT)) == many - 2
+        assert came[many - 1] <= 1.1 * came[30]
+        assert changed[many - 1] <= 1.1 * changed[30]
+        assert left[many - 1] <= 1.1 * left[30]
 
 
 async def denied(number: int) -> int:

@@ -16,10 +16,13 @@ import xdsprism as xp
 from tests.client.rig import MAKE
 from tests.client.test_against_server import Shown, shown
 from tests.relay.model import Clock, ModelClient, RelaySite, Site, Watcher
+from xdsprism.core.cached import NOTHING
 from xdsprism.core.codec import variant_of
 from xdsprism.core.constraints import Constraint, canonical, matches
 from xdsprism.core.events import WILDCARD
+from xdsprism.core.findings import listen
 from xdsprism.core.relaying import LINGER
+from xdsprism.core.standing import Standing
 from xdsprism.core.store import Store
 from xdsprism.core.types import Params
 from xdsprism.core.xdstp import is_wild, wildcards
@@ -77,6 +80,7 @@ class RelayModel:
         self.relay.line.open()
         self.clients: list[ModelClient] = []
         self.marks = 0
+        self.standing = 0  # names of which it was checked what the relay keeps
         self.made: dict[bytes, Constraint] = {}  # contents, and whom they are for
 
     def make_relay(self) -> RelaySite:
@@ -164,6 +168,21 @@ class RelayModel:
         if self.maybe():
             self.quiet()
 
+    def check_standing(self) -> None:
+        """What the relay keeps of a name is what a look at all of the name finds."""
+        relaying = self.relay.relaying
+        for subject, kept in relaying._standing.items():
+            known, asked = relaying._known.get(subject, NOTHING), relaying._asked.get(subject, {})
+            said = listen(relaying._voices(subject), known, relaying._supply.pin)
+            found = Standing.of(known, said, asked)
+            assert found is not None, subject
+            assert (kept.findings, kept.pending) == (found.findings, found.pending)
+            assert {form: {*each} for form, each in kept.holders.items()} == {
+                form: {*each} for form, each in found.holders.items()
+            }
+            assert [*kept.findings] == [*found.findings]
+            self.standing += 1
+
     def quiet(self) -> None:
         """Let all talk until nobody has anything to say."""
         idle = turns = 0
@@ -173,6 +192,7 @@ class RelayModel:
             turns += 1
             assert turns < TALKATIVE, "they never stop"
         if self.relay.line.call is not None:
+            self.check_standing()
             for each in self.watchers():
                 has = {name: shown for name, shown in each.has.items() if shown is not None}
                 assert has == self.expected(each), f"{each.key} of {each.params}"
@@ -238,6 +258,7 @@ class RelayModel:
         self.quiet()
         relaying = self.relay.relaying
         left = [relaying._wanted, relaying._asked, relaying._unwanted, relaying._known, relaying._touched]
+        left.append(relaying._standing)
         assert not any(left), left
         assert not relaying._departed
         assert not relaying._lent
@@ -274,15 +295,18 @@ def test_nobody_can_tell_that_collections_come_by_a_relay(linger: float, block: 
 
 
 def run(make: Callable[[int], RelayModel], block: int) -> None:
+    standing = 0
     for seed in range(block * RUNS, (block + 1) * RUNS):
         model = make(seed)
         try:
             for _ in range(STEPS):
                 model.step()
             model.end()
+            standing += model.standing
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
+    assert standing, "it was never looked at what is kept"
 
 
 def test_a_deletion_is_passed_on_at_once_to_those_who_were_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

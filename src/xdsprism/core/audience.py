@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
 from .cached import Form
+from .constraints import Constraint
+from .lookup import FEW, demands
 from .types import Category, Params, category
 
 Classes = Mapping[Category, Mapping[Params, int]]
@@ -15,11 +17,12 @@ Classes = Mapping[Category, Mapping[Params, int]]
 class Audience:
     """Counts subscriptions by their params. Classes are kept, and made anew only when other keys matter."""
 
-    __slots__ = ("_classes", "_keys")
+    __slots__ = ("_by_value", "_classes", "_keys")
 
     def __init__(self) -> None:
         self._keys: tuple[str, ...] = ()
         self._classes: dict[Category, dict[Params, int]] = {}
+        self._by_value: dict[str, dict[str | None, dict[Category, None]]] = {}  # classes, by keys that were demanded
 
     def __bool__(self) -> bool:
         return bool(self._classes)
@@ -43,6 +46,8 @@ class Audience:
         alike = self._classes.get(same)
         if alike is None:
             self._classes[same] = {params: 1}
+            for key, values in self._by_value.items():
+                values.setdefault(params.get(key), {})[same] = None
             return False
         alike[params] = alike.get(params, 0) + 1
         return True
@@ -56,14 +61,33 @@ class Audience:
         del alike[params]
         if not alike:
             del self._classes[same]
+            for key, values in self._by_value.items():
+                del values[params.get(key)][same]
+                if not values[params.get(key)]:
+                    del values[params.get(key)]
 
     def classes(self, keys: tuple[str, ...]) -> Classes:
         if keys != self._keys:
-            before, self._keys, self._classes = self._classes, keys, {}
+            before, self._keys, self._classes, self._by_value = self._classes, keys, {}, {}
             for alike in before.values():
                 for params, count in alike.items():
                     self._classes.setdefault(category(params, keys), {})[params] = count
         return self._classes
+
+    def concerned(self, constraint: Constraint) -> Iterable[Category]:
+        """The classes that a constraint can match, which mentions no other keys than these are made by."""
+        demanded = demands(constraint)
+        if not demanded or len(self._classes) <= FEW:
+            return self._classes
+        return min((self._with(key, values) for key, values in demanded.items()), key=len)
+
+    def _with(self, key: str, values: frozenset[str | None]) -> list[Category]:
+        index = self._by_value.get(key)
+        if index is None:
+            index = self._by_value[key] = {}
+            for same, alike in self._classes.items():
+                index.setdefault(next(iter(alike)).get(key), {})[same] = None
+        return [same for value in values for same in index.get(value, ())]
 
 
 @dataclass(slots=True)

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
+from operator import attrgetter
+from typing import Self
 
 from .constraints import TRUE, Constraint, canonical, keys, matches
 from .events import WILDCARD
-from .lookup import FirstMatch
+from .lookup import FirstMatch, NewestMatch
 from .table import Table
-from .types import Category, Params, TypeSpec, Variant, Wrong, category
-from .variants import VariantSet, pins
+from .types import Category, Change, Params, TypeSpec, Variant, Wrong, category
+from .variants import Moved, VariantSet, pins
 
 REMEMBERED = 4096  # classes of params per name
 
 NEVER: Mapping[Params, int] = {}
+
+_NUMBERS = count(1)
+_variant_of = attrgetter("variant")
 
 # What a finding is known by: its constraints, and for whom alone it is if they do not say all of it.
 Form = tuple[Constraint, Params | None]
@@ -86,14 +92,20 @@ class CachedSet(VariantSet):
 
     __slots__ = (
         "_classes",
+        "_edition",
         "_first",
         "_late_classes",
+        "_member_keys",
+        "_newest",
         "_own_troubles",
         "_shared",
         "_shared_troubles",
+        "_step",
         "findings",
+        "is_clear",
         "is_limited",
         "late",
+        "number",
         "own",
         "troubles",
     )
@@ -115,6 +127,52 @@ class CachedSet(VariantSet):
         self._late_classes: dict[Category, int] | None = None
         self._own_troubles = {each.only: each for each in reversed(troubles) if each.only is not None}
         self._shared_troubles = tuple(each for each in troubles if each.only is None)
+        self._newest: NewestMatch[Finding] | None = None  # an index that changes, and which edition of it is this one's
+        self._edition = 0
+        self._member_keys: frozenset[str] | None = None
+        self.number = next(_NUMBERS)
+        self._step: tuple[int, Moved] | None = None  # what moved since which other, where that is known
+        self.is_clear = False  # whoever had there what is here too, has it here
+
+    @classmethod
+    def derived(cls, before: CachedSet, findings: Iterable[Finding], index: NewestMatch[Finding], moved: Moved) -> Self:
+        """The same set, but for what moved; there was nothing unusual in it (standing.py), and is not.
+
+        findings: all of them, newest first; index: the same by constraint, as it is now.
+        """
+        made = cls.__new__(cls)
+        made._derive(before, tuple(findings), index, moved)  # noqa: SLF001 # its own
+        return made
+
+    def _derive(
+        self, before: CachedSet, findings: tuple[Finding, ...], index: NewestMatch[Finding], moved: Moved
+    ) -> None:
+        self.troubles, self.late, self.own, self.is_limited = (), NEVER, {}, False
+        self.findings = self._shared = findings
+        self.variants = tuple(map(_variant_of, findings))
+        self.keys, self.aliases, self.sole, self._index = before.keys, before.aliases, None, None
+        self._classes, self._first, self._late_classes = {}, None, None
+        self._own_troubles, self._shared_troubles = {}, ()
+        self._newest, self._edition, self._member_keys = index, index.edition, before.member_keys
+        self.number, self.is_clear = next(_NUMBERS), False
+        self._step = before.number, moved
+
+    @property
+    def member_keys(self) -> frozenset[str]:
+        if self._member_keys is None:
+            self._member_keys = super().member_keys
+        return self._member_keys
+
+    def moved(self, before: VariantSet) -> Moved | None:
+        moved = self.difference(before) if self.is_clear else None
+        if moved is None or any(variant.constraint == TRUE for variant in moved.went):  # who has that, nobody noted
+            return None
+        return moved
+
+    def difference(self, before: VariantSet | None) -> Moved | None:
+        """What came and what went, if that is known."""
+        known = self._step is not None and isinstance(before, CachedSet) and before.number == self._step[0]
+        return self._step[1] if self._step is not None and known else None
 
     def find(self, params: Mapping[str, str]) -> Finding | None:
         """The answer for these params. What was said to them alone counts more than what was said to others too."""
@@ -133,11 +191,16 @@ class CachedSet(VariantSet):
         if alike not in self._classes:
             if len(self._classes) >= REMEMBERED:
                 self._classes.clear()
-            if self._first is None:
-                self._first = FirstMatch([finding.constraint for finding in self._shared])
-            found = self._first.find(params)
-            self._classes[alike] = self._shared[found] if found is not None else None
+            self._classes[alike] = self._find_shared(params)
         return self._classes[alike]
+
+    def _find_shared(self, params: Mapping[str, str]) -> Finding | None:
+        if self._newest is not None and self._newest.edition == self._edition:
+            return self._newest.find(params, self.keys)
+        if self._first is None:
+            self._first = FirstMatch([finding.constraint for finding in self._shared])
+        found = self._first.find(params)
+        return self._shared[found] if found is not None else None
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
         found = self._answer(params)
@@ -199,7 +262,6 @@ class CacheTable(Table):
     """The resources of one type, as far as they are known."""
 
     authoritative = False
-    divisible = False
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__(spec)
@@ -247,6 +309,18 @@ class CacheTable(Table):
     @property
     def is_singular(self) -> bool:
         return bool(self._singular)
+
+    def _recount(self, change: Change) -> None:
+        """Where it is known what came and what went, nothing else is counted."""
+        after = change.after
+        moved = after.difference(change.before) if isinstance(after, CachedSet) else None
+        if moved is None:
+            super()._recount(change)
+            return
+        self.variants += len(moved.came) - len(moved.went)
+        for variants, step in ((moved.went, -1), (moved.came, 1)):
+            for variant in variants:
+                self._count_references(variant, step)
 
     def _count(self, name: str, known: VariantSet, step: int) -> None:
         super()._count(name, known, step)

@@ -111,9 +111,12 @@ def listen(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Said:
     for voice in speaking:
         if voice.entry.variant is not None:
             said.add(voice, _present(voice, _seen(voice, voice.entry.variant), pin(voice.entry), known))
-    gone = {each.form for each in known.findings if each.variant is not None and not each.stale} - said.findings.keys()
-    for voice in speaking:
-        if is_missing(voice.entry) and not (voice.wild and _is_present(said, voice.params)):
+    missing = [voice for voice in speaking if is_missing(voice.entry)]
+    if missing:
+        there = {each.form for each in known.findings if each.variant is not None and not each.stale}
+        gone = there - said.findings.keys()
+    for voice in missing:
+        if not (voice.wild and _is_present(said, voice.params)):
             _add_absent(said, voice, gone, pin(voice.entry), known)
     _generalise(said)
     _press(said, speaking)
@@ -221,7 +224,7 @@ def _with(variant: Variant, constraint: Constraint) -> Variant:
 def refreshed(known: CachedSet, said: Said, now: float) -> CachedSet:
     """What is said now; and what was said and is not any more, as stale."""
     before = {each.form: each for each in known.findings}
-    current = {form: _kept(before.get(form), each, now) for form, each in said.findings.items()}
+    current = {form: kept(before.get(form), each, now) for form, each in said.findings.items()}
     news = [each for form, each in current.items() if each is not before.get(form)]
     same = [each for form, each in before.items() if each is current.get(form)]
     lost = [each for form, each in before.items() if form not in current and each.variant is not None]
@@ -229,7 +232,7 @@ def refreshed(known: CachedSet, said: Said, now: float) -> CachedSet:
     return known if findings == known.findings else CachedSet(findings)
 
 
-def _kept(old: Finding | None, new: Finding, now: float) -> Finding:
+def kept(old: Finding | None, new: Finding, now: float) -> Finding:
     """The object that was sent, where nothing changed."""
     if old is None or old.kept != new.kept or not _same(old.variant, new.variant):
         return replace(new, since=now)

@@ -9,7 +9,7 @@ One of each class asks. As long as nothing is known of a name, all who ask are o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -32,12 +32,17 @@ def choose(
     asked: Mapping[Params, Entry],
     wrong: tuple[Trouble, ...],
     is_late: Callable[[Params], bool],
+    pending: Iterable[Params],
 ) -> Inquiry:
-    """wrong: who is told that something is wrong need not ask. is_late: whether a question is open for a moment."""
+    """Choose who asks.
+
+    wrong: who is told that something is wrong need not ask. is_late: whether a question is open for a moment.
+    pending: the questions that may be open, of those who need something.
+    """
     inquiry = Inquiry()
     flying: dict[Category, list[Params]] = {}
-    for params, entry in asked.items():
-        if is_awaited(entry):
+    for params in pending:
+        if is_awaited(asked[params]):
             flying.setdefault(category(params, known.keys), []).append(params)
     alone = {category(params, known.keys) for params, each in known.own.items() if _is_alone(each, asked.get(params))}
     for of, alike in needs.waiting.items():

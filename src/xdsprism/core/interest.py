@@ -9,6 +9,7 @@ from typing import Protocol
 from .constraints import Constraint
 from .events import WILDCARD
 from .hosts import AskedHosts
+from .lookup import FirstMatch
 from .steps import Steps
 from .types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from .variants import VariantSet
@@ -207,20 +208,24 @@ class Interest:
     def _notify_some(self, change: Change, woken: dict[Interested, None]) -> bool:
         """DESIGN 6.3: who has a variant that stays as it is has nothing to do with it, and is not even asked.
 
-        False: it can't be told apart who has. Of virtual hosts, and of what is known only in part, everybody is asked.
+        False: it can't be told apart who has. Of virtual hosts, and of most that is known in part, everybody is asked.
         """
         before, after = change.before, change.after
-        if type(before) is not VariantSet or type(after) is not VariantSet or change.type_url == VIRTUAL_HOST:
+        if before is None or after is None or change.type_url == VIRTUAL_HOST:
             return False
-        if len(before.variants) < 2 or before.aliases != after.aliases:
+        moved = after.moved(before)
+        if moved is None:
             return False
-        stay = {*after.variants}
-        groups: list[Group] = [variant for variant in before.variants if variant not in stay]
-        groups += [(change.type_url, name) for name in change.names]
-        for group in groups:
-            for want, session in self._groups.get(group, {}).items():
+        for variant in moved.went:
+            for want, session in self._groups.get(variant, {}).items():
                 session.touch(want)
                 woken[session] = None
+        came = FirstMatch([variant.constraint for variant in moved.came]) if self.demand.caches else None
+        for name in change.names:
+            for want, session in self._groups.get((change.type_url, name), {}).items():
+                if came is None or came.find(want.params) is not None:
+                    session.touch(want)
+                    woken[session] = None
         return True
 
     def concerned(self, type_url: TypeUrl, names: Sequence[str]) -> Iterator[Interested]:

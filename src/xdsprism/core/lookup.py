@@ -7,10 +7,14 @@ and only what is found there is matched in full.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Generic, TypeVar
 
 from .constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
 from .watching import Entry
+
+T = TypeVar("T")
 
 FEW = 8  # of so many things, all are tried
 
@@ -76,6 +80,46 @@ class FirstMatch:
                     best = position
                     break
         return best
+
+
+class NewestMatch(Generic[T]):
+    """Things with constraints: which of those that match is the one put last. Unlike FirstMatch, it can change."""
+
+    __slots__ = ("_by_value", "_others", "_places", "_ticket", "edition")
+
+    def __init__(self) -> None:
+        self.edition = 0  # another one after each change
+        self._ticket = count()
+        self._by_value: dict[tuple[str, str | None], dict[Hashable, tuple[int, Constraint, T]]] = {}
+        self._others: dict[Hashable, tuple[int, Constraint, T]] = {}
+        self._places: dict[Hashable, tuple[tuple[str, str | None], ...]] = {}  # where each is; nowhere: in `_others`
+
+    def put(self, name: Hashable, constraint: Constraint, thing: T) -> None:
+        """In place of what had this name, if there was something."""
+        self.discard(name)
+        made = next(self._ticket), constraint, thing
+        demanded = demands(constraint)
+        ways = [tuple((key, value) for value in values) for key, values in demanded.items()]
+        places = min(ways, key=lambda way: sum(len(self._by_value.get(each, ())) for each in way), default=())
+        self._places[name] = places
+        for place in places:
+            self._by_value.setdefault(place, {})[name] = made
+        if not ways:
+            self._others[name] = made
+
+    def discard(self, name: Hashable) -> None:
+        self.edition += 1
+        self._others.pop(name, None)
+        for place in self._places.pop(name, ()):
+            del self._by_value[place][name]
+            if not self._by_value[place]:
+                del self._by_value[place]
+
+    def find(self, params: Mapping[str, str], mentioned: Iterable[str]) -> T | None:
+        """The newest that matches; `mentioned`: the keys that constraints mention."""
+        buckets = [self._others, *(self._by_value.get((key, params.get(key)), {}) for key in mentioned)]
+        fitting = [each for bucket in buckets for each in bucket.values() if matches(each[1], params)]
+        return max(fitting, key=lambda each: each[0])[2] if fitting else None
 
 
 class Crowd:

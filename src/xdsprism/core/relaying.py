@@ -16,35 +16,32 @@ After anything that happened, `flush` looks once at each name that it concerns:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
-from .ages import Ages, Silence
+from .ages import Silence
 from .audience import Audience, Needs
-from .cached import NOTHING, CachedSet, CacheTable, Finding, Form, Trouble
+from .cached import NOTHING, CachedSet, CacheTable, Finding, Form
 from .constraints import matches
 from .facts import Fact, Looked, Lookup
 from .fairness import Fairness, Question
-from .findings import Departed, Said, Voice, doubted, is_answered, is_awaited, is_pending, listen, refreshed, troubles
+from .findings import Departed, Said, Voice, doubted, is_answered, is_pending, listen, refreshed, troubles
 from .holdings import Holding, holdings
-from .inquiry import choose
-from .lateness import Late, Lateness
-from .limits import Limits, Refusal
-from .lingering import ON_DEMAND, Lingering
+from .limits import Limits
 from .listings import Listings
-from .question_params import is_cut, is_wide, question_params, refused_entry
-from .renewal import Renewals
-from .steps import EVERY, Steps, finish
+from .question_params import is_cut, is_wide
+from .questions import Questions, Subject
+from .standing import Standing
+from .steps import EVERY, Steps, finish, pieces
 from .store import Store
 from .supply import Supply
-from .types import Params, TypeUrl, Variant
+from .types import Params, TypeUrl, Variant, category
 from .variants import VariantSet
 from .watching import Collection, Entry
 from .xdstp import is_wild, wildcards
 
 LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
 
-Subject = tuple[TypeUrl, str]
 Arrival = tuple[TypeUrl, str, Params, int | None]  # who wants it is on this stream; None: one wants it no more
 
 _NOBODY = Audience()
@@ -75,20 +72,29 @@ class Relaying:
         self._fairness = fairness or Fairness(supply)
         self._fairness.give_way = self._give_way
         self._listings = Listings(store, supply.pin, listed)
-        self._limits = limits  # of params that a server is asked with for a name; None: it is asked without
         self._reaches = reaches  # whether a server can be asked for a name now
         self._arrivals: deque[Arrival] = deque()
         self._wanted: dict[Subject, Audience] = {}
-        self._asked: dict[Subject, dict[Params, Entry]] = {}
-        self._unwanted = Lingering(linger)
-        self._lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self._known: dict[Subject, CachedSet] = {}
-        self._touched: OrderedDict[Subject, None] = OrderedDict()  # from its front things are taken one by one
+        # Names to look at; of some, only certain params. From the front of an OrderedDict things are taken one by one.
+        self._touched: OrderedDict[Subject, dict[Params, None] | None] = OrderedDict()
         self._is_to_reword = False
-        self._renewals = Renewals()
         self._departed = Departed()
-        self._lateness = Lateness(reaches)
-        self._ages = Ages(silence, max_stale)
+        self._questions = Questions(
+            supply,
+            self._fairness,
+            linger=linger,
+            reaches=reaches,
+            silence=silence,
+            max_stale=max_stale,
+            limits=limits,
+            audience=self._audience,
+            is_full=lambda type_url: self._store.table(type_url).spec.full_state,
+            answered=lambda subject: self._touched.update({subject: None}),
+        )
+        its = self._questions
+        self._asked, self._standing, self._unwanted, self._lent = its.asked, its.standing, its.unwanted, its.lent
+        self._renewals, self._lateness, self._ages = its.renewals, its.lateness, its.ages
 
     # -- what sessions want (interest.Demand)
 
@@ -132,7 +138,7 @@ class Relaying:
                 way = ways[id(finding)] = type_url, lookup, self._is_plain(finding)
             looked.append(way)
             if not audience.add(params, same):
-                self._touched[subject] = None
+                self._touch(subject, params)
             if not way[2]:
                 self._come(subject, params, finding)
                 self._fairness.come((subject, params), stream)
@@ -145,7 +151,7 @@ class Relaying:
 
     def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
-            self._touched[subject] = None
+            self._touch(subject, params)
         if finding is not None and finding.fleeting:
             self._renew(subject, finding)
 
@@ -157,9 +163,15 @@ class Relaying:
         served = audience.has_like(params) and finding is not None and finding.stands
         if params in self._asked.get(subject, {}):
             self._fairness.part((subject, params))
-            self._touched[subject] = None
+            self._touch(subject, params)
         elif not served:
-            self._touched[subject] = None
+            self._touch(subject, params)
+
+    def _touch(self, subject: Subject, params: Params) -> None:
+        """Look at what concerns these params of a name."""
+        some = self._touched.setdefault(subject, {})
+        if some is not None:
+            some[params] = None
 
     def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
         """OPS-11: what the cache has for somebody who comes now."""
@@ -200,7 +212,11 @@ class Relaying:
         subject = entry.type_url, entry.name
         if entry.collection is not None:
             self._departed.note(entry.collection, entry)  # it is forgotten if nobody wants it
-        self._touched[subject] = None
+        params = entry.key[1]
+        if params is not None and self._asked.get(subject, {}).get(params) is entry and not is_wild(entry.name):
+            self._touch(subject, params)
+        else:
+            self._touched[subject] = None
         if isinstance(entry, Collection):  # it may have been answered: those who asked by name need not any more
             self._touched.update(dict.fromkeys((entry.type_url, name) for name in entry.members))
 
@@ -225,7 +241,7 @@ class Relaying:
         for subject, entries in asked:
             wide = [(params, entry) for params, entry in entries.items() if is_wide(params)]
             for params in [params for params, entry in wide if is_pending(entry) or is_cut(entry, params)]:
-                self._release(subject, params)
+                self._questions.release(subject, params)
                 self._touched[subject] = None
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
@@ -237,7 +253,7 @@ class Relaying:
         if known is None and not asked:
             return False
         for params in [*asked]:
-            self._release(subject, params)
+            self._questions.release(subject, params)
         for entry in (each for wild in wildcards(name) for each in self._asked.get((type_url, wild), {}).values()):
             if isinstance(entry, Collection) and name in entry.members:
                 self._supply.ask_again(entry)
@@ -278,15 +294,18 @@ class Relaying:
         yield from self._counting()
         self._reword()
         for waiting in self._timers:
-            for (subject, _), until in waiting.items():
+            for (subject, params), until in waiting.items():
                 if until > now:
                     break
-                self._touched[subject] = None
+                self._touch(subject, params)
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
         while self._touched or self._ask_refused():
-            for _ in range(min(EVERY, len(self._touched))):
-                self._look_at(self._touched.popitem(last=False)[0], news, now)
+            left = EVERY
+            while self._touched and left > 0:
+                subject, some = self._next_touched()
+                left -= len(some) if some else 1
+                self._look_at(subject, some, news, now)
             if self._touched:
                 yield
                 yield from self._counting()  # so that at the end everybody who is there is known
@@ -294,12 +313,31 @@ class Relaying:
         if news:
             self._store.publish(news)
 
-    def _look_at(self, subject: Subject, news: dict[Subject, VariantSet | None], now: float) -> None:
+    def _next_touched(self) -> tuple[Subject, dict[Params, None] | None]:
+        """What to look at next: a name, or of many params of one as many as are looked at in one step."""
+        subject, some = self._touched.popitem(last=False)
+        if some is not None and len(some) > EVERY and subject in self._standing:
+            first, *others = pieces(some)
+            self._touched[subject] = dict.fromkeys(params for piece in others for params in piece)
+            self._touched.move_to_end(subject, last=False)
+            return subject, dict.fromkeys(first)
+        return subject, some
+
+    def _look_at(
+        self,
+        subject: Subject,
+        some: Iterable[Params] | None,
+        news: dict[Subject, VariantSet | None],
+        now: float,
+    ) -> None:
         if is_wild(subject[1]):
             self._plan_wild(subject, now)
             return
         before = self._known.pop(subject, NOTHING)
-        known = self._plan(subject, before, now)
+        known = self._plan_some(subject, before, some, now) if some is not None else None
+        if known is None:
+            self._standing.pop(subject, None)
+            known = self._plan(subject, before, now)
         said_something = bool(known.findings or known.troubles or known.late)
         if said_something:
             self._known[subject] = known
@@ -310,7 +348,7 @@ class Relaying:
         """PRX-35: what there was no room for is asked once more, where there may be; whether there is such."""
         for subject, params in self._fairness.again():
             if params in self._asked.get(subject, {}):
-                self._release(subject, params)
+                self._questions.release(subject, params)
                 self._touched[subject] = None
         return bool(self._touched)
 
@@ -342,28 +380,74 @@ class Relaying:
         for entry in said.doubtful:
             self._supply.ask_again(entry)
         needs = self._needs(subject, known)
-        self._tidy_pending(subject, known, said, now)
+        audience, asked = self._audience(subject), self._asked.get(subject, {})
+        is_held = lambda form: form in said.lasting or _is_any_in(said.holders.get(form), audience)  # noqa: E731
+        self._questions.tidy_pending(subject, known, [*asked], is_held, now)
         wrong = troubles((voice for voice in self._voices(subject) if not voice.wild), known, self._supply.pin)
-        timed = self._inquire(subject, known, needs, wrong, now)
-        self._presume(subject, known)
+        timed = self._questions.inquire(subject, known, needs, wrong, now, [*asked])
+        self._questions.presume(subject, known)
         for form, holders in said.holders.items():
             if form not in needs.users or form in said.lasting:
-                self._let_go(subject, holders, now, at_once=form in needs.users)
+                self._questions.let_go(subject, holders, now, at_once=form in needs.users)
             else:
-                self._hold_on(subject, known, form, holders, needs.users[form], now)
+                self._questions.hold_on(subject, known, form, holders, needs.users[form], now)
         known = self._still(subject, known, said, needs)
-        late = self._late(subject, timed, now)
-        return known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
+        late = self._questions.late(subject, timed, now)
+        known = known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
+        left = self._asked.get(subject)
+        standing = Standing.of(known, said, left) if left else None
+        if standing is not None:
+            self._standing[subject] = standing
+        return known
 
-    def _late(self, subject: Subject, timed: Container[Params], now: float) -> Mapping[Params, Late]:
-        """Where nothing else waits for an answer, it does not matter how long it takes."""
-        asked = self._asked.get(subject, {})
-        if self._store.table(subject[0]).spec.full_state:
-            return self._lateness.of(subject, asked, now)
-        for params in asked if self._lateness else ():
-            if params not in timed:
-                self._lateness.drop((subject, params))
-        return {}
+    def _plan_some(self, subject: Subject, before: CachedSet, some: Iterable[Params], now: float) -> CachedSet | None:
+        """The same where nothing is unusual, and only what concerns some of the params; None: it has to be all."""
+        type_url, name = subject
+        standing, asked, audience = self._standing.get(subject), self._asked.get(subject, {}), self._audience(subject)
+        if standing is None or any((type_url, each) in self._asked for each in wildcards(name)):
+            return None
+        part = standing.look(some, asked, before, self._supply.pin)
+        if part is None:
+            return None
+        classes = audience.classes(before.keys)
+        concerned = dict.fromkeys(category(params, before.keys) for params in some)
+        for form, finding in part.said.findings.items():
+            if form not in standing.findings:
+                concerned.update(dict.fromkeys(audience.concerned(finding.constraint)))
+        had = {of: before.shared(next(iter(classes[of]))) for of in concerned if of in classes}
+        left = [before.shared(params) for params in some if category(params, before.keys) not in classes]
+        standing.take(part, now)
+        known = standing.derived(before, part)
+        has = {of: known.shared(next(iter(classes[of]))) for of in had}
+        is_clear = all(old is None or old.form == _form(has[of]) for of, old in had.items())
+        others = (each.form for each in (*had.values(), *has.values(), *left) if each is not None)
+        forms = dict.fromkeys((*part.said.findings, *others))
+        needs = Needs(waiting={of: classes[of] for of, finding in has.items() if finding is None})
+        pending = standing.waiting(some, [classes[of] for of in had])
+        self._questions.tidy_pending(
+            subject, known, pending, lambda form: _is_any_in(standing.holders.get(form), audience), now
+        )
+        timed = self._questions.inquire(subject, known, needs, (), now, [each for each in pending if each in asked])
+        for form in forms:
+            self._keep_one(subject, known, form, standing, now)
+        if standing.tidy(forms, part):
+            known = standing.derived(before, part)
+        if known is not before:
+            known.is_clear = is_clear
+        if self._questions.is_any_late(subject, {*some, *standing.waiting((), needs.waiting.values())}, timed, now):
+            self._touched[subject] = None  # that concerns others too
+        return known
+
+    def _keep_one(self, subject: Subject, known: CachedSet, form: Form, standing: Standing, now: float) -> None:
+        """Of those who stand for a finding, as long as somebody uses it."""
+        audience, holders = self._audience(subject), [*standing.holders.get(form, ())]
+        classes = audience.classes(known.keys)
+        ones = (next(iter(classes[of])) for of in audience.concerned(form[0]))
+        user = next((one for one in ones if _form(known.shared(one)) == form), None)
+        if user is None:
+            self._questions.let_go(subject, holders, now)
+        elif holders:
+            self._questions.hold_on(subject, known, form, holders, user, now)
 
     def _needs(self, subject: Subject, known: CachedSet) -> Needs:
         """Who uses what, and who has nothing: class by class, however many are of one."""
@@ -382,109 +466,10 @@ class Relaying:
         needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
         return needs
 
-    def _inquire(
-        self, subject: Subject, known: CachedSet, needs: Needs, wrong: tuple[Trouble, ...], now: float
-    ) -> set[Params]:
-        """Ask for those who wait. Returns which questions keep somebody else waiting."""
-        asked = self._asked.setdefault(subject, {})
-        inquiry = choose(needs, known, asked, wrong, lambda each: self._is_late((subject, each), asked[each], now))
-        for params in inquiry.chosen:
-            self._ask(subject, params, known.keys)
-        for params in inquiry.timed:
-            self._is_late((subject, params), asked[params], now)
-        if not asked:
-            del self._asked[subject]
-        return inquiry.timed
-
-    def _is_late(self, question: tuple[Subject, Params], entry: Entry, now: float) -> bool:
-        return self._lateness.judge(question, entry, now) is not Late.NOT
-
-    def _presume(self, subject: Subject, known: CachedSet) -> None:
-        """PRX-34: a variant that is gone is gone for all who shared it; each was asked for what there is instead."""
-        for params, entry in self._asked.get(subject, {}).items():
-            finding = known.find(params) if is_pending(entry) else None
-            if finding is not None and finding.withdrawn:
-                self._supply.presume_gone(entry)
-
-    def _ask(self, subject: Subject, params: Params, mentioned: tuple[str, ...] = ()) -> None:
-        """mentioned: the keys that the variants that are known depend on."""
-        limits = self._limits(subject[1])
-        asked = question_params(params, mentioned, limits) if limits is not None else params
-        if isinstance(asked, Refusal):
-            why = f"the node's metadata can't be sent to a server: {asked}; name the keys that matter by --node-params"
-            entry = refused_entry(*subject, params, why)
-        else:
-            entry = self._fairness.ask((subject, params), asked)
-        self._asked.setdefault(subject, {})[params] = entry
-        if not is_awaited(entry):
-            self._touched[subject] = None  # somebody else has asked the same already
-
-    def _tidy_pending(self, subject: Subject, known: CachedSet, said: Said, now: float) -> None:
-        """A question that another one answered need not be asked, unless it is to take over from that."""
-        audience = self._audience(subject)
-        for params, entry in [*self._asked.get(subject, {}).items()]:
-            if not is_pending(entry):
-                continue
-            if params not in audience:
-                self._let_go(subject, [params], now)
-                continue
-            finding = known.find(params)
-            if finding is not None and not finding.stale:
-                holders = said.holders.get(finding.form, ())
-                if finding.form in said.lasting or any(holder in audience for holder in holders):
-                    self._release(subject, params)
-
-    def _hold_on(  # a finding, and who has to do with it
-        self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params, now: float
-    ) -> None:
-        """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5).
-
-        But not before it has lingered: of a crowd that leaves one by one, each would have to be followed at once.
-        """
-        audience, asked = self._audience(subject), self._asked[subject]
-        wanted = [params for params in holders if params in audience]
-        kept = (wanted or holders)[0]
-        for params in holders:
-            if params != kept:
-                self._release(subject, params)
-        if wanted:
-            self._unwanted.end((subject, kept))
-            return
-        self._lent.add((subject, kept))
-        if not self._unwanted.lasts((subject, kept), now):
-            self._unwanted.end((subject, kept))
-            pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
-            if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
-                self._ask(subject, user, known.keys)
-
-    def _let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> None:
-        """PRX-9."""
-        for params in holders:
-            if (subject, params) in self._lent:  # it lingers from now on
-                self._lent.discard((subject, params))
-                self._unwanted.end((subject, params))
-            brief = subject[0] in ON_DEMAND and self._asked[subject][params].variant is None  # PRX-27
-            if at_once or not self._unwanted.lasts((subject, params), now, brief=brief):
-                self._release(subject, params)
-
-    def _release(self, subject: Subject, params: Params) -> None:
-        self._end((subject, params), self._asked[subject].pop(params))
-        if not self._asked[subject]:
-            del self._asked[subject]
-
-    def _end(self, question: Question, entry: Entry, *, gives_way: bool = False) -> None:
-        self._renewals.drop(entry)
-        self._lateness.drop(question)
-        self._ages.drop(entry)
-        self._lent.discard(question)
-        self._fairness.drop(question, entry, gives_way=gives_way)
-        self._unwanted.end(question)
-
     def _give_way(self, question: Question, refused: Entry) -> None:
         """PRX-35: there is no room for this question any more. Who else needs its answer asks by itself."""
-        subject, params = question
-        entry, self._asked[subject][params] = self._asked[subject][params], refused
-        self._end(question, entry, gives_way=True)
+        subject = question[0]
+        entry = self._questions.give_way(question, refused)
         self._touched[subject] = None
         if is_wild(subject[1]):
             self._listings.leave(question)
@@ -505,7 +490,7 @@ class Relaying:
         audience = self._audience(subject)
         for params in audience:
             if params not in self._asked.get(subject, {}):
-                self._ask(subject, params)
+                self._questions.ask(subject, params)
         for params, entry in [*self._asked.get(subject, {}).items()]:
             self._listings.look((subject, params), entry, now, aged=entry in self._ages)
             if params not in audience:
@@ -520,7 +505,7 @@ class Relaying:
         names = [*entry.members] if isinstance(entry, Collection) and not shared else []
         for name in names:
             self._take_over((type_url, name), entry)
-        self._release(subject, params)
+        self._questions.release(subject, params)
         self._listings.leave((subject, params))
         if not shared:
             self._forget_members(type_url, entry)
@@ -539,4 +524,12 @@ class Relaying:
         standing = listen(others, known, self._supply.pin).findings
         for form, user in self._needs(subject, known).users.items():
             if form not in standing and user not in self._asked.get(subject, {}):
-                self._ask(subject, user, known.keys)
+                self._questions.ask(subject, user, known.keys)
+
+
+def _form(finding: Finding | None) -> Form | None:
+    return finding.form if finding is not None else None
+
+
+def _is_any_in(some: Iterable[Params] | None, audience: Audience) -> bool:
+    return any(params in audience for params in some or ())

@@ -416,7 +416,7 @@ class Session:
         self._group(want, (self.table.spec.url, want.name))
 
     def _group(self, want: Want, group: Group | None) -> None:
-        if self.table.divisible and not self.table.spec.on_demand:  # of hosts there may be a million
+        if not self.table.spec.on_demand:  # of hosts there may be a million
             self._interest.group(self, want, group)
 
     def _holders(self, name: str) -> list[Want]:

@@ -274,7 +274,6 @@ class Table(Listing):
     """The resources of one type."""
 
     authoritative = True  # what is not here does not exist
-    divisible = True  # a change says which variants stay, so that it concerns the others only (Interest)
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__()
@@ -377,9 +376,7 @@ class Table(Listing):
 
     def commit(self, change: Change) -> None:
         self.revision = change.revision
-        for known, step in ((change.before, -1), (change.after, 1)):
-            if known is not None:
-                self._count(change.name, known, step)
+        self._recount(change)
         if change.after is None:
             del self._sets[change.name]
         else:
@@ -418,6 +415,11 @@ class Table(Listing):
         if glob is not None:
             glob.note(change)
             self._changed[glob] = None
+
+    def _recount(self, change: Change) -> None:
+        for known, step in ((change.before, -1), (change.after, 1)):
+            if known is not None:
+                self._count(change.name, known, step)
 
     def _count(self, name: str, known: VariantSet, step: int) -> None:
         self.variants += step * len(known.variants)

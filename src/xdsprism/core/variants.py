@@ -58,6 +58,14 @@ class Explanation:
     refused: tuple[tuple[Variant, Constraint], ...]  # each of the others, with the part of it that doesn't hold
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Which variants came, and which went; what has other contents did both."""
+
+    came: tuple[Variant, ...]
+    went: tuple[Variant, ...]
+
+
 class VariantSet:
     """The variants of one (type, name); immutable. Most have one variant for everybody: then it is its own index."""
 
@@ -93,6 +101,13 @@ class VariantSet:
 
     def __repr__(self) -> str:
         return f"VariantSet({', '.join(show(variant.shown) for variant in self.variants)})"
+
+    def moved(self, before: VariantSet) -> Moved | None:
+        """What became of another set: who has a variant that stays has it still. None: that can't be told."""
+        if not (type(self) is type(before) is VariantSet) or len(before.variants) < 2 or before.aliases != self.aliases:
+            return None
+        stay = {*self.variants}
+        return Moved(self.variants, tuple(variant for variant in before.variants if variant not in stay))
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
         """The variant for these params; None: the resource does not exist for them (DYN-10)."""
