@@ -51,7 +51,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         def __init__(self, _: object, observe: Any, **__: object) -> None:
             self._observe = observe
 
-        async def run(self, _: object) -> None:
+        async def run(self, *_: object) -> None:
             while True:
                 report = await stage.report.get()
                 if isinstance(report, Exception):
