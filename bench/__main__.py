@@ -1,6 +1,7 @@
 """python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos|stalls]: all but the last four, or one.
 
-`peers`, `soak`, `chaos` and `stalls` take options, see --help; `start` the sources of another version, to compare with.
+`peers`, `soak`, `chaos` and `stalls` take options, see --help; `start` the sources of another version, to compare with,
+and `--instructions` before them to count these in place of seconds.
 """
 
 from __future__ import annotations
