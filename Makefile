@@ -45,8 +45,9 @@ run: venv
 test: lint types unit requirements
 
 # Those that take longest, of many Envoys and of servers that are killed: `make interop` runs them.
-LONG := tests/e2e/test_vhds_changes.py tests/e2e/test_vhds_long_hosts.py tests/e2e/test_vhds_static.py
-LONG += tests/e2e/test_odcds_odd_names.py tests/e2e/test_gathered_names.py
+LONG := tests/e2e/test_vhds.py tests/e2e/test_vhds_changes.py tests/e2e/test_vhds_long_hosts.py
+LONG += tests/e2e/test_vhds_static.py tests/e2e/test_odcds.py tests/e2e/test_odcds_odd_names.py
+LONG += tests/e2e/test_gathered_names.py
 LONG += tests/e2e/test_make_before_break.py tests/e2e/test_no_accident_empties_a_fleet.py tests/relay/test_kills.py
 
 lint: venv-test
