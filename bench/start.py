@@ -68,9 +68,10 @@ def run(options: list[str]) -> None:
             command = [sys.executable, "-c", program, str(peak), *arguments]
             compiled = [Path(folder) / str(number) for number in range(len(trees))]
             both = [*zip(trees, compiled, strict=True)]
-            first = [_cost(*each, command, peak) for each in both]
+            for each in both:
+                _cost(*each, command, peak)
             if counts:
-                _tell(what, [[_counted(*each, command, cost) for each, cost in zip(both, first, strict=True)]], counts)
+                _tell(what, [[_counted(*each, command, _cost(*each, command, peak)) for each in both]], counts)
             else:
                 _tell(what, [[_cost(*each, command, peak) for each in both] for _ in range(ROUNDS)], counts)
 
