@@ -15,6 +15,9 @@ ENVOY_VENV := envoy
 endif
 export XDSPRISM_ENVOY
 
+# Hundreds of tests start a program: none of them is to compile its sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
 .PHONY: help run test lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz clean venv venv-test venv-fuzz envoy
