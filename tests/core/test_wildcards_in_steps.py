@@ -10,7 +10,7 @@ from xdsprism.core.facts import Facts
 from xdsprism.core.interest import Interest
 from xdsprism.core.settings import Settings
 from xdsprism.core.steps import EVERY, finish
-from xdsprism.core.store import Store
+from xdsprism.core.store import Applied, Store
 from xdsprism.core.stream import Stream
 from xdsprism.core.types import CLUSTER, NO_PARAMS, Params, make_variant
 from xdsprism.core.variants import VariantSet
@@ -59,12 +59,17 @@ def test_a_wildcard_on_a_large_table_looks_at_few_resources_in_a_step(
     interest = Interest()
     stream = Stream(1, store, interest, Settings(), Facts(), delta=delta)
     stream.receive(Request(CLUSTER, DeltaRequest() if delta else SotwRequest(), Node("n")), 0.0)
+
+    def tell(applied: Applied) -> None:
+        for _ in interest.notify(applied.changes):
+            stream.stir(None)
+
+    store.listeners[:] = [tell]
     looks = Looks(monkeypatch)
     for edition in (2, 3):
         most, sends = looks.most(stream)
         assert sum(send.count for send in sends) == COUNT
         assert most < 3 * EVERY  # of a change, both what was and what is
-        store.listeners[:] = [lambda applied: [stream.stir(None) for _ in interest.notify(applied.changes)]]  # type: ignore[list-item]
         fill(store, edition)
     assert looks.count >= 3 * COUNT
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 
 import pytest
 
 from bench.attacks import scan_clusters
 from tests.support.envoy import Envoy, bootstrap
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, Client, Request, Scene, host, listener, route_config, source
+from tests.support.on_demand import WITH_AND_WITHOUT_RELAY, Client, Request, Scene, host, listener, route_config, source
 from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
@@ -31,10 +30,7 @@ CONNECTIONS = 200  # of a scan
 SCANNED = 24_000  # names; `python -m bench chaos --attack cluster-scan` has ten times as many
 
 
-@pytest.fixture(params=LABS)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    with LABS[request.param](tmp_path) as running:
-        yield running
+pytestmark = WITH_AND_WITHOUT_RELAY
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, STREAMS, Client, Scene, listener, route_config, source
+from tests.support.on_demand import STREAMS, WITH_AND_WITHOUT_RELAY, Client, Scene, listener, route_config, source
 from tests.support.resources import static_cluster
 from tests.support.waiting import eventually
 
@@ -31,10 +31,7 @@ def guarded_route() -> dict[str, Any]:
     return dict(route)
 
 
-@pytest.fixture(params=LABS)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    with LABS[request.param](tmp_path) as running:
-        yield running
+pytestmark = WITH_AND_WITHOUT_RELAY
 
 
 @pytest.fixture(params=STREAMS)

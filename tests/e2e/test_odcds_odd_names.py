@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, STREAMS, Client, Scene, listener, route_config, source
+from tests.support.on_demand import STREAMS, WITH_AND_WITHOUT_RELAY, Client, Scene, listener, route_config, source
 from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes
@@ -22,10 +21,7 @@ NOT_UTF8 = "caf\xe9"  # headers are encoded in Latin-1
 LONG = "x" * 4_097
 
 
-@pytest.fixture(params=LABS)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    with LABS[request.param](tmp_path) as running:
-        yield running
+pytestmark = WITH_AND_WITHOUT_RELAY
 
 
 @pytest.fixture(params=STREAMS)

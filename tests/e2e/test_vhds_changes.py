@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, STREAMS, Client, Scene, host, inline_host, listener, route_config
+from tests.support.on_demand import (
+    STREAMS,
+    WITH_AND_WITHOUT_RELAY,
+    Client,
+    Scene,
+    host,
+    inline_host,
+    listener,
+    route_config,
+)
 from tests.support.resources import Document
 from tests.support.waiting import becomes, eventually
 
-
-@pytest.fixture(params=LABS)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    with LABS[request.param](tmp_path) as running:
-        yield running
+pytestmark = WITH_AND_WITHOUT_RELAY
 
 
 @pytest.fixture(params=STREAMS)

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.lab import Lab
-from tests.support.on_demand import LABS, STREAMS, Client, Scene, host, listener
+from tests.support.on_demand import STREAMS, WITH_AND_WITHOUT_RELAY, Client, Scene, host, listener
 from tests.support.relay_process import RelayedLab
 from tests.support.waiting import becomes
 
 LENGTHS = (4_092, 60_000)  # with `main/`, the first is one byte past the limit on names
 
 
-@pytest.fixture(params=LABS)
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    with LABS[request.param](tmp_path) as running:
-        yield running
+pytestmark = WITH_AND_WITHOUT_RELAY
 
 
 @pytest.fixture(params=STREAMS)

@@ -165,8 +165,8 @@ def steps(relay: Station) -> list[int]:
         sizes.append(0)
         return stepped(task)
 
-    relay.relay.relaying._look_at = look_at  # type: ignore[method-assign]
-    relay.relay._work._step = step  # type: ignore[method-assign]
+    relay.relay.relaying._look_at = look_at  # type: ignore[method-assign] # what it does is counted, and then done
+    relay.relay._work._step = step  # type: ignore[method-assign] # the same
     return sizes
 
 

@@ -10,11 +10,14 @@ import pytest
 from tests.support.control_plane import ControlPlane
 from tests.support.engines import ENGINES
 from tests.support.lab import Lab
+from tests.support.on_demand import LABS
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab(tmp_path) as running:
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """A plain one, or the one of LABS that the mark `WITH_AND_WITHOUT_RELAY` of a test chooses."""
+    make = LABS[getattr(request, "param", "server")]
+    with make(tmp_path) as running:
         yield running
 
 

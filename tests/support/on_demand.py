@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from tests.support import resources
 from tests.support.control_plane import ControlPlane
 from tests.support.envoy import Envoy, bootstrap
@@ -24,6 +26,9 @@ LABS: dict[str, Callable[[Path], Lab]] = {
     "relay": lambda folder: RelayedLab(folder, "--node-params", "env"),
 }
 """What Envoy is connected to. Every on-demand test runs with each of these."""
+
+WITH_AND_WITHOUT_RELAY = pytest.mark.parametrize("lab", LABS, indirect=True)
+"""`pytestmark` of a file whose tests each have a lab of their own."""
 
 STREAMS = {"ads": "delta", "dedicated": "sotw"}
 """How virtual hosts travel, and the form of ADS by which the rest does: on delta ADS itself, or beside SotW ADS."""

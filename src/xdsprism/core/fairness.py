@@ -13,8 +13,8 @@ from .watching import Entry
 Question = tuple[tuple[TypeUrl, str], Params]
 
 NO_ROOM = (
-    "as many resources as the streams to a server can carry are asked for already, and this client has its share of"
-    " them; it is asked for when there is room"
+    "the relay's streams to its server carry as many subscriptions as they can, and this client has its share of them;"
+    " the relay subscribes to this resource when there is room; ask for fewer, or spread clients over more relays"
 )
 
 
