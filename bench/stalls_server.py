@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import grpc
@@ -28,9 +28,11 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
 from xdsprism import app
-from xdsprism.core.settings import Engine
 from xdsprism.server.server import Server
 from xdsprism.sources.files import FileSource
+
+if TYPE_CHECKING:  # versions before this one have it elsewhere
+    from xdsprism.core.model.settings import Engine
 
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"

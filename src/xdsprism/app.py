@@ -17,9 +17,9 @@ from .admin.guard import Names
 from .admin.http import View, build
 from .admin.read_model import Loads
 from .config import RelayConfig, ServeConfig
-from .core.facts import ChangeHeldBack, ChangeLetThrough, Fact
-from .core.holding import Guard, HeldBack
-from .core.store import Store
+from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact
+from .core.model.removal_guard import Guard, HeldBack
+from .core.model.store import Store
 from .errors import ConfigError, Problem, UsageError, XdsError
 from .observe.connection_log import ConnectionLog
 from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics, HttpPortMetrics, RefusedCallMetrics

@@ -13,8 +13,8 @@ from envoy.config.core.v3.base_pb2 import Node as NodeProto
 
 from tests.admin.rig import Office, Peer
 from xdsprism import CLUSTER
-from xdsprism.core.events import Node, Rejection
-from xdsprism.core.facts import (
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import (
     Ambiguous,
     Closed,
     Fact,
@@ -31,7 +31,7 @@ from xdsprism.core.facts import (
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
-from xdsprism.core.limits import Limits
+from xdsprism.core.model.limits import Limits
 from xdsprism.observe.logs import INTERVAL, PAUSE, FactLog, JsonFormatter, TextFormatter
 from xdsprism.observe.quota import ADDRESS, MEMORY, PEER
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from tests.admin.rig import Office, Peer, eventually_async
 from tests.support import web
 from xdsprism import CLUSTER, Store
-from xdsprism.core.cached import CachedSet, CacheTable, Finding
-from xdsprism.core.constraints import TRUE
-from xdsprism.core.events import Node, Rejection
-from xdsprism.core.facts import (
+from xdsprism.core.model.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import (
     Acked,
     Closed,
     Forgotten,
@@ -31,8 +31,8 @@ from xdsprism.core.facts import (
     SubscriptionsRefused,
     Suppressed,
 )
-from xdsprism.core.store import Store as CoreStore
-from xdsprism.core.types import make_variant
+from xdsprism.core.model.store import Store as CoreStore
+from xdsprism.core.model.types import make_variant
 from xdsprism.http2.codes import Code
 from xdsprism.http2.facts import Dismissal, Dismissed, Limited
 from xdsprism.http2.limits import Limit

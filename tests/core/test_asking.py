@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.asking import PORTION, Answer, Asking, DeltaAsking, SotwAsking
-from xdsprism.core.events import DeltaRequest, Key, Rejection, SotwRequest
-from xdsprism.core.types import CLUSTER, ENDPOINT, Params, TypeSpec
+from xdsprism.core.model.events import DeltaRequest, Key, Rejection, SotwRequest
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, Params, TypeSpec
+from xdsprism.core.watch.requests import PORTION, Answer, Asking, DeltaAsking, SotwAsking
 
 ALL: Key = ("*", None)
 KEYS: tuple[Key, ...] = (ALL, ("a", None), ("b", None), ("b", Params({"env": "prod"})))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.core.support import Bench, changeset
-from xdsprism.core.interest import Interest
-from xdsprism.core.store import Store
-from xdsprism.core.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
+from xdsprism.core.serve.interest import Interest
 
 
 class Listener:

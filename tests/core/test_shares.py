@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from xdsprism.core.shares import Client, Ranking, Shares
+from xdsprism.core.relay.shares import Client, Ranking, Shares
 
 ROOM = 12
 

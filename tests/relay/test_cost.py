@@ -12,25 +12,38 @@ from tests.client.rig import cluster, endpoint, quiet, timeless
 from tests.client.vhosts import vhost
 from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
-from xdsprism.core.steps import EVERY
+from xdsprism.core.model.steps import EVERY
 
-READING = ("core/topic.py", "core/holders.py", "core/reading.py", "core/watching.py", "core/lookup.py")
+READING = (
+    "core/watch/watched_type.py",
+    "core/watch/host_holders.py",
+    "core/watch/apply_response.py",
+    "core/watch/entry.py",
+    "core/watch/entry_index.py",
+    "core/model/constraint_index.py",
+)
 PLANNING = (
-    "core/relaying.py",
-    "core/standing.py",
-    "core/findings.py",
-    "core/cached.py",
-    "core/audience.py",
-    "core/inquiry.py",
-    "core/lookup.py",
-    "core/constraints.py",
-    "core/interest.py",
-    "core/steady.py",
-    "core/collecting.py",
-    "core/table.py",
+    "core/relay/relaying.py",
+    "core/relay/standing.py",
+    "core/relay/findings.py",
+    "core/model/cached.py",
+    "core/relay/audience.py",
+    "core/relay/inquiry.py",
+    "core/model/constraint_index.py",
+    "core/model/constraints.py",
+    "core/serve/interest.py",
+    "core/serve/fast_path.py",
+    "core/serve/collecting.py",
+    "core/model/table.py",
     "server/hub.py",
 )
-SESSION = ("core/delta.py", "core/lookup.py", "core/constraints.py", "core/subscription.py", "core/answers.py")
+SESSION = (
+    "core/serve/delta.py",
+    "core/model/constraint_index.py",
+    "core/model/constraints.py",
+    "core/serve/session.py",
+    "core/serve/in_flight.py",
+)
 
 
 async def settled(client: Raw) -> list[pb.DeltaDiscoveryResponse]:
@@ -118,13 +131,17 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
             assert len(response.resources) == 1
         changed: dict[int, int] = {}
         for number in (30, many - 1):
-            with counted("core/relaying.py", "core/standing.py", "core/findings.py", "core/steady.py") as calls:
+            with counted(
+                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+            ) as calls:
                 origin.put(endpoint("a", "new"), when=f"pod=p{number}")
                 assert len(await settled(clients[number])) == 1
             changed[number] = calls.total()
         left: dict[int, int] = {}
         for number in (30, many - 1):
-            with counted("core/relaying.py", "core/standing.py", "core/findings.py", "core/steady.py") as calls:
+            with counted(
+                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+            ) as calls:
                 clients[number].close()
                 await quiet(10)
             left[number] = calls.total()
@@ -140,7 +157,9 @@ async def denied(number: int) -> int:
         origin.put(endpoint("a"), when="pod=other")
         client = await relay.raw()
         locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
-        with counted("core/collecting.py", "core/cached.py", "core/subscription.py", "core/types.py") as calls:
+        with counted(
+            "core/serve/collecting.py", "core/model/cached.py", "core/serve/session.py", "core/model/types.py"
+        ) as calls:
             await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
             await settled(client)
         return calls.total()

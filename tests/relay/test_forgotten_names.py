@@ -11,10 +11,10 @@ import xdsprism as xp
 from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import Raw, held, pair
 from tests.relay.test_vhds import envoy, heard, host, routes
-from xdsprism.core.authority import Authority
-from xdsprism.core.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, Revisits
-from xdsprism.core.types import NO_PARAMS, Params, make_variant
-from xdsprism.core.watching import Entry, State
+from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
+from xdsprism.core.relay.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, Revisits
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry, State
 from xdsprism.errors import WatchError
 
 FEW = 10
@@ -65,7 +65,7 @@ async def test_what_was_forgotten_is_asked_for_some_at_a_time_until_its_client_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # VHD-25, VHD-26, PRX-27
-    monkeypatch.setattr("xdsprism.core.revisiting.AT_ONCE", 5)
+    monkeypatch.setattr("xdsprism.core.relay.revisiting.AT_ONCE", 5)
     async with pair(settings=SMALL) as (origin, relay):
         origin.put(routes("rc"))
         raw = await envoy(relay)

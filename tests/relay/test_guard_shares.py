@@ -11,7 +11,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import Follower, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, Station, marks, pair
-from xdsprism.core.types import make_variant
+from xdsprism.core.model.types import make_variant
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
 
@@ -20,8 +20,8 @@ ROOM, MANY = 20, 60  # what all streams to the server carry, and what the greedy
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xdsprism.core.spread.STREAMS", 2)
-    monkeypatch.setattr("xdsprism.core.spread.SUBSCRIPTIONS_PER_STREAM", ROOM // 2)
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 2)
+    monkeypatch.setattr("xdsprism.core.relay.spread.SUBSCRIPTIONS_PER_STREAM", ROOM // 2)
 
 
 def names(whose: str, count: int) -> list[str]:

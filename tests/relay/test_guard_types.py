@@ -9,7 +9,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import both, endpoint, follow, quiet, timeless
 from tests.relay.rig import Origin, Raw, Station, marks, pair, station
-from xdsprism.core.types import make_variant
+from xdsprism.core.model.types import make_variant
 
 
 def custom(count: int, prefix: str) -> list[str]:
@@ -71,7 +71,7 @@ async def test_past_the_bound_a_type_is_refused_to_who_asks_for_it_and_served_wh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # PRX-35
-    monkeypatch.setattr("xdsprism.core.spread.STREAMS", 2)
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 2)
     async with pair(linger=1.0) as (origin, relay):
         types = custom(129, "Type")
         fill(origin, types)

@@ -16,16 +16,16 @@ import xdsprism as xp
 from tests.client.rig import MAKE
 from tests.client.test_against_server import Shown, shown
 from tests.relay.model import Clock, ModelClient, RelaySite, Site, Watcher
-from xdsprism.core.cached import NOTHING
-from xdsprism.core.codec import variant_of
-from xdsprism.core.constraints import Constraint, canonical, matches
-from xdsprism.core.events import WILDCARD
-from xdsprism.core.findings import listen
-from xdsprism.core.relaying import LINGER
-from xdsprism.core.standing import Standing
-from xdsprism.core.store import Store
-from xdsprism.core.types import Params
-from xdsprism.core.xdstp import is_wild, wildcards
+from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.model.cached import NOTHING
+from xdsprism.core.model.constraints import Constraint, canonical, matches
+from xdsprism.core.model.events import WILDCARD
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import Params
+from xdsprism.core.model.xdstp import is_wild, wildcards
+from xdsprism.core.relay.findings import listen
+from xdsprism.core.relay.relaying import LINGER
+from xdsprism.core.relay.standing import Standing
 
 NAMES = ("a", "b")
 TALKATIVE = 100  # turns after which nobody can have anything new to say

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.client.rig import timeless
-from xdsprism.core.steps import Steps
+from xdsprism.core.model.steps import Steps
 from xdsprism.relay.work import AT_ONCE, Work
 from xdsprism.server.slicing import Slices
 

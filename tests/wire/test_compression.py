@@ -11,7 +11,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.wire.rig import PATIENCE
 from xdsprism import ENDPOINT, Server, Store
-from xdsprism.core.settings import Engine
+from xdsprism.core.model.settings import Engine
 
 PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 GZIP, DEFLATE, NONE = grpc.Compression.Gzip, grpc.Compression.Deflate, grpc.Compression.NoCompression

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xdsprism import CLUSTER, ENDPOINT, VIRTUAL_HOST, Settings, Store
-from xdsprism.core.steps import EVERY
+from xdsprism.core.model.steps import EVERY
 from xdsprism.errors import PeerError
 from xdsprism.server import hub as hub_module
 from xdsprism.server import long_work

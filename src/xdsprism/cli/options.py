@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.node_params import NODE_FIELDS
-from ..core.settings import ENGINE
+from ..core.model.node_params import NODE_FIELDS
+from ..core.model.settings import ENGINE
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..core.settings import Settings
+    from ..core.model.settings import Settings
     from ..server.tls import Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -310,7 +310,7 @@ def keys(option: str, text: str) -> Collection[str] | None:
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
     """What the options above say about the protocol."""
-    from ..core.settings import Settings
+    from ..core.model.settings import Settings
 
     clusters = given["load_clusters"]
     return Settings(

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from ..core.replies import RequestEncoder, ResponseDecoder
-from ..core.steps import Steps, finish
-from ..core.subscriber import Subscriber
-from ..core.upstream import Upstream
+from ..core.codec.client_side import RequestEncoder, ResponseDecoder
+from ..core.model.steps import Steps, finish
+from ..core.watch.subscriber import Subscriber
+from ..core.watch.upstream import Upstream
 from ..errors import PeerError, WatchError
 from ..observe.logs import log
 from .transport import ByteStream, Ended, Transport

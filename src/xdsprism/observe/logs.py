@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from ..core.bounded import NAME_BYTES, TEXT_BYTES, bounded
-from ..core.dialect import RequestForm
-from ..core.events import Node
-from ..core.facts import (
+from ..core.model.dialect import RequestForm
+from ..core.model.events import Node
+from ..core.model.facts import (
     Ambiguous,
     ChangeHeldBack,
     ChangeLetThrough,
@@ -37,6 +36,7 @@ from ..core.facts import (
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
+from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from .quota import Kind, Peer, Quota
 from .traffic import EVERYDAY
 

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from ..core.facts import (
+from ..core.model.facts import (
     Ambiguous,
     Closed,
     Consulted,
@@ -36,8 +36,8 @@ from ..core.facts import (
     SubscriptionsRefused,
     Suppressed,
 )
-from ..core.store import Applied, Store
-from ..core.types import TYPES, TypeUrl
+from ..core.model.store import Applied, Store
+from ..core.model.types import TYPES, TypeUrl
 from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -15,22 +15,22 @@ from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Client
 from ..client.disk import may_keep
 from ..client.line import Do, at_once
-from ..core.authority import Authority
-from ..core.codec import routing_of
-from ..core.constraints import TRUE, Constraint, canonical
-from ..core.dialect import Dialect, RequestForm
-from ..core.events import Key
-from ..core.node_params import write_named
-from ..core.question_params import refused_entry
-from ..core.references import references_of
-from ..core.relaying import Relaying
-from ..core.replies import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
-from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
-from ..core.twins import RESOURCE
-from ..core.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
-from ..core.upstream import Upstream
-from ..core.variants import pins
-from ..core.watching import Entry, Notice, State, Watch
+from ..core.codec.client_side import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
+from ..core.codec.references import references_of
+from ..core.codec.server_side import routing_of
+from ..core.model.constraints import TRUE, Constraint, canonical
+from ..core.model.dialect import Dialect, RequestForm
+from ..core.model.events import Key
+from ..core.model.node_params import write_named
+from ..core.model.type_versions import RESOURCE
+from ..core.model.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
+from ..core.model.variants import pins
+from ..core.relay.relaying import Relaying
+from ..core.relay.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
+from ..core.watch.authority import Authority
+from ..core.watch.entry import Entry, Notice, State, Watch
+from ..core.watch.query_params import refused_entry
+from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..messages.twins import to_v3
 from ..messages.verdicts import Validate
@@ -168,7 +168,7 @@ class FeedClient(Client):
 
 
 class Feed:
-    """The relay's subscriptions (core.supply.Supply).
+    """The relay's subscriptions (core.relay.supply.Supply).
 
     form: how servers are asked; UNKNOWN: as each turns out to understand, which is remembered here (PRX-32).
     """

@@ -13,20 +13,20 @@ from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
 from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
-from ..core.cached import CacheTable
-from ..core.dialect import RequestForm
-from ..core.facts import Fact, Lost, Reached
-from ..core.fairness import Fairness, Question
-from ..core.limits import Limits
-from ..core.nack_reports import NackReports
-from ..core.question_params import narrowed
-from ..core.relaying import LINGER, Relaying
-from ..core.revisiting import Revisits
-from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
-from ..core.shares import Client as ClientKey
-from ..core.steps import Steps
-from ..core.store import Store
-from ..core.types import Params, TypeUrl
+from ..core.model.cached import CacheTable
+from ..core.model.dialect import RequestForm
+from ..core.model.facts import Fact, Lost, Reached
+from ..core.model.limits import Limits
+from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
+from ..core.model.steps import Steps
+from ..core.model.store import Store
+from ..core.model.types import Params, TypeUrl
+from ..core.relay.fairness import Fairness, Question
+from ..core.relay.nack_reports import NackReports
+from ..core.relay.relaying import LINGER, Relaying
+from ..core.relay.revisiting import Revisits
+from ..core.relay.shares import Client as ClientKey
+from ..core.watch.query_params import narrowed
 from ..errors import UsageError
 from ..messages.verdicts import Validate, check_mode
 from ..observe.logs import log

@@ -1,15 +1,15 @@
-"""A fetch, as a call: gRPC carries it as any other, and REST in its own way. core/fetching.py decides."""
+"""A fetch, as a call: gRPC carries it as any other, and REST in its own way. core/serve/fetching.py decides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.events import Request, Send
-from ..core.facts import Facts
-from ..core.fetching import Fetch, Patience, Unchanged
-from ..core.steps import Steps
-from ..core.twins import Names
-from ..core.types import TypeUrl
+from ..core.model.events import Request, Send
+from ..core.model.facts import Facts
+from ..core.model.steps import Steps
+from ..core.model.type_versions import Names
+from ..core.model.types import TypeUrl
+from ..core.serve.fetching import Fetch, Patience, Unchanged
 from ..errors import PeerError
 from .calls import Peer
 from .hub import Connected, Hub, XdsCall

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
 
-from ..core.codec import Decoder, Encoder, Known
-from ..core.events import Request, Send
-from ..core.facts import Closed, Fact, Facts, Opened, Published
-from ..core.interest import Demand, Interest, Interested
-from ..core.load_reports import LoadReports
-from ..core.settings import RELAY, SERVER, Settings
-from ..core.shares import Client
-from ..core.steps import Steps
-from ..core.store import Applied, Store
-from ..core.stream import Stream
-from ..core.twins import Names, has_twin
-from ..core.types import CLUSTER, Change, Params, TypeUrl
+from ..core.codec.server_side import Decoder, Encoder, Known
+from ..core.loads.load_reports import LoadReports
+from ..core.model.events import Request, Send
+from ..core.model.facts import Closed, Fact, Facts, Opened, Published
+from ..core.model.settings import RELAY, SERVER, Settings
+from ..core.model.steps import Steps
+from ..core.model.store import Applied, Store
+from ..core.model.type_versions import Names, has_twin
+from ..core.model.types import CLUSTER, Change, Params, TypeUrl
+from ..core.relay.shares import Client
+from ..core.serve.interest import Demand, Interest, Interested
+from ..core.serve.stream import Stream
 from ..messages.twins import to_v2
 from .calls import Call, Peer
 from .long_work import LongWork
@@ -129,7 +129,7 @@ class Hub:
             self.turn()
 
     def listed(self, type_url: TypeUrl, name: str) -> None:
-        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.cached)."""
+        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.model.cached)."""
         for session in self.interest.everybody(type_url, name):
             call = self._calls.get(session.stream)
             if call is not None:
@@ -183,7 +183,7 @@ class Hub:
         return True
 
     def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
-        """These have news. `alone`: what that is, is quickly found (core.steady)."""
+        """These have news. `alone`: what that is, is quickly found (core.serve.fast_path)."""
         calls, woken = self._calls, self._woken
         for session in sessions:
             call = calls.get(session.stream)

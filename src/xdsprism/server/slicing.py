@@ -1,8 +1,8 @@
 """Long work of many streams in slices of time, so that a loop which does it still answers everybody else.
 
 Each turn of the loop runs the work that there is for `BUDGET` seconds at most, the streams in turn. What comes in
-meanwhile is served between two slices. The core says where work may be interrupted (core/steps.py), this file says
-when.
+meanwhile is served between two slices. The core says where work may be interrupted
+(core/model/steps.py), this file says when.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from ..core.steps import Steps
+from ..core.model.steps import Steps
 
 log = logging.getLogger("xdsprism.server")
 
