@@ -215,7 +215,8 @@ def daemon_options(command: F) -> F:
                 type=click.Choice(["grpcio", "h2"]),
                 default=ENGINE,
                 show_default=True,
-                help="What carries the streams: a transport of our own, or grpcio's, which costs more.",
+                help="What carries the streams: a transport of our own, or grpcio's, which costs more and bounds less "
+                "of what clients send.",
             ),
             click.option(
                 "--max-connection-age",

@@ -251,11 +251,14 @@ class Inbox:
             return message
         if flag != 1 or not self._gzip:
             raise Broken("INTERNAL", "a message says that it is compressed, and not how")
-        return _inflated(message, self._limit)
+        return inflated(message, self._limit)
 
 
-def _inflated(message: bytes, limit: int) -> bytes:
-    """A small message may become a very large one: not further than the limits, by size and by ratio."""
+def inflated(message: bytes, limit: int) -> bytes:
+    """A small message may become a very large one: not further than the limits, by size and by ratio.
+
+    Raises Broken beyond these, and for what is not gzip.
+    """
     most = min(limit, INFLATED, max(ALWAYS, RATIO * len(message)))
     inflater = zlib.decompressobj(wbits=31)
     try:
