@@ -154,6 +154,21 @@ def test_what_nobody_wants_any_more_gives_way_first() -> None:
     assert [name for name, _ in model.gave_way] == ["mine-3"]
 
 
+def test_what_goes_last_gives_way_only_when_its_client_has_nothing_else() -> None:
+    # PRX-35
+    shares: Shares[str] = Shares(lambda name: [GREEDY if name.lower().startswith("mine") else MODEST[0]], str.isupper)
+    for name in ("mine-1", "mine-2", "mine-3", "MINE-4"):
+        shares.take(name, GREEDY)
+    gone = []
+    for _ in range(2):
+        loser = shares.gives_way("other")
+        assert loser is not None
+        gone.append(loser)
+        shares.leave(loser)
+    assert gone == ["mine-3", "mine-2"]
+    assert shares.owner("MINE-4") == GREEDY
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_whatever_comes_and_goes_who_wants_no_more_than_its_share_has_it(seed: int) -> None:
     # PRX-35: the clients share names, come back, leave names and let them linger

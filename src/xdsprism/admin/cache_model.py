@@ -16,6 +16,7 @@ from ..core.model.table import Table
 from ..core.model.types import Params, TypeUrl, Variant
 from ..core.relay.holdings import Holding
 from ..core.relay.relaying import Relaying
+from ..core.relay.shares import Scarce
 from ..core.watch.entry import Entry
 from ..core.watch.quarantine import Quarantined
 from ..core.watch.upstream import Upstream
@@ -133,6 +134,11 @@ def _why_not(holding: Holding, params: Mapping[str, str]) -> Row:
 
 def upstreams(known: Upstreams, moment: Moment) -> Row:
     return {"upstreams": [_upstream(group, each, moment) for group, each in known]}
+
+
+def room(relaying: Relaying) -> Row:
+    """PRX-35: what all clients together may ask servers for only so much of."""
+    return {"room": {kind.value: relaying.room(kind)._asdict() for kind in Scarce}}
 
 
 def _upstream(group: Params | None, each: Upstream, moment: Moment) -> Row:

@@ -180,7 +180,9 @@ async def _forget(view: View, request: Request) -> Response:
 
 async def _upstreams(view: View, request: Request) -> Response:
     _params(request)
-    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) if view.behind else {})
+    if view.behind is None:
+        return _Json({})
+    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) | cache_model.room(view.behind.relaying))
 
 
 async def _clients(view: View, request: Request) -> Response:

@@ -26,10 +26,10 @@ from ..core.model.type_versions import RESOURCE
 from ..core.model.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.model.variants import pins
 from ..core.relay.relaying import Relaying
-from ..core.relay.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
+from ..core.relay.shares import Scarce
+from ..core.relay.spread import TypeSpread
 from ..core.watch.authority import Authority
 from ..core.watch.entry import Entry, Notice, State, Watch
-from ..core.watch.query_params import refused_entry
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..messages.twins import to_v3
@@ -197,17 +197,15 @@ class Feed:
         self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
         self._closing: set[asyncio.Task[None]] = set()
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | None:
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
         group = self._group(params)
-        if group not in self.clients and len(self.clients) >= GROUPS:
-            return refused_entry(type_url, name, params, f"{GROUPS} groups of clients are asked for already")
+        if group not in self.clients and len(self.clients) - (None in self.clients) >= GROUPS:
+            return Scarce.GROUPS
         if not self._spread.admits(type_url):
-            most = STREAMS * TYPES_PER_STREAM
-            why = f"{most} types that not every client knows are asked for already"
-            return refused_entry(type_url, name, params, why)
+            return Scarce.TYPES
         place = self._spread.place(type_url, group)
         if place is None:
-            return None
+            return Scarce.SUBSCRIPTIONS
         client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)

@@ -21,7 +21,8 @@ from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.types import Params, TypeUrl
-from ..core.relay.fairness import Fairness, Question
+from ..core.relay.budgets import Question
+from ..core.relay.fairness import Fairness
 from ..core.relay.nack_reports import NackReports
 from ..core.relay.relaying import LINGER, Relaying
 from ..core.relay.revisiting import Revisits

@@ -78,6 +78,9 @@ class Trouble:
     message: str
     unresolved: bool = False  # VHD-19: clients that know no errors are told that there is nothing
     only: Params | None = None  # for these params alone, whoever else the constraint matches
+    refused: bool = (
+        False  # PRX-35: a relay has no room for it; all are told, and who has nothing, that there is nothing
+    )
 
     def concerns(self, params: Mapping[str, str]) -> bool:
         return matches(self.constraint, params) if self.only is None else self.only == params

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ..relay.shares import Client, Scarce
 from .dialect import RequestForm
 from .events import Node, Rejection
 from .limits import RefusalKind
@@ -186,6 +187,16 @@ class SubscriptionQuarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareExceeded:
+    """PRX-35: a relay's servers can't be asked for more, and a client has, or asks for, more than its share."""
+
+    kind: Scarce
+    client: Client
+    gave_way: bool  # something that it had; otherwise what it asks for is refused
+    count: int  # in one turn
+
+
+@dataclass(frozen=True, slots=True)
 class NackReported:
     """PRX-18: a server is told that a client of the relay rejects what it sent."""
 
@@ -301,6 +312,7 @@ Fact = (
     | Reached
     | Lost
     | SubscriptionQuarantined
+    | ShareExceeded
     | NackReported
     | Rejected
     | Ambiguous

@@ -171,6 +171,10 @@ class Wrong(Protocol):
     def unresolved(self) -> bool:
         """VHD-19: whether clients that know no errors are told that there is nothing."""
 
+    @property
+    def refused(self) -> bool:
+        """PRX-35: whether a relay has no room for it. Who has nothing is told so, and who has it keeps it."""
+
 
 def make_variant(  # noqa: PLR0913 # all that makes a variant
     type_url: TypeUrl,

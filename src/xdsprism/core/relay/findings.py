@@ -12,6 +12,7 @@ from ..model.constraints import FALSE, TRUE, Constraint, canonical, matches
 from ..model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from ..model.variants import pins
 from ..watch.entry import Collection, Entry, State
+from ..watch.query_params import is_crowded
 
 if TYPE_CHECKING:
     from ..watch.upstream import Upstream
@@ -176,7 +177,9 @@ def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Troub
         if whose is None or not matches(whose, voice.params):
             whose, only = _exactly(voice.params, known), voice.params
         text = error.message if told or error.status == UNAVAILABLE else str(error)
-        found[Trouble(whose, STATUS.index(error.status if told else UNAVAILABLE), text, only=only)] = None
+        refused = is_crowded(entry)
+        status = REFUSED if refused else error.status if told else UNAVAILABLE
+        found[Trouble(whose, STATUS.index(status), text, only=only, refused=refused)] = None
     too_old = "what is known of it is too old, and no server can be reached"
     aged = (Trouble(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged)
     return (*found, *aged)

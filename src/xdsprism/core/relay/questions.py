@@ -11,10 +11,11 @@ from ..model.cached import CachedSet, Form, Trouble
 from ..model.limits import Limits, Refusal
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
-from ..watch.query_params import question_params, refused_entry
+from ..watch.query_params import is_crowded, question_params, refused_entry
 from .ages import Ages, Silence
 from .audience import Audience, Needs
-from .fairness import Fairness, Question
+from .budgets import Question
+from .fairness import Fairness
 from .findings import is_awaited, is_pending
 from .inquiry import choose
 from .lateness import Late, Lateness
@@ -110,7 +111,7 @@ class Questions:
             if not is_pending(asked[params]):
                 continue
             if params not in audience:
-                self.let_go(subject, [params], now)
+                self.let_go(subject, [params], now, at_once=is_crowded(asked[params]))
                 continue
             finding = known.find(params)
             if finding is not None and not finding.stale and is_held(finding.form):

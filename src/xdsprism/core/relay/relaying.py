@@ -29,14 +29,16 @@ from ..model.types import Params, TypeUrl, Variant, category
 from ..model.variants import VariantSet
 from ..model.xdstp import is_wild, wildcards
 from ..watch.entry import Collection, Entry
-from ..watch.query_params import is_cut, is_wide
+from ..watch.query_params import is_crowded, is_cut, is_wide
 from .ages import Silence
 from .audience import Audience, Needs
-from .fairness import Fairness, Question
+from .budgets import Question
+from .fairness import Fairness, RoomTaken
 from .findings import Departed, Said, Voice, doubted, is_answered, is_pending, listen, refreshed, troubles
 from .holdings import Holding, holdings
 from .listings import Listings
 from .questions import Questions, Subject
+from .shares import Scarce
 from .standing import Standing
 from .supply import Supply
 
@@ -70,7 +72,7 @@ class Relaying:
         self._store = store
         self._supply = supply
         self._fairness = fairness or Fairness(supply)
-        self._fairness.give_way = self._give_way
+        self._fairness.give_way, self._fairness.facts = self._give_way, self.facts
         self._listings = Listings(store, supply.pin, listed)
         self._reaches = reaches  # whether a server can be asked for a name now
         self._arrivals: deque[Arrival] = deque()
@@ -271,6 +273,10 @@ class Relaying:
         subject = type_url, name
         audiences = [self._audience((type_url, each)) for each in (name, *wildcards(name))]
         return holdings(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
+
+    def room(self, kind: Scarce) -> RoomTaken:
+        """PRX-35: how much of what servers can be asked for is in use."""
+        return self._fairness.room(kind)
 
     # -- the turn
 
@@ -500,7 +506,7 @@ class Relaying:
         """Those who are only served because a wildcard has what they want need something else in time."""
         type_url = subject[0]
         shared = sum(other is entry for other in self._asked[subject].values()) > 1  # by others of the group
-        if self._unwanted.lasts((subject, params), now):
+        if not is_crowded(entry) and self._unwanted.lasts((subject, params), now):
             return
         names = [*entry.members] if isinstance(entry, Collection) and not shared else []
         for name in names:

@@ -7,13 +7,14 @@ from typing import Protocol
 from ..model.constraints import Constraint
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
+from .shares import Scarce
 
 
 class Supply(Protocol):
     """Subscriptions to a server."""
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | None:
-        """Subscribe. Equal questions may share an entry. None: there is no room for one more."""
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
+        """Subscribe. Equal questions may share an entry. Otherwise: what there is no room for."""
 
     def ask_again(self, entry: Entry) -> None:
         """What was said before does not count any more."""

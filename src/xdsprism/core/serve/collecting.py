@@ -17,7 +17,7 @@ from ..model.constraints import TRUE, Constraint, matches
 from ..model.events import WILDCARD, Absence, Key, ResourceError
 from ..model.facts import Forgotten
 from ..model.steps import EVERY, Steps, finish, pieces
-from ..model.types import Params, Reference, Variant
+from ..model.types import Params, Reference, Variant, Wrong
 from ..model.views import Transition, alike
 from .batch import Batch
 from .forgotten_names import ForgottenNames
@@ -171,9 +171,21 @@ class CollectingSession(Session, ABC):
         """PRX-22, PRX-11: once, in the server's words; it is no answer, and what the client has stays as it is."""
         trouble = self._trouble(want)
         if trouble is not None and trouble != want.trouble:
-            about = Absence(want.name, trouble.constraint, never=True)
-            batch.errors[ResourceError(about, trouble.code, trouble.message)] = None
+            if trouble.refused and isinstance(want, Want) and want.held is not None:
+                self._warn_holder(want, trouble, batch)
+            else:
+                batch.errors[_error(want.name, trouble)] = None
         want.trouble = trouble
+
+    def _warn_holder(self, want: Want, trouble: Wrong, batch: Batch) -> None:
+        """PRX-35: there is no room any more for what the client has.
+
+        A full state repeats what is to stay, and nothing may be both in it and wrong (ERR-2): so nothing is said. All
+        others are sent the resource when there is room again, be it the same: that ends the error (ERR-7).
+        """
+        if not self._full_state:
+            batch.errors[_error(want.name, trouble)] = None
+            want.answered = False
 
     def _is_claimed(self, want: Want, found: Variant) -> bool:
         """DLT-13: what the client has in its current version is not sent again."""
@@ -189,11 +201,14 @@ class CollectingSession(Session, ABC):
         """Something was not sent, as the client has it."""
 
     def _is_given_up(self, want: Want) -> bool:
-        """VHD-19: who made a client wait for long enough has it told that there is nothing, for the time being."""
-        if want.answered or want.held is not None or not self._takes_unresolved(want):
+        """VHD-19: who made a client wait for long enough has it told that there is nothing, for the time being.
+
+        PRX-35: so is whoever has nothing, of what a relay has no room for.
+        """
+        if want.answered or want.held is not None:
             return False
         trouble = self.table.trouble(want.name, want.params)
-        return trouble is not None and trouble.unresolved
+        return trouble is not None and (trouble.refused or (trouble.unresolved and self._takes_unresolved(want)))
 
     def _takes_unresolved(self, want: Want) -> bool:
         """VHD-7: to whom removals and errors say nothing about a host. TP2's negative answers do."""
@@ -487,6 +502,10 @@ class CollectingSession(Session, ABC):
         for (_, tag), held in leaving.items():
             self._let_go(batch, held, located=tag is not None)
         return batch
+
+
+def _error(name: str, trouble: Wrong) -> ResourceError:
+    return ResourceError(Absence(name, trouble.constraint, never=True), trouble.code, trouble.message)
 
 
 def _about(want: Want) -> Absence:

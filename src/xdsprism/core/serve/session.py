@@ -218,7 +218,7 @@ class Session:
             answered.append(want)
             return False
         late = self.table.is_late(want.name, want.params, claims=self._returns)
-        return not self._knows(want) and self._trouble(want) is None and not late
+        return not (self._knows(want) or late or self._is_refused(want)) and self._trouble(want) is None
 
     def _lists(self, wild: Wild) -> bool:
         """PRX-25: what a cache has from disk may be older than what a client comes back with.
@@ -237,9 +237,20 @@ class Session:
         return self.table.knows(want.name, want.params, sure=self._returns) and self._serves(want)
 
     def _trouble(self, want: Want | Wild) -> Wrong | None:
-        """What is wrong with getting it, if the client is one to be told: others would take it for an answer."""
-        told = {"all": True, "none": False, "locators": want.located}[self.settings.resource_errors]
-        return self.table.trouble(want.name, want.params) if told else None
+        """What is wrong with getting it, if the client is one to be told: others would take it for an answer.
+
+        PRX-35: that there is no room for it is an answer, as where it is past a limit (DYN-46).
+        """
+        told = self.settings.resource_errors
+        if told == "none":
+            return None
+        trouble = self.table.trouble(want.name, want.params)
+        return trouble if told == "all" or want.located or (trouble is not None and trouble.refused) else None
+
+    def _is_refused(self, want: Want) -> bool:
+        """PRX-35: whether there is no room for it, whoever is told why."""
+        trouble = self.table.trouble(want.name, want.params)
+        return trouble is not None and trouble.refused
 
     def _serves(self, want: Want) -> bool:
         """PRX-17: what must not be cached is not for those who come later."""

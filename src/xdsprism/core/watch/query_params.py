@@ -20,6 +20,8 @@ from ..model.types import Params, TypeUrl
 from .authority import Authority
 from .entry import Entry, State
 
+CROWDED = "RESOURCE_EXHAUSTED"
+
 _NOBODY = Authority("", ())
 
 # What every server takes that knows locators: so much ours took before they took more.
@@ -59,3 +61,18 @@ def refused_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Ent
     entry = Entry(type_url, (name, params), _NOBODY, [])
     entry.fail(WatchError("INVALID_ARGUMENT", why), State.RECEIVED_ERROR, 0.0, drop=True)
     return entry
+
+
+def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Entry:
+    """A subscription that no server hears of, as there is no room for it at present (PRX-35).
+
+    That is no answer: whoever has the resource keeps it.
+    """
+    entry = Entry(type_url, (name, params), _NOBODY, [])
+    entry.fail(WatchError(CROWDED, why), State.RECEIVED_ERROR, 0.0, drop=True)
+    return entry
+
+
+def is_crowded(entry: Entry) -> bool:
+    """Whether there is no room for it."""
+    return entry.verdict is not None and entry.verdict.status == CROWDED and not entry.authority.servers
