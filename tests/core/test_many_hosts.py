@@ -160,7 +160,7 @@ def test_hosts_that_were_asked_for_and_forgotten_leave_nothing_behind():
         peer.poll()
         peer.ask("ack")
     asked = bench.interest._hosts._configs["rc"]
-    assert len(asked._strings) == len(asked._forwards._new) == len(asked._backwards._new) == 10
+    assert len(asked) == len(asked._new) == 10
     assert peer.session("vhds").count == len(peer.session("vhds").subscriptions) == 10
 
 

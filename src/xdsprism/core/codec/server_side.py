@@ -53,6 +53,8 @@ DEFAULT = Limits()
 
 KNOWN, KNOWN_BYTES = 1_024, 4_096  # requests that are remembered, and the longest of them
 
+SOME = 16  # aliases of a virtual host, beyond which there is a pause between it and the next
+
 SHARED_BYTES = 64 * 1024 * 1024  # of whole responses kept within one turn
 
 # Seconds. A heartbeat goes out twice in the time to live, and google.protobuf.Duration ends at 10,000 years.
@@ -377,12 +379,15 @@ class Encoder:
         same = self._same.get(id(send))
         if same is not None:
             return same[1]
+        joined: list[bytes] = []
         parts: list[bytes] = []
         for part in self._fields(send):
             parts.append(part)
-            if not part or len(parts) % EVERY == 0:
+            if not part or len(parts) == EVERY:
+                joined.append(b"".join(parts))  # few large pieces are joined in the end, and not very many small ones
+                parts.clear()
                 yield
-        found = b"".join(parts)
+        found = b"".join((*joined, *parts))
         self._same[id(send)] = send, found
         return found
 
@@ -444,7 +449,7 @@ class Encoder:
         parts = [_FORMS[form](said)]
         for piece in pieces(further):
             parts += [join_field(4, alias.encode()) for alias in piece]
-            if len(piece) == EVERY:
+            if len(piece) > SOME:
                 yield b""
         yield join_field(2, b"".join(parts))
 

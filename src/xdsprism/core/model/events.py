@@ -57,7 +57,10 @@ class SotwRequest:
 
     def with_lists(self, parts: Iterable[SotwRequest]) -> SotwRequest:
         """The same with all that is listed in parts of it."""
-        return replace(self, wanted=(*self.wanted, *(key for part in parts for key in part.wanted)))
+        wanted = [*self.wanted]
+        for part in parts:
+            wanted += part.wanted
+        return replace(self, wanted=tuple(wanted))
 
 
 @dataclass(frozen=True, slots=True)

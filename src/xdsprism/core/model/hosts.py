@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain, islice
 
 from .constraints import All, Constraint, Not, canonical
 from .staged_changes import Tally
+from .steps import Steps, finish, pieces
 from .table import Table
 from .types import VIRTUAL_HOST, Change, TypeSpec, Variant, make_variant
 from .variants import VariantSet, shared
 
 UNSORTED = 256  # hosts that are looked through one by one before they are sorted in
+RUN = 2_048  # hosts that are sorted in at once
 
 Candidate = tuple[VariantSet, str | None]  # and the domain by which it serves the host; None: it is meant by its name
 
@@ -297,16 +299,31 @@ class AskedHosts:
             del self._configs[config]
 
     def under(self, config: str) -> Iterable[str]:
-        """All of one route configuration."""
+        """All of one route configuration. New ones may be added while it is iterated over, and are not found."""
         return self._configs[config].matching("*") if config in self._configs else ()
 
+    def weight(self, change: Change) -> int:
+        """How many hosts this change of a virtual host, or of a route configuration, may concern, at most."""
+        is_host = change.type_url == VIRTUAL_HOST
+        hosts = self._configs.get(split(change.name)[0] if is_host else change.name)
+        return len(hosts) if hosts is not None and not (is_host and _serves_alike(change)) else 0
+
+    def sorting(self, change: Change) -> Steps[None]:
+        """Do what takes long of `concerned` before it is asked, in steps."""
+        hosts = self._configs.get(split(change.name)[0])
+        if hosts is not None and not _serves_alike(change):
+            yield from hosts.sorting()
+
     def concerned(self, change: Change) -> Iterator[str]:
-        """For whom it may be another virtual host now. Who has one, and keeps it, hears of it by its name."""
+        """For whom it may be another virtual host now. Who has one, and keeps it, hears of it by its name.
+
+        New ones may be added while it is iterated over, and need not be found: they see the virtual host as it is.
+        """
         config, host = split(change.name)
         hosts = self._configs.get(config)
         if hosts is not None and any(known is not None and known.made for known in (change.before, change.after)):
             yield from hosts.matching(host)
-        if hosts is not None and _serving(change.before) != _serving(change.after):
+        if hosts is not None and not _serves_alike(change):
             sets = (known for known in (change.before, change.after) if known is not None)
             variants = chain.from_iterable(known.variants for known in sets)
             for domain in dict.fromkeys(domain for variant in variants for domain in variant.domains):
@@ -317,67 +334,88 @@ class _Hosts:
     """The hosts of one route configuration: in lower case, those with a port without it too, and what was asked."""
 
     def __init__(self) -> None:
-        self._strings: dict[str, dict[str, None]] = {}
+        self._strings: dict[str, dict[str, None]] = {}  # what was asked, by form
+        self._new: dict[str, None] = {}  # forms that are not sorted in yet
         self._forwards = _Sorted(self._strings)
         self._backwards = _Sorted(self._strings, step=-1)
 
-    def __bool__(self) -> bool:
-        return bool(self._strings)
+    def __len__(self) -> int:
+        return len(self._strings)
 
     def add(self, host: str, string: str) -> None:
         for form in forms(host):
             if form not in self._strings:
                 self._strings[form] = {}
-                self._forwards.add(form)
-                self._backwards.add(form)
+                self._new[form] = None
             self._strings[form][string] = None
 
     def remove(self, host: str, string: str) -> None:
+        """Of those in order, what is gone stays for a while. VHD-25: new ones may come and go for ever."""
         for form in forms(host):
             self._strings[form].pop(string, None)
             if not self._strings[form]:
                 del self._strings[form]
-                self._forwards.remove(form)
-                self._backwards.remove(form)
+                self._new.pop(form, None)
+
+    def sorting(self) -> Steps[None]:
+        """Sort in what is new, in steps, where it is worth it."""
+        while len(self._new) > UNSORTED:
+            new = [*islice(self._new, RUN)]
+            for form in new:
+                del self._new[form]
+            self._forwards.take(new)
+            self._backwards.take(new)
+            yield
 
     def matching(self, domain: str) -> Iterator[str]:
+        """What was asked that this domain serves; if by several forms, perhaps several times."""
         if next(explicit([domain]), None) is not None:
-            yield from self._strings.get(domain, ())
+            yield from [*self._strings.get(domain, ())]
             return
-        forms: Iterable[str] = self._strings
-        if domain != "*":
-            side, step = (self._backwards, -1) if domain.startswith("*") else (self._forwards, 1)
-            forms = side.beginning_with(_rest(domain)[::step])
-        yield from dict.fromkeys(string for form in forms for string in self._strings[form])
+        forms: Iterable[str] = [*self._strings] if domain == "*" else self._matching(domain)
+        for form in forms:
+            yield from [*self._strings.get(form, ())]
+
+    def _matching(self, domain: str) -> Iterator[str]:
+        """The forms that a wildcard stands for; that is one character at least."""
+        finish(self.sorting())
+        rest = _rest(domain)
+        at_end = domain.startswith("*")
+        fits = str.endswith if at_end else str.startswith
+        yield from [form for form in self._new if fits(form, rest) and len(form) > len(rest)]
+        yield from (self._backwards if at_end else self._forwards).beginning_with(rest)
 
 
 class _Sorted:
-    """Hosts in order, by their letters from the front or the back; new ones wait until it is worth to sort them in."""
+    """Hosts in order, by their letters from the front or the back: in runs, so that to sort some in takes short."""
 
-    def __init__(self, living: Mapping[str, object], step: int = 1) -> None:
+    def __init__(self, living: Container[str], step: int = 1) -> None:
         self._living = living
         self._step = step
-        self._sorted: list[str] = []
-        self._new: dict[str, None] = {}
+        self._runs: list[list[str]] = []  # each in order, and never changed
 
-    def add(self, form: str) -> None:
-        self._new[form[:: self._step]] = None
+    def take(self, forms: Iterable[str]) -> None:
+        """Sort these in, and drop what is gone of the oldest run: there can't be much more than what is alive."""
+        found = [form[:: self._step] for form in forms]
+        if len(self._runs) > 1:
+            found += self._alive(self._runs.pop(0))
+        if self._runs and len(self._runs[-1]) < RUN:
+            found += self._alive(self._runs.pop())
+        self._runs += pieces(sorted({*found}), 2 * RUN)
 
-    def remove(self, form: str) -> None:
-        """Of those in order, what is gone stays until the next time. VHD-25: new ones may come and go for ever."""
-        self._new.pop(form[:: self._step], None)
+    def _alive(self, run: Iterable[str]) -> list[str]:
+        return [each for each in run if each[:: self._step] in self._living]
 
-    def beginning_with(self, start: str) -> list[str]:
-        if len(self._new) > UNSORTED:
-            living = (each for each in {*self._sorted, *self._new} if each[:: self._step] in self._living)
-            self._sorted, self._new = sorted(living), {}
-        found = [each for each in self._new if each.startswith(start)]
-        for index in range(bisect_left(self._sorted, start), len(self._sorted)):
-            if not self._sorted[index].startswith(start):
-                break
-            found.append(self._sorted[index])
-        forms = dict.fromkeys(each[:: self._step] for each in found if len(each) > len(start))
-        return [form for form in forms if form in self._living]
+    def beginning_with(self, start: str) -> Iterator[str]:
+        """Those that begin with this, or end with it, and go on."""
+        start = start[:: self._step]
+        for run in [*self._runs]:
+            for each in islice(run, bisect_left(run, start), None):
+                if not each.startswith(start):
+                    break
+                form = each[:: self._step]
+                if len(each) > len(start) and form in self._living:
+                    yield form
 
 
 def forms(host: str) -> tuple[str, ...]:
@@ -420,6 +458,11 @@ def _is_indexed_alike(one: VariantSet, other: VariantSet) -> bool:
     if (one.made, one.is_listed) != (other.made, other.is_listed):
         return False
     return [variant.domains for variant in one.variants] == [variant.domains for variant in other.variants]
+
+
+def _serves_alike(change: Change) -> bool:
+    """Whether it serves the same hosts as before, for the same clients."""
+    return _serving(change.before) == _serving(change.after)
 
 
 def _serving(known: VariantSet | None) -> frozenset[tuple[Constraint, tuple[str, ...]]]:

@@ -7,7 +7,7 @@ touches the stream whose work it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -38,14 +38,25 @@ def in_order(items: Collection[T]) -> Steps[dict[T, None]]:
     return found
 
 
+def chosen(items: Collection[T], is_chosen: Callable[[T], bool]) -> Steps[list[T]]:
+    """Those of these for which it holds, in steps."""
+    found: list[T] = []
+    for piece in pieces(items, 16 * EVERY):
+        found += filter(is_chosen, piece)
+        if len(piece) > EVERY:
+            yield
+    return found
+
+
 def pieces(items: Collection[T], size: int = EVERY) -> Iterable[list[T]]:
     """The same items in lists of `size`, the last one shorter. Few items are one list, without a generator."""
     if len(items) <= size:
         return [[*items]] if items else ()
-    return _cut(items, size)
+    return cut(items, size)
 
 
-def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def cut(items: Iterable[T], size: int = EVERY) -> Iterator[list[T]]:
+    """What `pieces` does, for an iterator. Nobody may change what it iterates over between two pieces."""
     source = iter(items)
     while piece := [*islice(source, size)]:
         yield piece

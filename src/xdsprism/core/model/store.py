@@ -131,6 +131,11 @@ class Store:
         ]
         return self._commit(revision, [change for change in changes if change.before is not change.after])
 
+    def size(self, type_url: TypeUrl) -> int:
+        """How many resources of a type there are, without making a table."""
+        table = self._tables.get(type_url)
+        return len(table) if table is not None else 0
+
     def named(self, type_url: TypeUrl, name: str) -> VariantSet | None:
         """Without making a table: what is only asked about, or refused in the end, leaves nothing behind."""
         table = self._tables.get(type_url)

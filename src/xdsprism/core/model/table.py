@@ -20,7 +20,16 @@ from .staged_changes import Tally, add_counts
 from .steps import EVERY, Steps, pieces
 from .types import NO_PARAMS, Change, Params, Reference, TypeSpec, Variant, Wrong
 from .variants import VariantSet, pins
-from .views import Difference, Snapshot, Transition, difference_of, merge_changes, snapshot_of, views_of
+from .views import (
+    Difference,
+    Snapshot,
+    Transition,
+    difference_of,
+    merge_changes,
+    snapshot_of,
+    snapshotting_of,
+    views_of,
+)
 from .xdstp import collection_of
 
 _K = TypeVar("_K")
@@ -116,8 +125,10 @@ class Listing(ABC):
                 if variant is not None:
                     variants.append(variant)
             if self.horizon == horizon:
-                _remember(self._snapshots, category, snapshot_of(variants))
-                return
+                found = yield from snapshotting_of(variants)
+                if self.horizon == horizon:
+                    _remember(self._snapshots, category, found)
+                    return
 
     def differencing(self, since: int, params: Params) -> Steps[None]:
         """The same for `difference`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .steps import EVERY, Steps, finish, pieces
 from .types import Change, Params, Variant
+
+WIDTH = 0xFFFF_FFFF_FFFF_FFFF  # of a digest: 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,17 @@ class Snapshot:
 
 def digest_of(variants: Iterable[Variant]) -> int:
     """SRV-12: a hash that does not depend on order, so that it can follow changes one at a time."""
-    return sum(variant.digest for variant in variants) & 0xFFFF_FFFF_FFFF_FFFF
+    return sum([variant.digest for variant in variants]) & WIDTH
+
+
+def digesting(variants: Collection[Variant]) -> Steps[int]:
+    """What `digest_of` does, in steps."""
+    digest = 0
+    for piece in pieces(variants, 16 * EVERY):
+        digest += digest_of(piece)
+        if len(piece) > EVERY:
+            yield
+    return digest & WIDTH
 
 
 def alike(one: Variant | None, other: Variant | None) -> bool:
@@ -68,8 +81,18 @@ def merge_changes(changes: Iterable[Change]) -> list[Change]:
 
 
 def snapshot_of(variants: Sequence[Variant]) -> Snapshot:
-    plain = bool(variants) and all(variant.ttl is None for variant in variants)
-    return Snapshot(tuple(variants), digest_of(variants), plain)
+    return finish(snapshotting_of(variants))
+
+
+def snapshotting_of(variants: Sequence[Variant]) -> Steps[Snapshot]:
+    """What `snapshot_of` does, in steps."""
+    digest = yield from digesting(variants)
+    is_plain = bool(variants)
+    for piece in pieces(variants, 16 * EVERY):
+        is_plain = is_plain and all(variant.ttl is None for variant in piece)
+        if len(piece) > EVERY:
+            yield
+    return Snapshot(tuple(variants), digest, is_plain)
 
 
 def views_of(changes: Iterable[Change], category: Params) -> list[Transition]:

@@ -3,8 +3,8 @@
 Envoy asks for a host or a cluster on demand once, keeps the answer that there is none, and waits for a push. A server
 sees which names are created and which sessions forgot them (serve/forgotten_names.py). A relay sees only the names that
 it subscribes to. So it subscribes to forgotten names, one batch after the other, and drops each name that still has no
-resource as soon as the server says so, so that no server carries more subscriptions for it. Where there is a resource by
-now, the relay gets it as if a client wanted it, and the sessions that forgot the name find it in the store.
+resource as soon as the server says so, so that no server carries more subscriptions for it. Where there is a resource,
+the relay gets it as if a client wanted it, and the sessions that forgot the name find it in the store.
 
 The next batch follows the sooner the quicker the server answered the last one: the server is asked during a quarter of
 the time at most, or for one batch every EVERY seconds. Each name is asked for once in EVERY seconds at most.

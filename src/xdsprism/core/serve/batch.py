@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 from ..model.constraints import TRUE, Constraint, canonical
 from ..model.events import Absence, ResourceError
-from ..model.steps import EVERY, Steps, finish, pieces
+from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import Variant
 from ..model.xdstp import collection_of, is_xdstp
 
 # Where a resource is, whatever its contents: whether in locator form, its name, its constraints.
 Slot = tuple[bool, str, Constraint]
+
+MANY = 8 * EVERY  # items whose names and sizes are looked at in one step
 
 ABOUT = 256  # bytes that a name with constraints, or an error, takes; roughly
 
@@ -41,19 +45,41 @@ class Batch:
         """About how many bytes it takes."""
         found = sum([variant.size for variant in self.variants])
         if self.removed or self.unresolved:
-            found += sum(map(_length, self.removed)) + sum(2 * len(name) + ABOUT for name in self.unresolved)
+            found += sum(map(_length, self.removed)) + sum(map(_unresolved_length, self.unresolved))
         if self.withdrawn or self.errors:
-            found += sum(len(absence.name) + ABOUT for absence in self.withdrawn)
-            found += sum(len(error.about.name) + ABOUT for error in self.errors)
+            found += sum(map(_absence_length, self.withdrawn)) + sum(map(_error_length, self.errors))
         return found
 
-    @property
-    def mixed(self) -> bool:
+    def weighing(self) -> Steps[int]:
+        """What `size` says, in steps."""
+        found = 0
+        for items, length in self._lengths():
+            for piece in pieces(items, MANY):
+                found += sum(map(length, piece))
+                if len(piece) == MANY:
+                    yield
+        return found
+
+    def _lengths(self) -> Iterator[tuple[Collection[Any], Callable[[Any], int]]]:
+        """All that it holds, and how many bytes one of each kind takes."""
+        yield self.plain.values(), _variant_length
+        yield self.located, _variant_length
+        yield self.removed, _length
+        yield self.unresolved, _unresolved_length
+        yield self.withdrawn, _absence_length
+        yield self.errors, _error_length
+
+    def mixed(self) -> Steps[bool]:
         """DYN-15: whether a name is spoken of in both forms."""
         if not (self.located or self.withdrawn) or not (self.plain or self.removed):
             return False
-        names = {variant.name for variant in self.located}.union(absence.name for absence in self.withdrawn)
-        return not (names.isdisjoint(self.plain) and names.isdisjoint(self.removed))
+        named = chain((variant.name for variant in self.located), (absence.name for absence in self.withdrawn))
+        for names in cut(named, MANY):
+            if not (self.plain.keys().isdisjoint(names) and self.removed.keys().isdisjoint(names)):
+                return True
+            if len(names) == MANY:
+                yield
+        return False
 
     def join(self, other: Batch) -> None:
         self.plain.update(other.plain)
@@ -116,33 +142,43 @@ class Batch:
 
     def in_parts(self, limit: int) -> Steps[list[Batch]]:
         """What `parts` does, in steps."""
-        emptied = self._split_emptied()
+        emptied = yield from self._split_emptied()
         if emptied:
             filled = yield from self.in_parts(limit)
             return [*filled, *(yield from emptied.in_parts(limit))]
-        if not self.mixed and self.size <= limit:
+        mixed = yield from self.mixed()
+        if not mixed and (yield from self.weighing()) <= limit:
             return [self]
         plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
         forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
-        mixed = self.mixed
         parts: list[Batch] = []
         for units in forms:
             yield
             parts += yield from _filled(units, limit, split_forms=mixed)
         return parts
 
-    def _split_emptied(self) -> Batch:
+    def _split_emptied(self) -> Steps[Batch]:
         """XTP-6: that a glob collection is empty, for some params, is not said along with what others see in it."""
         emptied = Batch()
-        gone = self.removed or self.withdrawn
-        if gone and (any(map(is_xdstp, self.removed)) or any(is_xdstp(absence.name) for absence in self.withdrawn)):
+        if (yield from self._removes_xdstp()):
             filled = {collection_of(variant.name) for variant in self.variants}
             emptied.removed = {name: None for name in self.removed if name in filled}
             emptied.withdrawn = {absence: None for absence in self.withdrawn if absence.name in filled}
             self.removed = {name: None for name in self.removed if name not in filled}
             self.withdrawn = {absence: None for absence in self.withdrawn if absence.name not in filled}
         return emptied
+
+    def _removes_xdstp(self) -> Steps[bool]:
+        """Whether anything that it takes away has a name of TP1."""
+        if not (self.removed or self.withdrawn):
+            return False
+        for names in cut(chain(self.removed, (absence.name for absence in self.withdrawn)), MANY):
+            if any(map(is_xdstp, names)):
+                return True
+            if len(names) == MANY:
+                yield
+        return False
 
     def units(self, limit: int) -> Iterator[Batch | None]:
         """The smallest responses that this one can be taken apart into; None: a pause, where that takes long.
@@ -161,7 +197,8 @@ class Batch:
             for absence in absences:
                 (groups.get(absence.name) or groups.setdefault(absence.name, Batch())).withdrawn[absence] = None
             yield None
-        for unit in groups.values():
+        for name in [*groups]:
+            unit = groups.pop(name)  # to free all of them at the end takes long
             yield from unit.singles() if unit.size > limit else [unit]
 
     def singles(self) -> Iterator[Batch]:
@@ -217,5 +254,21 @@ def _filled(units: Iterable[Batch | None], limit: int, *, split_forms: bool) -> 
     return parts
 
 
+def _variant_length(variant: Variant) -> int:
+    return variant.size
+
+
 def _length(name: str) -> int:
     return len(name) + 4
+
+
+def _unresolved_length(name: str) -> int:
+    return 2 * len(name) + ABOUT
+
+
+def _absence_length(absence: Absence) -> int:
+    return len(absence.name) + ABOUT
+
+
+def _error_length(error: ResourceError) -> int:
+    return len(error.about.name) + ABOUT

@@ -19,7 +19,7 @@ from ..model.events import WILDCARD, Absence, DeltaRequest, Key, Send
 from ..model.facts import Facts
 from ..model.limits import Refusal, Room
 from ..model.settings import Settings
-from ..model.steps import EVERY, Steps, finish, in_order, pieces
+from ..model.steps import EVERY, Steps, chosen, finish, in_order, pieces
 from ..model.table import Table
 from ..model.types import NO_PARAMS, Params, Variant, remnant
 from ..model.xdstp import is_wild, spelled, wildcards
@@ -87,14 +87,15 @@ class DeltaSession(SteadySession):
             self._claim_more(initial)
         if first and not request.subscribe and not request.unsubscribe and legacy_wildcard:
             self._begin_wild(initial)
-        leaving = [key for key in gone if key not in wanted]  # DLT-18
+        leaving = (yield from chosen(gone, lambda key: key not in wanted)) if gone else []  # DLT-18
         most = self.settings.limits.unresolved
         passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
-        kept = [key for key in wanted if key not in passing] if passing else wanted
+        kept = (yield from chosen(wanted, lambda key: key not in passing)) if passing else wanted
         if self._room.is_short(len(kept)):
             refused |= yield from self._lacking_room(kept, leaving)
         # First, so that a name takes over what its wildcard held when that goes.
-        yield from self._subscribe_all([key for key in kept if key not in refused] if refused else kept, initial)
+        allowed = (yield from chosen(kept, lambda key: key not in refused)) if refused else kept
+        yield from self._subscribe_all(allowed, initial)
         for piece in pieces(leaving):
             for key in piece:
                 self._unsubscribe(key, wanted)
@@ -190,6 +191,9 @@ class DeltaSession(SteadySession):
 
     def _subscribe_all(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[None]:
         for piece in pieces(keys):
+            if len(piece) == EVERY and not self._declined:
+                yield from self._adding([key for key in piece if not self._is_wild(key[0])])
+                yield
             for key in piece:
                 self._subscribe(key, initial)
             if len(piece) == EVERY:
@@ -206,7 +210,8 @@ class DeltaSession(SteadySession):
             return
         want = self._add(key)
         want.answered = False  # DLT-3: asked again, answered again
-        self._open[want] = None
+        if not self.table.authoritative:
+            self._open[want] = None
         self._dirty[want] = None
         self._spare(want, initial)
 
@@ -427,6 +432,8 @@ class DeltaSession(SteadySession):
         DYN-24: so it goes in the same response, whether what replaced it was parked or waits to be sent alone. What
         waits and is said now, or is not so any more, need not be said again.
         """
+        if not (self._doubtful or self._alone):
+            return
         names = {variant.name for variant in batch.located}
         names.update(absence.name for absence in batch.withdrawn if not absence.never)
         for name in names.intersection(self._doubtful):
@@ -517,18 +524,17 @@ class DeltaSession(SteadySession):
     def _chunks(self, batch: Batch, now: float) -> Steps[list[Send]]:
         """DLT-21, DYN-15: in several responses, where it is too much for one or there are two forms of a name."""
         limit = self.settings.response_bytes
-        if batch.size > limit:
-            self._refuse(batch, limit)
-            yield
+        if (yield from batch.weighing()) > limit:
+            yield from self._refuse(batch, limit)
         sends = []
         for part in (yield from batch.in_parts(limit)):
             sends.append((yield from self._respond(part, now)))
             yield
         return sends
 
-    def _refuse(self, batch: Batch, limit: int) -> None:
+    def _refuse(self, batch: Batch, limit: int) -> Steps[None]:
         """DLT-22: what is too large for any response becomes an error."""
-        for variant in [variant for variant in batch.variants if variant.size > limit]:
+        for variant in (yield from chosen(batch.variants, lambda variant: variant.size > limit)):
             batch.errors[self._oversize(variant)] = None
             batch.located.pop(variant, None)
             if batch.plain.get(variant.name) is variant:

@@ -10,7 +10,7 @@ from ..model.constraint_index import FirstMatch
 from ..model.constraints import Constraint
 from ..model.events import WILDCARD
 from ..model.hosts import AskedHosts
-from ..model.steps import Steps
+from ..model.steps import EVERY, Steps, cut, finish
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from ..model.variants import VariantSet
 from ..model.xdstp import wildcards
@@ -57,7 +57,7 @@ class Interested(Protocol):
     def touch(self, want: Want) -> None:
         """What this subscription is about changed."""
 
-    def rerouted(self, config: str) -> None:
+    def rerouted(self, config: str) -> Steps[None]:
         """The route configuration of virtual hosts that are wanted here changed."""
 
     def recall(self, change: Change) -> bool:
@@ -149,7 +149,7 @@ class Interest:
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
         """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
         woken: dict[Interested, None] = {}
-        self._notify_all(changes, set(), woken)
+        finish(self._notify_all(changes, set(), woken))
         return woken
 
     def notifying(self, changes: deque[Change]) -> Steps[dict[Interested, None]]:
@@ -157,16 +157,22 @@ class Interest:
         woken: dict[Interested, None] = {}
         told: set[tuple[TypeUrl, str]] = set()
         while changes:
-            self._notify_all([changes[at] for at in range(min(FEW, len(changes)))], told, woken)
+            yield from self._notify_all([changes[at] for at in range(min(FEW, len(changes)))], told, woken)
             if len(changes) > FEW:
                 yield
             for _ in range(min(FEW, len(changes))):
                 changes.popleft()
         return woken
 
+    def weight(self, changes: Iterable[Change]) -> int:
+        """How many hosts that somebody asked for one of these changes may concern, at most."""
+        kinds = (ROUTE,) if self.demand.caches else (VIRTUAL_HOST, ROUTE)
+        return max([self._hosts.weight(change) for change in changes if change.type_url in kinds], default=0)
+
     def _notify_all(
         self, changes: Sequence[Change], told: set[tuple[TypeUrl, str]], woken: dict[Interested, None]
-    ) -> None:
+    ) -> Steps[None]:
+        """Tell of these, in steps where one of them concerns very many hosts that were asked for."""
         for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
             woken.update(self._wild.get(wild, {}))
         for change in changes:
@@ -176,9 +182,9 @@ class Interest:
                 self._notify(change.type_url, names, woken)
             if change.type_url == VIRTUAL_HOST:
                 if not self.demand.caches:  # a cache resolves nothing by itself: each host has an answer of its own
-                    self._notify(VIRTUAL_HOST, self._hosts.concerned(change), woken)
+                    yield from self._notify_hosts(change, woken)
             elif change.type_url == ROUTE:
-                self._reroute(change, woken)
+                yield from self._reroute(change, woken)
             if self._forgetful and change.after is not None:
                 recalled = [each for each in self._forgetful.get(change.type_url, ()) if each.recall(change)]
                 woken.update(dict.fromkeys(recalled))
@@ -189,13 +195,25 @@ class Interest:
             if change.is_listed:
                 yield from ((change.type_url, each) for each in wildcards(change.name))
 
-    def _reroute(self, change: Change, woken: dict[Interested, None]) -> None:
-        asked = [*self._hosts.under(change.name)]
-        if _reading(change.before) != _reading(change.after):
+    def _notify_hosts(self, change: Change, woken: dict[Interested, None]) -> Steps[None]:
+        """Tell those who asked for hosts that another virtual host may serve now."""
+        yield from self._hosts.sorting(change)
+        for asked in cut(self._hosts.concerned(change)):
             self._notify(VIRTUAL_HOST, asked, woken)
-        sessions = self._named(VIRTUAL_HOST, asked)
+            if len(asked) > FEW:  # as many changes as are told in one step may each concern some
+                yield
+
+    def _reroute(self, change: Change, woken: dict[Interested, None]) -> Steps[None]:
+        is_read_otherwise = _reading(change.before) != _reading(change.after)
+        sessions: dict[Interested, None] = {}
+        for asked in cut(self._hosts.under(change.name)):
+            if is_read_otherwise:
+                self._notify(VIRTUAL_HOST, asked, woken)
+            sessions.update(self._named(VIRTUAL_HOST, asked))
+            if len(asked) == EVERY:
+                yield
         for session in sessions:
-            session.rerouted(change.name)
+            yield from session.rerouted(change.name)
         woken.update(sessions)
 
     def _notify(self, type_url: TypeUrl, names: Iterable[str], woken: dict[Interested, None]) -> None:

@@ -89,7 +89,7 @@ class Session:
         self._aliased: dict[str, dict[Want, None]] = {}
         self._wilds: dict[str, dict[Params | None, Wild]] = {}  # by name: `*`, or a glob collection
         self._declined: frozenset[Key] = frozenset()  # VHD-11: members of a wildcard that the client unsubscribed
-        self._open: dict[Want, None] = {}  # not answered when this was last looked at
+        self._open: dict[Want, None] = {}  # of a cache: not answered when this was last looked at
         self._dirty: dict[Want, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
@@ -125,8 +125,9 @@ class Session:
         named = any(want.params == params for want in self._wants.get(name, {}).values())
         return named or any(wild.params == params for wild in self._wilds.get(name, {}).values())
 
-    def rerouted(self, config: str) -> None:
+    def rerouted(self, config: str) -> Steps[None]:  # noqa: ARG002 # for virtual hosts
         """The route configuration of virtual hosts that are wanted here changed."""
+        yield from ()
 
     def recall(self, change: Change) -> bool:
         """Whether this changed something that was forgotten here, and so is wanted again (VHD-25)."""
@@ -150,9 +151,13 @@ class Session:
         return bool(self._dirty or self._owed or self._due or self._refused or self._behind)
 
     def close(self) -> Steps[None]:
-        for piece in pieces(list(self._wants.values())):
-            for wants in piece:
-                for want in list(wants.values()):
+        names = [*self._wants]
+        names.reverse()
+        while names:  # the list is freed piece by piece too
+            piece = names[: -EVERY - 1 : -1]
+            del names[-EVERY:]
+            for name in piece:
+                for want in [*self._wants[name].values()]:
                     self._drop(want)
             if len(piece) == EVERY:
                 yield
@@ -321,20 +326,45 @@ class Session:
     def _add(self, key: Key) -> Want:
         want = self._find(key)
         if want is None:
-            name, params = key
-            # DYN-13: a locator without params matches like a plain name.
-            want = Want(key, params or self.plain_params(name), self.table.revision)
-            self._wants.setdefault(name, {})[key] = want
-            if name in self._asked_keys:
-                self._asked_keys[name].update([*want.params])
-            self._open[want] = None
-            self._counted(key, 1)
-            self._interest.add(self, self.table.spec.url, name)
-            self._lack(want)
-            if self.complaint(name) is None:
-                self._interest.demand.want(self.table.spec.url, name, want.params, self.stream)
-            self._inherit(want)
+            want = self._note(key)
+            self._follow(want)
         return want
+
+    def _adding(self, keys: Iterable[Key]) -> Steps[list[Want]]:
+        """What `_add` does, for a piece of very many, in steps; returns those that are new.
+
+        A dictionary that grows is copied as a whole, which takes 10 ms for 200,000 entries. All dictionaries with an
+        entry for each subscription grow at the same one. So each step adds to one or two of them.
+        """
+        wants = [self._note(key) for key in keys if self._find(key) is None]
+        try:
+            yield
+        finally:  # also where the work is abandoned: `_drop` takes back all of this
+            for want in wants:
+                self._follow(want)
+        return wants
+
+    def _note(self, key: Key) -> Want:
+        """Begin a subscription: remember it, and count it."""
+        name, params = key
+        # DYN-13: a locator without params matches like a plain name.
+        want = Want(key, params or self.plain_params(name), self.table.revision)
+        self._wants.setdefault(name, {})[key] = want
+        if name in self._asked_keys:
+            self._asked_keys[name].update([*want.params])
+        if not self.table.authoritative:
+            self._open[want] = None
+        self._counted(key, 1)
+        return want
+
+    def _follow(self, want: Want) -> None:
+        """Hear of all that changes for a new subscription, and have it got from elsewhere, if that is to be."""
+        name = want.name
+        self._interest.add(self, self.table.spec.url, name)
+        self._lack(want)
+        if self.complaint(name) is None:
+            self._interest.demand.want(self.table.spec.url, name, want.params, self.stream)
+        self._inherit(want)
 
     def _wildcards(self) -> Iterator[Wild]:
         return (wild for wilds in self._wilds.values() for wild in wilds.values())

@@ -22,10 +22,10 @@ from ..model.events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from ..model.facts import Facts
 from ..model.limits import Refusal, Room
 from ..model.settings import Settings
-from ..model.steps import EVERY, Steps, finish, in_order, pieces
+from ..model.steps import EVERY, Steps, cut, finish, in_order, pieces
 from ..model.table import Table
 from ..model.types import Params, Variant
-from ..model.views import digest_of
+from ..model.views import digest_of, digesting
 from .batch import Batch, Slot
 from .fast_path import News, Replaced, SteadySession
 from .heartbeat import Life
@@ -157,13 +157,14 @@ class SotwSession(SteadySession):
             yield from self._want_exactly(wanted, refused)
         self._due = bool(self._wilds) or (self.table.spec.full_state and bool(request.wanted))  # WLD-10, SOT-9
         if self.table.spec.full_state and not self._wants and list(self._whole_table) == [None]:
-            self._spare(request.version)
+            yield from self._spare(request.version)
 
-    def _spare(self, version: str) -> None:
+    def _spare(self, version: str) -> Steps[None]:
         """SOT-12: who wants everything and names the current version has everything."""
         wild = self._whole_table[None]
-        if not self.table.lists(wild.params):
+        if not version or not self.table.lists(wild.params):
             return
+        yield from self.table.snapshotting(wild.params)
         snapshot = self.table.snapshot(wild.params)
         if version == _version(snapshot.digest) and not self._timed(snapshot.variants):
             wild.started, self._due = True, False
@@ -199,11 +200,12 @@ class SotwSession(SteadySession):
             self._due = self._due or tag not in self._whole_table
             self._add_wild((WILDCARD, tag))
         for named in pieces(keys):
-            for key in named:
-                if self._find(key) is None:
-                    self._added[self._add(key)] = None
-            if len(named) == EVERY:
+            if len(named) < EVERY:
+                new = [self._add(key) for key in named if self._find(key) is None]
+            else:
+                new = yield from self._adding(named)
                 yield
+            self._added.update(dict.fromkeys(new))
         for wild in [wild for tag, wild in self._whole_table.items() if tag not in tags]:
             self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
@@ -400,17 +402,26 @@ class SotwSession(SteadySession):
             return self._respond(_version(snapshot.digest), snapshot.variants, (), errors, now)
         plain: dict[str, Variant] = {}
         located: dict[tuple[str, Constraint], Variant] = {}
-        for tag, variant in self._holdings():
-            if tag is None:
-                plain[variant.name] = variant
-            else:
-                located[variant.identity] = variant
-        if len(plain) > EVERY:
-            yield  # from here on it is about what there was at this moment
-        plain_sorted = tuple(plain[name] for name in sorted(plain))
+        # What the client has changes by this session's work alone, and wildcards are looked at in the first step. So
+        # the response is about that moment, whatever the store becomes between two steps.
+        is_long = self.count > EVERY or bool(self._whole_table)
+        held: Iterable[Iterable[tuple[Params | None, Variant]]] = [self._holdings()]
+        for piece in cut(self._holdings(), 8 * EVERY) if is_long else held:
+            for tag, variant in piece:
+                if tag is None:
+                    plain[variant.name] = variant
+                else:
+                    located[variant.identity] = variant
+            if is_long:
+                yield
+        plain_sorted = tuple([plain[name] for name in sorted(plain)])
         if len(plain) > EVERY:
             yield
-        version = _version(digest_of({*plain_sorted, *located.values()}))
+        if is_long:
+            every = yield from in_order((*plain_sorted, *located.values()))  # one may be there in both forms
+            version = _version((yield from digesting(every)))
+        else:
+            version = _version(digest_of({*plain_sorted, *located.values()}))
         ordered = located.values() if self.table.authoritative else self._oldest_first(located.values())
         return self._respond(version, plain_sorted, tuple(ordered), errors, now)
 
@@ -420,12 +431,13 @@ class SotwSession(SteadySession):
         So does what a client keeps only until a cache knows what comes in its place (PRX-38): of overlapping variants
         the last wins (DYN-45).
         """
-        yield from ((tag, variant) for (_, tag), variant in self.leaving.items())
         wants = [want for wants in self._wants.values() for want in wants.values() if want.key not in self.leaving]
-        kept = [want for want in wants if not self._knows(want)] if not self.table.authoritative else []
+        kept = {want: None for want in wants if not self._knows(want)} if not self.table.authoritative else {}
+        listed = [(tag, self.table.snapshot(wild.params).variants) for tag, wild in self._whole_table.items()]
+        yield from [(tag, variant) for (_, tag), variant in self.leaving.items()]
         yield from ((want.key[1], want.held) for want in kept if want.held is not None)
-        for tag, wild in self._whole_table.items():
-            yield from ((tag, variant) for variant in self.table.snapshot(wild.params).variants)
+        for tag, variants in listed:
+            yield from ((tag, variant) for variant in variants)
         yield from ((want.key[1], want.held) for want in wants if want.held is not None and want not in kept)
 
     def _respond(

@@ -18,7 +18,7 @@ from ..model.limits import Refusal, Room
 from ..model.settings import Settings
 from ..model.steps import Steps, finish
 from ..model.store import Store
-from ..model.type_versions import as_v2
+from ..model.type_versions import as_v2, as_v3
 from ..model.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
 from .delta import DeltaSession
 from .interest import Interest
@@ -90,6 +90,16 @@ class Stream:
             return False
         finish(self._take(request, now))
         return True
+
+    def weight(self, request: Request) -> int:
+        """About how many resources `receive` has to look at for this request.
+
+        SOT-12: who wants everything and names a version gets nothing, if that is the version of all that there is.
+        """
+        body, type_url = request.body, as_v3(request.type_url) or self.only_type or ""
+        if not isinstance(body, SotwRequest) or not body.version or body.wanted or type_url in self.sessions:
+            return 0
+        return self._store.size(type_url)
 
     def receiving(self, request: Request, now: float) -> Steps[None]:
         """What `receive` does, in steps. Until it is done there is no other request to take in, and no poll."""
@@ -180,7 +190,7 @@ class Stream:
             if type_url == CLUSTER:
                 self._warm(session.news)
             elif type_url == ROUTE:
-                self._revisit(session.news)
+                yield from self._revisit(session.news)
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removals.due(type_url, session, now)
             if keys:
@@ -298,11 +308,11 @@ class Stream:
 
     # -- virtual hosts on demand
 
-    def _revisit(self, routes: Iterable[Variant]) -> None:
+    def _revisit(self, routes: Iterable[Variant]) -> Steps[None]:
         hosts = self.sessions.get(VIRTUAL_HOST)
         configs = {route.name: None for route in routes if route.is_on_demand}
         if isinstance(hosts, HostSession) and configs:
-            hosts.revisit(configs)
+            yield from hosts.revisit(configs)
 
     def _configs(self) -> list[str]:
         """VHD-13: the route configurations that this client may know; if it gets these elsewhere, all that there are.

@@ -18,7 +18,7 @@ from ..model.facts import Facts
 from ..model.hosts import explicit, split
 from ..model.limits import Room
 from ..model.settings import Settings
-from ..model.steps import EVERY, Steps, pieces
+from ..model.steps import EVERY, Steps, cut, pieces
 from ..model.table import Table
 from ..model.types import Params, Variant
 from ..model.views import alike
@@ -98,24 +98,30 @@ class HostSession(DeltaSession):
 
     # -- out
 
-    def rerouted(self, config: str) -> None:
+    def rerouted(self, config: str) -> Steps[None]:
         """VHD-16: where the route configuration itself goes by another stream, nothing else would say so."""
         if self.is_alone:
-            self.revisit({config})
+            yield from self.revisit({config})
 
-    def revisit(self, configs: Collection[str]) -> None:
+    def revisit(self, configs: Collection[str]) -> Steps[None]:
         """VHD-16: route configurations changed, so their virtual hosts are sent again, after them.
 
         VHD-23: of one that is new Envoy does not ask for the base set (V4).
         """
-        for want in (want for wants in self._wants.values() for want in wants.values()):
-            if want.held is not None and split(want.name)[0] in configs:
-                want.answered = False
-                self._dirty[want] = None
-        for wild in self._wildcards():
-            for config, name in self._base(wild):
-                if config in configs and self._find((name, wild.tag)) is None:
-                    self._owed[name, wild.tag] = None
+        for piece in pieces([*self._wants.values()]):
+            for want in [want for wants in piece for want in wants.values()]:
+                if want.held is not None and split(want.name)[0] in configs:
+                    want.answered = False
+                    self._dirty[want] = None
+            if len(piece) == EVERY:
+                yield
+        for wild in [*self._wildcards()]:
+            for members in cut(self._base(wild)):
+                for config, name in members:
+                    if config in configs and self._find((name, wild.tag)) is None:
+                        self._owed[name, wild.tag] = None
+                if len(members) == EVERY:
+                    yield
             if wild.tag is None and wild.started:
                 self._released.update(dict.fromkeys(configs))
 
@@ -187,9 +193,14 @@ class HostSession(DeltaSession):
     def _completed(self, send: Send, batch: Batch) -> Steps[Send]:
         absent = f"{ABSENT}{self.settings.epoch}.{self.stream}.{send.nonce}"  # V8: a new one each time
         aliases: list[tuple[str, ...]] = []
+        named = 0  # strings since the last step
         for variants, located in ((send.plain, False), (send.located, True)):
             for variant in variants:
                 aliases += ((yield from self._strings(variant, located=located)),)
+                named += len(aliases[-1]) + 1
+                if named > EVERY:
+                    named = 0
+                    yield
         return replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=tuple(aliases))
 
     def _strings(self, variant: Variant, *, located: bool) -> Steps[tuple[str, ...]]:
