@@ -33,8 +33,7 @@ from xdsprism.core.model.facts import (
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
-from xdsprism.core.model.limits import Limits
-from xdsprism.core.relay.shares import Scarce
+from xdsprism.core.model.limits import Limits, Scarce
 from xdsprism.observe.logs import INTERVAL, PAUSE, FactLog, JsonFormatter, TextFormatter
 from xdsprism.observe.quota import ADDRESS, MEMORY, PEER
 

@@ -32,9 +32,9 @@ from xdsprism.core.model.facts import (
     SubscriptionsRefused,
     Suppressed,
 )
+from xdsprism.core.model.limits import Scarce
 from xdsprism.core.model.store import Store as CoreStore
 from xdsprism.core.model.types import make_variant
-from xdsprism.core.relay.shares import Scarce
 from xdsprism.http2.codes import Code
 from xdsprism.http2.facts import Dismissal, Dismissed, Limited
 from xdsprism.http2.limits import Limit

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from xdsprism.core.model.facts import ShareExceeded
+from xdsprism.core.model.limits import Client, Scarce
 from xdsprism.core.model.types import ENDPOINT, Params
 from xdsprism.core.relay.budgets import Question
 from xdsprism.core.relay.fairness import Fairness
-from xdsprism.core.relay.shares import Client, Scarce
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry
 from xdsprism.core.watch.query_params import is_crowded

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from xdsprism.core.relay.shares import Client, Ranking, Shares
+from xdsprism.core.model.limits import Client
+from xdsprism.core.relay.shares import Ranking, Shares
 
 ROOM = 12
 

@@ -15,6 +15,7 @@ from tests.client.vhosts import vhost
 from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
 from xdsprism.core.model.steps import EVERY
+from xdsprism.core.relay.relaying import LOOKS
 from xdsprism.core.watch.apply_response import Reading
 
 READING = (
@@ -172,7 +173,7 @@ async def test_to_say_that_there_is_nothing_for_many_params_costs_what_each_does
     assert await denied(400) <= 4.4 * await denied(100)
 
 
-MOST = {"arrived": EVERY, "taken": EVERY, "planned": EVERY, "counted": 4 * EVERY}  # in one step
+MOST = {"arrived": EVERY, "taken": EVERY, "planned": LOOKS, "asked": 2 * LOOKS, "counted": 4 * EVERY}  # in one step
 
 
 def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
@@ -195,6 +196,7 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
     note(Reading, "_arrive", "arrived")
     note(Reading, "_take", "taken")
     note(relay.relay.relaying, "_look_at", "planned")
+    note(relay.relay.relaying._questions, "ask", "asked")
     note(relay.relay.relaying, "_count_some", "counted", len)
     stepped = relay.relay._work._step
 
@@ -246,3 +248,43 @@ async def test_a_client_with_many_names_leaves_by_small_steps(monkeypatch: pytes
         done = sum(sizes, Counter())
         assert min(done["planned"], done["counted"]) >= 600
         assert all(size <= MOST[what] for what, size in largest(sizes).items()), largest(sizes)
+
+
+@timeless
+async def test_many_params_of_one_name_are_asked_for_by_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PRX-5, SRV-19: all of a name is looked at, and others are served meanwhile
+    many = 600
+    async with pair(linger=5.0) as (origin, relay):
+        with origin.store.transaction() as tx:
+            for each in range(many):
+                tx.put(endpoint("a", f"m{each}"), when=f"pod=p{each}")
+        sizes = steps(relay, monkeypatch)
+        client = await relay.raw()
+        locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(many)]
+        await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
+        came = sum(len(response.resources) for response in await settled(client))
+        assert came >= many
+        assert sum(sizes, Counter())["asked"] >= many
+        assert all(size <= MOST[what] for what, size in largest(sizes).items()), largest(sizes)
+
+
+async def overtaking(number: int) -> int:
+    """What it is to find what a client would replace, of so many params of one name that come one half later."""
+    async with pair() as (origin, relay):
+        with origin.store.transaction() as tx:
+            for each in range(number):
+                tx.put(endpoint("a"), when=f"pod=p{each}")
+        client = await relay.raw()
+        locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
+        await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators[: number // 2])
+        await settled(client)
+        with counted("core/model/constraints.py") as calls:
+            await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators[number // 2 :])
+            await settled(client)
+        return calls.total()
+
+
+@timeless
+async def test_more_params_of_one_name_are_not_compared_with_each_that_the_client_has() -> None:
+    # DYN-45, PRX-24
+    assert await overtaking(400) <= 4.4 * await overtaking(100)

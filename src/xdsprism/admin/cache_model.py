@@ -12,11 +12,11 @@ from typing import Any
 from ..core.model.cached import CachedSet
 from ..core.model.constraints import failing, keys, matches, unpadded
 from ..core.model.expr import show
+from ..core.model.limits import Scarce
 from ..core.model.table import Table
 from ..core.model.types import Params, TypeUrl, Variant
 from ..core.relay.holdings import Holding
 from ..core.relay.relaying import Relaying
-from ..core.relay.shares import Scarce
 from ..core.watch.entry import Entry
 from ..core.watch.quarantine import Quarantined
 from ..core.watch.upstream import Upstream

@@ -68,6 +68,7 @@ class Client:
     """
 
     _work: Do = staticmethod(at_once)  # how what a server says is taken in
+    _aside: Do = staticmethod(at_once)  # how requests are found and encoded
     _features: tuple[str, ...] = FEATURES  # of the node: what whoever gets the resources can do
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -435,6 +436,7 @@ class Client:
                 taken=self._all_taken,
                 chance=self._chance,
                 work=self._work,
+                aside=self._aside,
             )
         return known
 

@@ -37,9 +37,9 @@ from ..core.model.facts import (
     SubscriptionsRefused,
     Suppressed,
 )
+from ..core.model.limits import Scarce
 from ..core.model.store import Applied, Store
 from ..core.model.types import TYPES, TypeUrl
-from ..core.relay.shares import Scarce
 from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

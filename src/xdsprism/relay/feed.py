@@ -21,12 +21,12 @@ from ..core.codec.server_side import routing_of
 from ..core.model.constraints import TRUE, Constraint, canonical
 from ..core.model.dialect import Dialect, RequestForm
 from ..core.model.events import Key
+from ..core.model.limits import Scarce
 from ..core.model.node_params import write_named
 from ..core.model.type_versions import RESOURCE
 from ..core.model.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.model.variants import pins
 from ..core.relay.relaying import Relaying
-from ..core.relay.shares import Scarce
 from ..core.relay.spread import TypeSpread
 from ..core.watch.authority import Authority
 from ..core.watch.entry import Entry, Notice, State, Watch
@@ -64,10 +64,12 @@ class FeedClient(Client):
         dialect: Callable[[ServerConfig], Dialect],
         validate: Validate = "off",
         work: Do = at_once,
+        aside: Do = at_once,
         **options: Any,
     ) -> None:
         super().__init__(bootstrap, fail_on_data_errors=True, **options)
         self._work = work
+        self._aside = aside
         self._known_dialect = dialect
         self.nobody = Authority("", ())  # knows the names that no server can be asked for
         self._settled = settled

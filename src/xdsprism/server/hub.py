@@ -17,12 +17,12 @@ from ..core.codec.server_side import Decoder, Encoder, Known
 from ..core.loads.load_reports import LoadReports
 from ..core.model.events import Request, Send
 from ..core.model.facts import Closed, Fact, Facts, Opened, Published
+from ..core.model.limits import Client
 from ..core.model.settings import RELAY, SERVER, Settings
 from ..core.model.steps import Steps
 from ..core.model.store import Applied, Store
 from ..core.model.type_versions import Names, has_twin
 from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
-from ..core.relay.shares import Client
 from ..core.serve.interest import Demand, Interest, Interested
 from ..core.serve.stream import Stream
 from ..messages.twins import to_v2

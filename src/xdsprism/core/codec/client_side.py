@@ -30,6 +30,8 @@ from .wire import join_field
 
 USER_AGENT = "xdsprism"
 
+LONG = 16 * EVERY  # names that are encoded in one step
+
 # A95: it can take the endpoints of a locality from an LbEndpointCollection.
 LISTS_OF_ENDPOINTS = "xds.endpoint.supports_lb_endpoint_collection"
 
@@ -73,6 +75,10 @@ class RequestEncoder:
         self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
 
     def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
+        return finish(self.encoding(type_url, request))
+
+    def encoding(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> Steps[bytes]:
+        """What `encode` does, in steps."""
         node, self._node = self._node, b""
         url = (type_url if self._v3 else as_v2(type_url)).encode()
         if isinstance(request, SotwRequest):
@@ -83,32 +89,45 @@ class RequestEncoder:
                     join_field(4, url),
                     _text(5, request.nonce),
                     _error(6, request.error),
-                    self._names(type_url, request.wanted),
+                    (yield from self._names(type_url, request.wanted)),
                 ]
             )
         return b"".join(
             [
                 join_field(1, node) if node else b"",
                 join_field(2, url),
-                self._keys(request.subscribe, 3, 8),
-                self._keys(request.unsubscribe, 4, 9),
-                *[_pair(5, name, version) for name, version in request.initial_versions.items()],
+                (yield from self._keys(request.subscribe, 3, 8)),
+                (yield from self._keys(request.unsubscribe, 4, 9)),
+                (yield from self._versions(request.initial_versions)),
                 _text(6, request.nonce),
                 _error(7, request.error),
             ]
         )
 
-    def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> bytes:
+    def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> Steps[bytes]:
         known = self._listed.get(type_url)
         if known is None or known[0] is not wanted:
-            known = self._listed[type_url] = wanted, self._keys(wanted, 3, 7)
+            known = self._listed[type_url] = wanted, (yield from self._keys(wanted, 3, 7))
         return known[1]
 
-    def _keys(self, keys: Iterable[Key], name: int, locator: int) -> bytes:
-        return b"".join(
-            join_field(name, each.encode()) if params is None else join_field(locator, _locator(each, params))
-            for each, params in keys
-        )
+    def _keys(self, keys: tuple[Key, ...], name: int, locator: int) -> Steps[bytes]:
+        parts: list[bytes] = []
+        for piece in pieces(keys, LONG):
+            parts += [
+                join_field(name, each.encode()) if params is None else join_field(locator, _locator(each, params))
+                for each, params in piece
+            ]
+            if len(piece) == LONG:
+                yield
+        return b"".join(parts)
+
+    def _versions(self, versions: Mapping[str, str]) -> Steps[bytes]:
+        parts: list[bytes] = []
+        for piece in pieces(versions.items(), LONG):
+            parts += [_pair(5, name, version) for name, version in piece]
+            if len(piece) == LONG:
+                yield
+        return b"".join(parts)
 
 
 def _locator(name: str, params: Mapping[str, str]) -> bytes:

@@ -11,7 +11,7 @@ wrong. Then the one received last wins (DESIGN 6.10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
@@ -20,6 +20,7 @@ from typing import Self
 from .constraint_index import FirstMatch, NewestMatch
 from .constraints import TRUE, Constraint, canonical, keys, matches
 from .events import WILDCARD
+from .staged_changes import Tally
 from .table import Table
 from .types import Category, Change, Params, TypeSpec, Variant, Wrong, category
 from .variants import Moved, VariantSet, pins
@@ -261,6 +262,23 @@ def _rank(finding: Finding) -> int:
 NOTHING = CachedSet(())
 
 
+class CacheTally(Tally):
+    """What many changes come to in a table of a cache."""
+
+    __slots__ = ("limited", "singular", "troubled")
+
+    def __init__(self, changes: Sequence[Change], spec: TypeSpec) -> None:
+        super().__init__(changes, spec)
+        self.singular = self.limited = self.troubled = 0  # how many more names are such, or fewer
+
+    def _count(self, known: VariantSet, step: int) -> None:
+        super()._count(known, step)
+        if isinstance(known, CachedSet):
+            self.singular += step if known.own else 0
+            self.limited += step if known.is_limited else 0
+            self.troubled += step if known.troubles else 0
+
+
 class CacheTable(Table):
     """The resources of one type, as far as they are known."""
 
@@ -274,6 +292,7 @@ class CacheTable(Table):
         self._singular = 0  # names of which something is known that is only for certain params
         self._limited = 0  # ... that is not for everybody who comes
         self._troubled = 0  # ... of which something is wrong
+        self.tally = CacheTally
 
     def trouble(self, name: str, params: Params) -> Wrong | None:
         if not self._wrong and not self._troubled:
@@ -312,6 +331,13 @@ class CacheTable(Table):
     @property
     def is_singular(self) -> bool:
         return bool(self._singular)
+
+    def commit_all(self, tally: Tally) -> None:
+        super().commit_all(tally)
+        if isinstance(tally, CacheTally):
+            self._singular += tally.singular
+            self._limited += tally.limited
+            self._troubled += tally.troubled
 
     def _recount(self, change: Change) -> None:
         """Where it is known what came and what went, nothing else is counted."""

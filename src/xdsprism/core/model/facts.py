@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ..relay.shares import Client, Scarce
+from ..model.limits import Client, Scarce
 from .dialect import RequestForm
 from .events import Node, Rejection
 from .limits import RefusalKind

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from math import inf
 from typing import Literal
 
@@ -34,6 +35,16 @@ RefusalKind = Literal[
     "types",
     "request_names",
 ]
+
+Client = tuple[str, str]  # whose share of a limit something counts for: an address, and the id of a node at it
+
+
+class Scarce(Enum):
+    """What a relay can ask its servers for only so much of, shared fairly between its clients (PRX-35)."""
+
+    SUBSCRIPTIONS = "subscriptions"  # on the streams of one group
+    TYPES = "types"  # that neither Envoy nor gRPC knows
+    GROUPS = "groups"  # of clients (--group-by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ...errors import ConfigError, Problem
 from .constraints import canonical
 from .hosts import HostTable, twice
 from .staged_changes import Tally
+from .steps import EVERY, Steps, finish, pieces
 from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
 from .variants import Clash, VariantSet, padded
@@ -105,14 +106,21 @@ class Store:
         problems += [_problem(message, variant.origin) for message, variant in clashes]
         if problems:
             raise ConfigError(problems)
-        tallies = self._tallied(changes) if len(changes) > MANY else {}
+        tallies = finish(self._tally(changes)) if len(changes) > MANY else {}
         return _Prepared(changeset, revision, changes, given, tallies)
 
-    def _tallied(self, changes: Iterable[Change]) -> dict[TypeUrl, Tally]:
+    def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, Tally]]:
+        """Find what a large transaction comes to in each table. It makes no table."""
         by_type: dict[TypeUrl, list[Change]] = {}
         for change in changes:
             by_type.setdefault(change.type_url, []).append(change)
-        return {type_url: Tally(some, self.spec(type_url)) for type_url, some in by_type.items()}
+        tallies: dict[TypeUrl, Tally] = {}
+        for type_url, some in by_type.items():
+            table = self._tables.get(type_url)
+            kind = table.tally if table is not None else Tally
+            tallies[type_url] = kind(some, self.spec(type_url))
+            yield from tallies[type_url].count()
+        return tallies
 
     def _take(self, prepared: _Prepared) -> Applied:
         """Take a transaction in, as it is now if somebody else was faster."""
@@ -124,12 +132,27 @@ class Store:
 
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
         """Take what somebody else vouches for, as it is (DESIGN 7)."""
+        return finish(self.publishing(found))
+
+    def publishing(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Steps[Applied]:
+        """What `publish` does, in steps that only read. Everything is taken at once, after the last of them."""
         revision = self.revision + 1
-        changes = [
-            Change(revision, type_url, name, self.named(type_url, name), after)
-            for (type_url, name), after in found.items()
-        ]
-        return self._commit(revision, [change for change in changes if change.before is not change.after])
+        changes: list[Change] = []
+        for piece in pieces(found.items()):
+            for (type_url, name), after in piece:
+                before = self.named(type_url, name)
+                if before is not after:
+                    changes.append(Change(revision, type_url, name, before, after))
+            if len(piece) == EVERY:
+                yield
+        tallies: Mapping[TypeUrl, Tally] = {}
+        if len(changes) > MANY:
+            for type_url in {type_url for type_url, _ in found}:
+                self.table(type_url)  # so that its own kind of tally is made
+            tallies = yield from self._tally(changes)
+        if self.revision + 1 != revision:  # somebody else was faster
+            return finish(self.publishing(found))
+        return self._commit(revision, changes, tallies)
 
     def size(self, type_url: TypeUrl) -> int:
         """How many resources of a type there are, without making a table."""

@@ -301,6 +301,7 @@ class Table(Listing):
         self._changed: dict[Glob, None] = {}  # of these, in the transaction that is being taken in
         self.named = self._sets.get  # type: ignore[method-assign, assignment] # it is asked with every message
         self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send
+        self.tally: type[Tally] = Tally  # what `commit_all` takes
 
     # -- reading
 

@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from ..model.limits import Client, Scarce
 from ..model.types import Params, TypeUrl
 from ..model.xdstp import is_wild
-from .shares import Client, Scarce, Shares
+from .shares import Shares
 
 Question = tuple[tuple[TypeUrl, str], Params]
 Wanting = Callable[[Question], Iterable[Client]]

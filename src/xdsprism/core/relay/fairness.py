@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..model.facts import Fact, ShareExceeded
+from ..model.limits import Client, Scarce
 from ..model.types import Params
 from ..watch.entry import Entry
 from ..watch.query_params import crowded_entry
 from .budgets import Budget, Common, Question, Subscriptions
-from .shares import Client, Scarce
 from .spread import is_custom
 from .supply import Supply
 

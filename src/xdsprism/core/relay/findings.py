@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import STATUS
 from ..model.cached import CachedSet, Finding, Form, Trouble
 from ..model.constraints import FALSE, TRUE, Constraint, canonical, matches
+from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from ..model.variants import pins
 from ..watch.entry import Collection, Entry, State
@@ -107,21 +108,45 @@ class Departed:
 
 def listen(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Said:
     """What is there counts from the newest on. What is not there may have been said of something that was."""
+    return finish(listening(voices, known, pin))
+
+
+def listening(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[Said]:
+    """What `listen` does, in steps."""
     said = Said()
-    speaking = sorted(voices, key=lambda voice: -voice.entry.updated)
-    for voice in speaking:
-        if voice.entry.variant is not None:
-            said.add(voice, _present(voice, _seen(voice, voice.entry.variant), pin(voice.entry), known))
-    missing = [voice for voice in speaking if is_missing(voice.entry)]
+    speaking: list[Voice] = []
+    for piece in cut(voices):
+        speaking += piece
+        if len(piece) == EVERY:
+            yield
+    speaking.sort(key=lambda voice: -voice.entry.updated)
+    missing: list[Voice] = []
+    for piece in pieces(speaking):
+        for voice in piece:
+            variant = voice.entry.variant
+            if variant is not None:
+                said.add(voice, _present(voice, _seen(voice, variant), pin(voice.entry), known))
+            elif is_missing(voice.entry):
+                missing.append(voice)
+        if len(piece) == EVERY:
+            yield
     if missing:
-        there = {each.form for each in known.findings if each.variant is not None and not each.stale}
-        gone = there - said.findings.keys()
-    for voice in missing:
-        if not (voice.wild and _is_present(said, voice.params)):
-            _add_absent(said, voice, gone, pin(voice.entry), known)
+        yield from _add_missing(said, missing, known, pin)
     _generalise(said)
     _press(said, speaking)
     return said
+
+
+def _add_missing(said: Said, missing: list[Voice], known: CachedSet, pin: Pin) -> Steps[None]:
+    """Of what is there all is said already."""
+    there = {each.form for each in known.findings if each.variant is not None and not each.stale}
+    gone = there - said.findings.keys()
+    for piece in pieces(missing):
+        for voice in piece:
+            if not (voice.wild and _is_present(said, voice.params)):
+                _add_absent(said, voice, gone, pin(voice.entry), known)
+        if len(piece) == EVERY:
+            yield
 
 
 def _is_present(said: Said, params: Params) -> bool:
@@ -166,23 +191,37 @@ def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Troub
 
     Why that is, is between the relay and the server. One that does not let the relay in has denied nobody a resource.
     """
+    return finish(find_troubles(voices, known, pin))
+
+
+def find_troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[tuple[Trouble, ...]]:
+    """What `troubles` does, in steps."""
     found: dict[Trouble, None] = {}
-    for voice in voices:
-        entry = voice.entry
-        told = entry.state is State.RECEIVED_ERROR
-        error = entry.verdict if told else entry.error if entry.lacking else None
-        if error is None or error.status == "NOT_FOUND":
-            continue
-        whose, only = pin(entry) or (entry.absence if told and not _is_refused(entry) else None), None
-        if whose is None or not matches(whose, voice.params):
-            whose, only = _exactly(voice.params, known), voice.params
-        text = error.message if told or error.status == UNAVAILABLE else str(error)
-        refused = is_crowded(entry)
-        status = REFUSED if refused else error.status if told else UNAVAILABLE
-        found[Trouble(whose, STATUS.index(status), text, only=only, refused=refused)] = None
+    for piece in cut(voices):
+        for trouble in (_trouble(voice, known, pin) for voice in piece):
+            if trouble is not None:
+                found[trouble] = None
+        if len(piece) == EVERY:
+            yield
     too_old = "what is known of it is too old, and no server can be reached"
     aged = (Trouble(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged)
     return (*found, *aged)
+
+
+def _trouble(voice: Voice, known: CachedSet, pin: Pin) -> Trouble | None:
+    """What is wrong with one subscription."""
+    entry = voice.entry
+    told = entry.state is State.RECEIVED_ERROR
+    error = entry.verdict if told else entry.error if entry.lacking else None
+    if error is None or error.status == "NOT_FOUND":
+        return None
+    whose, only = pin(entry) or (entry.absence if told and not _is_refused(entry) else None), None
+    if whose is None or not matches(whose, voice.params):
+        whose, only = _exactly(voice.params, known), voice.params
+    text = error.message if told or error.status == UNAVAILABLE else str(error)
+    refused = is_crowded(entry)
+    status = REFUSED if refused else error.status if told else UNAVAILABLE
+    return Trouble(whose, STATUS.index(status), text, only=only, refused=refused)
 
 
 def _generalise(said: Said) -> None:
@@ -224,10 +263,14 @@ def _with(variant: Variant, constraint: Constraint) -> Variant:
     return variant if variant.constraint == constraint else replace(variant, constraint=constraint, frames={})
 
 
-def refreshed(known: CachedSet, said: Said, now: float) -> CachedSet:
+def refresh(known: CachedSet, said: Said, now: float) -> Steps[CachedSet]:
     """What is said now; and what was said and is not any more, as stale."""
     before = {each.form: each for each in known.findings}
-    current = {form: kept(before.get(form), each, now) for form, each in said.findings.items()}
+    current: dict[Form, Finding] = {}
+    for piece in pieces(said.findings.items()):
+        current.update((form, kept(before.get(form), each, now)) for form, each in piece)
+        if len(piece) == EVERY:
+            yield
     news = [each for form, each in current.items() if each is not before.get(form)]
     same = [each for form, each in before.items() if each is current.get(form)]
     lost = [each for form, each in before.items() if form not in current and each.variant is not None]

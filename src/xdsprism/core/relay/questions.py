@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from ..model.cached import CachedSet, Form, Trouble
 from ..model.limits import Limits, Refusal
+from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 from ..watch.query_params import is_crowded, question_params, refused_entry
@@ -25,6 +26,8 @@ from .standing import Standing
 from .supply import Supply
 
 Subject = tuple[TypeUrl, str]
+
+SOME = 32  # questions that are put, or dropped, in one step: each takes the client of the server some time
 
 
 class Questions:
@@ -83,14 +86,17 @@ class Questions:
         wrong: tuple[Trouble, ...],
         now: float,
         pending: Iterable[Params],
-    ) -> set[Params]:
+    ) -> Steps[set[Params]]:
         """Ask for those who wait. Returns which questions keep somebody else waiting."""
         asked = self.asked.setdefault(subject, {})
         inquiry = choose(
             needs, known, asked, wrong, lambda each: self.is_late((subject, each), asked[each], now), pending
         )
-        for params in inquiry.chosen:
-            self.ask(subject, params, known.keys)
+        for piece in pieces(inquiry.chosen, SOME):
+            for params in piece:
+                self.ask(subject, params, known.keys)
+            if len(piece) == SOME:
+                yield
         for params in inquiry.timed:
             self.is_late((subject, params), asked[params], now)
         if not asked:
@@ -104,22 +110,23 @@ class Questions:
         questions: Iterable[Params],
         is_held: Callable[[Form], bool],  # by a subscription that somebody wants
         now: float,
-    ) -> None:
+    ) -> Steps[None]:
         """A question that another one answered need not be asked, unless it is to take over from that."""
         audience, asked = self._audience(subject), self.asked.get(subject, {})
-        for params in questions:
-            if not is_pending(asked[params]):
-                continue
-            if params not in audience:
-                self.let_go(subject, [params], now, at_once=is_crowded(asked[params]))
-                continue
-            finding = known.find(params)
-            if finding is not None and not finding.stale and is_held(finding.form):
-                self.release(subject, params)
+        for piece in pieces([params for params in questions if is_pending(asked[params])], SOME):
+            for params in piece:
+                if params not in audience:
+                    yield from self.let_go(subject, [params], now, at_once=is_crowded(asked[params]))
+                    continue
+                finding = known.find(params)
+                if finding is not None and not finding.stale and is_held(finding.form):
+                    self.release(subject, params)
+            if len(piece) == SOME:
+                yield
 
     def hold_on(  # a finding, and who has to do with it
         self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params, now: float
-    ) -> None:
+    ) -> Steps[None]:
         """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5).
 
         But not before it has lingered: of a crowd that leaves one by one, each would have to be followed at once.
@@ -127,9 +134,11 @@ class Questions:
         audience, asked = self._audience(subject), self.asked[subject]
         wanted = [params for params in holders if params in audience]
         kept = (wanted or holders)[0]
-        for params in holders:
-            if params != kept:
+        for piece in pieces([params for params in holders if params != kept], SOME):
+            for params in piece:
                 self.release(subject, params)
+            if len(piece) == SOME:
+                yield
         if wanted:
             self.unwanted.end((subject, kept))
             return
@@ -140,15 +149,18 @@ class Questions:
             if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
                 self.ask(subject, user, known.keys)
 
-    def let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> None:
+    def let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> Steps[None]:
         """PRX-9."""
-        for params in holders:
-            if (subject, params) in self.lent:  # it lingers from now on
-                self.lent.discard((subject, params))
-                self.unwanted.end((subject, params))
-            brief = subject[0] in ON_DEMAND and self.asked[subject][params].variant is None  # PRX-27
-            if at_once or not self.unwanted.lasts((subject, params), now, brief=brief):
-                self.release(subject, params)
+        for piece in pieces(holders, SOME):
+            for params in piece:
+                if (subject, params) in self.lent:  # it lingers from now on
+                    self.lent.discard((subject, params))
+                    self.unwanted.end((subject, params))
+                brief = subject[0] in ON_DEMAND and self.asked[subject][params].variant is None  # PRX-27
+                if at_once or not self.unwanted.lasts((subject, params), now, brief=brief):
+                    self.release(subject, params)
+            if len(piece) == SOME:
+                yield
 
     def release(self, subject: Subject, params: Params) -> None:
         self._end((subject, params), self.asked[subject].pop(params))
@@ -174,12 +186,15 @@ class Questions:
         self._fairness.drop(question, entry, gives_way=gives_way)
         self.unwanted.end(question)
 
-    def presume(self, subject: Subject, known: CachedSet) -> None:
+    def presume(self, subject: Subject, known: CachedSet) -> Steps[None]:
         """PRX-34: a variant that is gone is gone for all who shared it; each was asked for what there is instead."""
-        for params, entry in self.asked.get(subject, {}).items():
-            finding = known.find(params) if is_pending(entry) else None
-            if finding is not None and finding.withdrawn:
-                self._supply.presume_gone(entry)
+        for piece in pieces(self.asked.get(subject, {}).items()):
+            for params, entry in piece:
+                finding = known.find(params) if is_pending(entry) else None
+                if finding is not None and finding.withdrawn:
+                    self._supply.presume_gone(entry)
+            if len(piece) == EVERY:
+                yield
 
     # -- how long they take
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from math import inf
 
 from ..model.cached import NOTHING, CachedSet, CacheTable, Finding, Form
 from ..model.constraints import matches
 from ..model.facts import Fact, Looked, Lookup
-from ..model.limits import Limits
+from ..model.limits import Limits, Scarce
 from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.store import Store
 from ..model.types import Params, TypeUrl, Variant, category
@@ -34,14 +35,25 @@ from .ages import Silence
 from .audience import Audience, Needs
 from .budgets import Question
 from .fairness import Fairness, RoomTaken
-from .findings import Departed, Said, Voice, doubted, is_answered, is_pending, listen, refreshed, troubles
+from .findings import (
+    Departed,
+    Said,
+    Voice,
+    doubted,
+    find_troubles,
+    is_answered,
+    is_pending,
+    listen,
+    listening,
+    refresh,
+)
 from .holdings import Holding, holdings
 from .listings import Listings
 from .questions import Questions, Subject
-from .shares import Scarce
 from .standing import Standing
 from .supply import Supply
 
+LOOKS = 32  # names that are looked at in one step: each may put or drop a question
 LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
 
 Arrival = tuple[TypeUrl, str, Params, int | None]  # who wants it is on this stream; None: one wants it no more
@@ -81,6 +93,7 @@ class Relaying:
         # Names to look at; of some, only certain params. From the front of an OrderedDict things are taken one by one.
         self._touched: OrderedDict[Subject, dict[Params, None] | None] = OrderedDict()
         self._is_to_reword = False
+        self.is_planning = False  # a name is being looked at: until that is done, nobody is counted
         self._departed = Departed()
         self._questions = Questions(
             supply,
@@ -226,36 +239,60 @@ class Relaying:
 
     def age(self, now: float) -> float | None:
         """PRX-25: see what is too old, and what is not any more; when to look again."""
+        return finish(self.aging(now))
+
+    def aging(self, now: float) -> Steps[float | None]:
+        """What `age` does, in steps."""
         asked = dict.fromkeys(entry for known in self._asked.values() for entry in known.values())
-        changed, due = self._ages.look(asked, now)
-        for entry in changed:
-            names = entry.members if isinstance(entry, Collection) else ()
-            self._touched.update(dict.fromkeys((entry.type_url, name) for name in (entry.name, *names)))
-        return due
+        times: list[float] = []
+        for piece in pieces(asked):
+            changed, due = self._ages.look(piece, now)
+            times += [due] if due is not None else []
+            for entry in changed:
+                names = entry.members if isinstance(entry, Collection) else ()
+                self._touched.update(dict.fromkeys((entry.type_url, name) for name in (entry.name, *names)))
+            if len(piece) == EVERY:
+                yield
+        return min(times, default=None)
 
     def reword(self) -> None:
         """PRX-35: a server takes less than it was asked with, or more again. So it is asked with less, or with all."""
         self._is_to_reword = True
 
-    def _reword(self) -> None:
-        asked = [*self._asked.items()] if self._is_to_reword else []
+    def _reword(self) -> Steps[None]:
+        if not self._is_to_reword:
+            return
         self._is_to_reword = False
-        for subject, entries in asked:
-            wide = [(params, entry) for params, entry in entries.items() if is_wide(params)]
-            for params in [params for params, entry in wide if is_pending(entry) or is_cut(entry, params)]:
-                self._questions.release(subject, params)
-                self._touched[subject] = None
+        for piece in pieces([(subject, params) for subject, asked in self._asked.items() for params in asked], LOOKS):
+            for subject, params in piece:
+                entry = self._asked[subject][params]
+                if is_wide(params) and (is_pending(entry) or is_cut(entry, params)):
+                    self._questions.release(subject, params)
+                    self._touched[subject] = None
+            if len(piece) == LOOKS:
+                yield
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
         """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""
-        self._count()
+        known = self.remembers(type_url, name)
+        if known:
+            finish(self.forgetting(type_url, name, now))
+        return known
+
+    def remembers(self, type_url: TypeUrl, name: str) -> bool:
+        """Whether there is anything to forget of a name."""
+        return (type_url, name) in self._known or bool(self._asked.get((type_url, name)))
+
+    def forgetting(self, type_url: TypeUrl, name: str, now: float) -> Steps[None]:
+        """What `forget` does, in steps."""
+        yield from self._counting()
         subject = type_url, name
         known = self._known.get(subject)
-        asked = self._asked.get(subject, {})
-        if known is None and not asked:
-            return False
-        for params in [*asked]:
-            self._questions.release(subject, params)
+        for piece in pieces([*self._asked.get(subject, {})], LOOKS):
+            for params in piece:
+                self._questions.release(subject, params)
+            if len(piece) == LOOKS:
+                yield
         for entry in (each for wild in wildcards(name) for each in self._asked.get((type_url, wild), {}).values()):
             if isinstance(entry, Collection) and name in entry.members:
                 self._supply.ask_again(entry)
@@ -265,11 +302,11 @@ class Relaying:
             self._known[subject] = left
             self._store.publish({subject: left if left.findings else None})
         self._touched[subject] = None
-        return True
 
     def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
         """PRX-28: all that is known of a name, with who uses it and where it is from."""
-        self._count()
+        if not self.is_planning:
+            self._count()
         subject = type_url, name
         audiences = [self._audience((type_url, each)) for each in (name, *wildcards(name))]
         return holdings(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
@@ -298,26 +335,34 @@ class Relaying:
     def flushing(self, now: float) -> Steps[None]:
         """The same in steps. Everybody hears of all that is new at once, at the end of them."""
         yield from self._counting()
-        self._reword()
-        for waiting in self._timers:
-            for (subject, params), until in waiting.items():
-                if until > now:
-                    break
-                self._touch(subject, params)
+        yield from self._reword()
+        yield from self._touch_due(now)
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
         while self._touched or self._ask_refused():
-            left = EVERY
+            left = LOOKS
             while self._touched and left > 0:
                 subject, some = self._next_touched()
                 left -= len(some) if some else 1
-                self._look_at(subject, some, news, now)
+                self.is_planning = True
+                yield from self._look_at(subject, some, news, now)
+                self.is_planning = False
             if self._touched:
                 yield
                 yield from self._counting()  # so that at the end everybody who is there is known
         self._fairness.rest()
         if news:
-            self._store.publish(news)
+            yield from self._store.publishing(news)
+
+    def _touch_due(self, now: float) -> Steps[None]:
+        """Look at every question whose time is over."""
+        for waiting in self._timers:
+            due = [question for question, _ in takewhile(lambda each: each[1] <= now, waiting.items())]
+            for piece in pieces(due, 4 * EVERY):
+                for subject, params in piece:
+                    self._touch(subject, params)
+                if len(piece) == 4 * EVERY:
+                    yield
 
     def _next_touched(self) -> tuple[Subject, dict[Params, None] | None]:
         """What to look at next: a name, or of many params of one as many as are looked at in one step."""
@@ -335,18 +380,20 @@ class Relaying:
         some: Iterable[Params] | None,
         news: dict[Subject, VariantSet | None],
         now: float,
-    ) -> None:
+    ) -> Steps[None]:
         if is_wild(subject[1]):
-            self._plan_wild(subject, now)
+            yield from self._plan_wild(subject, now)
             return
-        before = self._known.pop(subject, NOTHING)
-        known = self._plan_some(subject, before, some, now) if some is not None else None
+        before = self._known.get(subject, NOTHING)
+        known = (yield from self._plan_some(subject, before, some, now)) if some is not None else None
         if known is None:
             self._standing.pop(subject, None)
-            known = self._plan(subject, before, now)
+            known = yield from self._plan(subject, before, now)
         said_something = bool(known.findings or known.troubles or known.late)
         if said_something:
             self._known[subject] = known
+        else:
+            self._known.pop(subject, None)
         if known is not before:
             news[subject] = known if said_something else None
 
@@ -378,35 +425,50 @@ class Relaying:
                     wanted = params in audience and is_answered(entry)
                     yield Voice(params, member, wild=True, wanted=wanted, aged=entry in self._ages)
 
-    def _plan(self, subject: Subject, before: CachedSet, now: float) -> CachedSet:
+    def _plan(self, subject: Subject, before: CachedSet, now: float) -> Steps[CachedSet]:
+        """All of a name, in steps.
+
+        Between two of them nobody is counted who comes or goes, and no question is put or dropped. What a server says
+        meanwhile, or a timer does, touches the name once more.
+        """
         if subject not in self._wanted:
             self._departed.forget(subject)
-        said = listen(self._voices(subject), before, self._supply.pin)
-        known = self._renewals.stamp(refreshed(before, said, now), before, subject, self._store.revision + 1)
-        for entry in said.doubtful:
-            self._supply.ask_again(entry)
-        needs = self._needs(subject, known)
+        said = yield from listening(self._voices(subject), before, self._supply.pin)
+        fresh = yield from refresh(before, said, now)
+        known = self._renewals.stamp(fresh, before, subject, self._store.revision + 1)
+        for piece in pieces(said.doubtful, LOOKS):
+            for entry in piece:
+                self._supply.ask_again(entry)
+            if len(piece) == LOOKS:
+                yield
+        needs = yield from self._needs(subject, known)
         audience, asked = self._audience(subject), self._asked.get(subject, {})
         is_held = lambda form: form in said.lasting or _is_any_in(said.holders.get(form), audience)  # noqa: E731
-        self._questions.tidy_pending(subject, known, [*asked], is_held, now)
-        wrong = troubles((voice for voice in self._voices(subject) if not voice.wild), known, self._supply.pin)
-        timed = self._questions.inquire(subject, known, needs, wrong, now, [*asked])
-        self._questions.presume(subject, known)
-        for form, holders in said.holders.items():
-            if form not in needs.users or form in said.lasting:
-                self._questions.let_go(subject, holders, now, at_once=form in needs.users)
-            else:
-                self._questions.hold_on(subject, known, form, holders, needs.users[form], now)
+        yield from self._questions.tidy_pending(subject, known, [*asked], is_held, now)
+        own = (voice for voice in self._voices(subject) if not voice.wild)
+        wrong = yield from find_troubles(own, known, self._supply.pin)
+        timed = yield from self._questions.inquire(subject, known, needs, wrong, now, [*asked])
+        yield from self._questions.presume(subject, known)
+        for forms in pieces(said.holders.items(), LOOKS):
+            for form, holders in forms:
+                if form not in needs.users or form in said.lasting:
+                    yield from self._questions.let_go(subject, holders, now, at_once=form in needs.users)
+                else:
+                    yield from self._questions.hold_on(subject, known, form, holders, needs.users[form], now)
+            if len(forms) == LOOKS:
+                yield
         known = self._still(subject, known, said, needs)
         late = self._questions.late(subject, timed, now)
         known = known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
         left = self._asked.get(subject)
-        standing = Standing.of(known, said, left) if left else None
+        standing = (yield from Standing.of(known, said, left)) if left else None
         if standing is not None:
             self._standing[subject] = standing
         return known
 
-    def _plan_some(self, subject: Subject, before: CachedSet, some: Iterable[Params], now: float) -> CachedSet | None:
+    def _plan_some(
+        self, subject: Subject, before: CachedSet, some: Iterable[Params], now: float
+    ) -> Steps[CachedSet | None]:
         """The same where nothing is unusual, and only what concerns some of the params; None: it has to be all."""
         type_url, name = subject
         standing, asked, audience = self._standing.get(subject), self._asked.get(subject, {}), self._audience(subject)
@@ -430,12 +492,13 @@ class Relaying:
         forms = dict.fromkeys((*part.said.findings, *others))
         needs = Needs(waiting={of: classes[of] for of, finding in has.items() if finding is None})
         pending = standing.waiting(some, [classes[of] for of in had])
-        self._questions.tidy_pending(
+        yield from self._questions.tidy_pending(
             subject, known, pending, lambda form: _is_any_in(standing.holders.get(form), audience), now
         )
-        timed = self._questions.inquire(subject, known, needs, (), now, [each for each in pending if each in asked])
+        still = [each for each in pending if each in asked]
+        timed = yield from self._questions.inquire(subject, known, needs, (), now, still)
         for form in forms:
-            self._keep_one(subject, known, form, standing, now)
+            yield from self._keep_one(subject, known, form, standing, now)
         if standing.tidy(forms, part):
             known = standing.derived(before, part)
         if known is not before:
@@ -444,31 +507,34 @@ class Relaying:
             self._touched[subject] = None  # that concerns others too
         return known
 
-    def _keep_one(self, subject: Subject, known: CachedSet, form: Form, standing: Standing, now: float) -> None:
+    def _keep_one(self, subject: Subject, known: CachedSet, form: Form, standing: Standing, now: float) -> Steps[None]:
         """Of those who stand for a finding, as long as somebody uses it."""
         audience, holders = self._audience(subject), [*standing.holders.get(form, ())]
         classes = audience.classes(known.keys)
         ones = (next(iter(classes[of])) for of in audience.concerned(form[0]))
         user = next((one for one in ones if _form(known.shared(one)) == form), None)
         if user is None:
-            self._questions.let_go(subject, holders, now)
+            yield from self._questions.let_go(subject, holders, now)
         elif holders:
-            self._questions.hold_on(subject, known, form, holders, user, now)
+            yield from self._questions.hold_on(subject, known, form, holders, user, now)
 
-    def _needs(self, subject: Subject, known: CachedSet) -> Needs:
+    def _needs(self, subject: Subject, known: CachedSet) -> Steps[Needs]:
         """Who uses what, and who has nothing: class by class, however many are of one."""
         needs = Needs()
         audience = self._audience(subject)
-        for of, alike in audience.classes(known.keys).items():
-            finding = known.shared(next(iter(alike)))
-            one = next((params for params in alike if params not in known.own), None)
-            if one is None:
-                continue
-            if finding is not None and not finding.stale:
-                needs.users[finding.form] = one
-                continue
-            needs.waiting[of] = alike
-            needs.clinging.update([finding.form] if finding is not None else [])
+        for piece in pieces(audience.classes(known.keys).items()):
+            for of, alike in piece:
+                finding = known.shared(next(iter(alike)))
+                one = next((params for params in alike if params not in known.own), None)
+                if one is None:
+                    continue
+                if finding is not None and not finding.stale:
+                    needs.users[finding.form] = one
+                    continue
+                needs.waiting[of] = alike
+                needs.clinging.update([finding.form] if finding is not None else [])
+            if len(piece) == EVERY:
+                yield
         needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
         return needs
 
@@ -491,26 +557,34 @@ class Relaying:
 
     # -- wildcards
 
-    def _plan_wild(self, subject: Subject, now: float) -> None:
+    def _plan_wild(self, subject: Subject, now: float) -> Steps[None]:
         """What one set of params sees says nothing of what another does: each has a subscription of its own."""
-        audience = self._audience(subject)
-        for params in audience:
-            if params not in self._asked.get(subject, {}):
+        audience, asked = self._audience(subject), self._asked.get(subject, {})
+        for piece in pieces([params for params in audience if params not in asked], LOOKS):
+            for params in piece:
                 self._questions.ask(subject, params)
-        for params, entry in [*self._asked.get(subject, {}).items()]:
-            self._listings.look((subject, params), entry, now, aged=entry in self._ages)
-            if params not in audience:
-                self._leave_wild(subject, params, entry, now)
+            if len(piece) == LOOKS:
+                yield
+        for some in pieces([*self._asked.get(subject, {}).items()]):
+            for params, entry in some:
+                self._listings.look((subject, params), entry, now, aged=entry in self._ages)
+                if params not in audience:
+                    yield from self._leave_wild(subject, params, entry, now)
+            if len(some) == EVERY:
+                yield
 
-    def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> None:
+    def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> Steps[None]:
         """Those who are only served because a wildcard has what they want need something else in time."""
         type_url = subject[0]
         shared = sum(other is entry for other in self._asked[subject].values()) > 1  # by others of the group
         if not is_crowded(entry) and self._unwanted.lasts((subject, params), now):
             return
         names = [*entry.members] if isinstance(entry, Collection) and not shared else []
-        for name in names:
-            self._take_over((type_url, name), entry)
+        for piece in pieces(names, LOOKS):
+            for name in piece:
+                yield from self._take_over((type_url, name), entry)
+            if len(piece) == LOOKS:
+                yield
         self._questions.release(subject, params)
         self._listings.leave((subject, params))
         if not shared:
@@ -521,14 +595,14 @@ class Relaying:
             self._touched.update(dict.fromkeys((type_url, name) for name in wildcard.members))
             self._touched.update(dict.fromkeys(self._departed.leave(wildcard)))
 
-    def _take_over(self, subject: Subject, wildcard: Entry) -> None:
+    def _take_over(self, subject: Subject, wildcard: Entry) -> Steps[None]:
         """PRX-5: whoever is served by a wildcard alone asks before that goes, and may go on with what it has."""
         if subject not in self._wanted:
             return
         known = self._known.get(subject, NOTHING)
         others = (voice for voice in self._voices(subject) if voice.entry.collection is not wildcard)
         standing = listen(others, known, self._supply.pin).findings
-        for form, user in self._needs(subject, known).users.items():
+        for form, user in (yield from self._needs(subject, known)).users.items():
             if form not in standing and user not in self._asked.get(subject, {}):
                 self._questions.ask(subject, user, known.keys)
 

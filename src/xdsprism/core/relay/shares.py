@@ -13,19 +13,11 @@ thousand streams has no more for it than who opens one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from enum import Enum
 from typing import Generic, TypeVar
 
-Client = tuple[str, str]  # an address, and the id of a node at it
+from ..model.limits import Client
+
 Thing = TypeVar("Thing", bound=Hashable)
-
-
-class Scarce(Enum):
-    """What servers can be asked for only so much of."""
-
-    SUBSCRIPTIONS = "subscriptions"  # on the streams of one group
-    TYPES = "types"  # that neither Envoy nor gRPC knows
-    GROUPS = "groups"  # of clients (--group-by)
 
 
 class Ranking(Generic[Thing]):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ..model.cached import CachedSet, Finding, Form
 from ..model.constraint_index import NewestMatch
 from ..model.constraints import keys
+from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params
 from ..model.variants import Moved
 from ..watch.entry import Entry, State
@@ -43,19 +44,25 @@ class Standing:
         self._forms: dict[Params, Form] = {}
 
     @classmethod
-    def of(cls, known: CachedSet, said: Said, asked: Mapping[Params, Entry]) -> Standing | None:
+    def of(cls, known: CachedSet, said: Said, asked: Mapping[Params, Entry]) -> Steps[Standing | None]:
         """None: there is something about the name that concerns more than single findings."""
         if known.troubles or known.late or said.listed or said.doubtful:
             return None
         if not all(map(_is_usual, known.findings)) or not all(_is_fit(*each) for each in asked.items()):
             return None
         made = cls()
-        for finding in reversed(known.findings):
-            made._put(finding)
-        for form, holders in said.holders.items():
-            for params in holders:
-                if params in asked:
-                    made._stand(params, form)
+        for findings in pieces(known.findings[::-1]):
+            for finding in findings:
+                made._put(finding)
+            if len(findings) == EVERY:
+                yield
+        for some in pieces(said.holders.items()):
+            for form, holders in some:
+                for params in holders:
+                    if params in asked:
+                        made._stand(params, form)
+            if len(some) == EVERY:
+                yield
         made.pending.update((params, None) for params, entry in asked.items() if entry.variant is None)
         return made if made.findings.keys() == made.holders.keys() else None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..model.constraints import Constraint
+from ..model.limits import Scarce
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
-from .shares import Scarce
 
 
 class Supply(Protocol):

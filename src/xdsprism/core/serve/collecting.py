@@ -13,10 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from ..model.constraints import TRUE, Constraint, matches
+from ..model.constraint_index import FirstMatch
+from ..model.constraints import TRUE, Constraint
 from ..model.events import WILDCARD, Absence, Key, ResourceError
 from ..model.facts import Forgotten
-from ..model.steps import EVERY, Steps, finish, pieces
+from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import Params, Reference, Variant, Wrong
 from ..model.views import Transition, alike
 from .batch import Batch
@@ -68,7 +69,7 @@ class CollectingSession(Session, ABC):
             said = [key for key, held in self.leaving.items() if batch.takes(held, located=key[1] is not None)]
             batch.join(self.release(said))
         if batch.located and not self.table.authoritative:
-            self._repeat_overtaken(batch)
+            yield from self._repeat_overtaken(batch)
             batch.located = dict.fromkeys(self._oldest_first(batch.located))
         if self._unknown:
             yield from self._forget_unknown()
@@ -108,7 +109,7 @@ class CollectingSession(Session, ABC):
             yield from self._collect_wants(batch)
         finish(self._collect_wants(batch))
 
-    def _repeat_overtaken(self, batch: Batch) -> None:
+    def _repeat_overtaken(self, batch: Batch) -> Steps[None]:
         """DYN-45: say again what the client has by one subscription and would replace by what comes for another.
 
         Variants of a cache may overlap: it learns for one parameter set after the other that one is gone. A client
@@ -118,9 +119,13 @@ class CollectingSession(Session, ABC):
         for variant in batch.located if not self.table.spec.on_demand else ():
             coming.setdefault(variant.name, []).append(variant)
         for name, variants in coming.items():
-            for held, params in self._located(name):
-                if held not in batch.located and any(matches(each.constraint, params) for each in variants):
-                    batch.located[held] = None
+            first = FirstMatch([each.constraint for each in variants])
+            for piece in cut(self._located(name)):
+                for held, params in piece:
+                    if held not in batch.located and first.find(params) is not None:
+                        batch.located[held] = None
+                if len(piece) == EVERY and not self._full_state:  # which is of one moment, from the last look on
+                    yield
 
     def _located(self, name: str) -> Iterator[tuple[Variant, Params]]:
         """What the client has of this name by locators, with the params of each."""

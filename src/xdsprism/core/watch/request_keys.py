@@ -42,6 +42,15 @@ class Wording:
             asked.append(key)
         return asked
 
+    def want_all(self, keys: dict[Key, None]) -> dict[Key, None]:
+        """What `want` does for each, where nothing is wanted yet and every key is asked for as it is."""
+        plain = dict.fromkeys(name for name, params in keys if params is None)
+        self._wanted.update(keys)
+        self._own.update(plain)
+        self._names.update(dict.fromkeys(plain, 1))
+        self._located.update(keys if not plain else (key for key in keys if key[1] is not None))
+        return keys
+
     def unwant(self, key: Key) -> list[Key]:
         """Which keys to give up, now that this one is not wanted."""
         if key not in self._wanted:
@@ -102,4 +111,6 @@ class Wording:
 
 def worded(wording: Wording, keys: Iterable[Key]) -> dict[Key, None]:
     """What to begin a stream with."""
+    if wording.form is RequestForm.LOCATORS:
+        return wording.want_all(dict.fromkeys(keys))
     return dict.fromkeys(asked for key in keys for asked in wording.want(key))

@@ -15,6 +15,7 @@ from itertools import islice
 
 from ..model.dialect import RequestForm
 from ..model.events import WILDCARD, DeltaRequest, Key, Rejection, SotwRequest
+from ..model.steps import Steps, finish
 from ..model.types import TypeSpec
 
 _ALL: Key = (WILDCARD, None)
@@ -123,9 +124,13 @@ class Asking(ABC):
         """Something was dropped and is wanted again: said in one breath the server would have nothing to send."""
         return not self._unsent.keys().isdisjoint(self._dropped)
 
-    @abstractmethod
     def poll(self) -> list[Asked]:
         """The requests to send now, in order."""
+        return finish(self.polling())
+
+    @abstractmethod
+    def polling(self) -> Steps[list[Asked]]:
+        """What `poll` does, in steps."""
 
     @property
     def is_behind(self) -> bool:
@@ -161,7 +166,8 @@ class SotwAsking(Asking):
             self.version = ""
         super().want(key)
 
-    def poll(self) -> list[Asked]:
+    def polling(self) -> Steps[list[Asked]]:
+        yield from ()  # to list what is wanted is short
         asked = []
         while self._answers:
             answer = self._answers.popleft()
@@ -223,7 +229,7 @@ class DeltaAsking(Asking):
         self,
         spec: TypeSpec,
         wanted: Mapping[Key, None],
-        held: Callable[[], Mapping[str, str]],
+        held: Callable[[], Steps[Mapping[str, str]]],
         form: RequestForm = RequestForm.LOCATORS,
         *,
         is_listed: Callable[[str], bool] = lambda _: False,
@@ -255,13 +261,13 @@ class DeltaAsking(Asking):
         covered = self.form is RequestForm.NAMES and self._nameless and _ALL in self._wanted
         return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key[0])
 
-    def poll(self) -> list[Asked]:
+    def polling(self) -> Steps[list[Asked]]:
         # CLI-3: an answer has a nonce, a change of subscriptions has none: two requests.
         asked = [Asked(DeltaRequest(nonce=answer.nonce, error=answer.error)) for answer in self._answers]
         self._answers.clear()
         if not self._begun:
             if self._wanted:
-                asked += self._first()
+                asked += yield from self._first()
                 return asked
         elif self._again:
             asked += [self._change((), tuple(self._dropped)), self._change(tuple(self._unsent), ())]
@@ -288,21 +294,27 @@ class DeltaAsking(Asking):
         keys.update(rest)
         return taken
 
-    def _first(self) -> list[Asked]:
-        """Nearly always one request. A wildcard that is said by an empty list has to be alone in its own."""
+    def _first(self) -> Steps[list[Asked]]:
+        """Nearly always one request. A wildcard that is said by an empty list has to be alone in its own.
+
+        What is wanted, or not any more, between two steps goes into a later request.
+        """
         wild = self.form is RequestForm.NAMES and self._spec.wildcard and _ALL in self._wanted
         self._nameless = self._legacy or wild
         self._begun = True
         self._unsent.clear()
         self._dropped.clear()
-        subscribe = tuple(key for key in self._wanted if not (self._nameless and key == _ALL))
-        held = self._held()
+        wanted = tuple(self._wanted)
+        subscribe = tuple(key for key in wanted if key != _ALL) if self._nameless else wanted
+        held = yield from self._held()
         if not wild and not held and len(subscribe) > PORTION:  # versions would be of what is asked for later
-            self._unsent = dict.fromkeys(subscribe)
+            kept = (key for key in subscribe if key in self._wanted)
+            self._unsent = {**dict.fromkeys(kept), **self._unsent}
+            self._dropped.clear()
             now = self._portion(self._unsent)
             return [Asked(DeltaRequest(now), now)]
         if not wild:
-            return [Asked(DeltaRequest(subscribe, initial_versions=held), tuple(self._wanted))]
+            return [Asked(DeltaRequest(subscribe, initial_versions=held), wanted)]
         probes = tuple(key for key in subscribe if key[0] == WILDCARD)
         named = tuple(key for key in subscribe if key[0] != WILDCARD)
         first = Asked(DeltaRequest(probes, initial_versions=held), (_ALL, *probes))

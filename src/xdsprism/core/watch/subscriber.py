@@ -22,7 +22,7 @@ from ..model.dialect import Dialect
 from ..model.events import Key, Rejection
 from ..model.facts import Fact, LacksDelta, Lost, Reached, Rejected, SubscriptionQuarantined
 from ..model.responses import Arrival, Response
-from ..model.steps import Steps, finish
+from ..model.steps import Steps, finish, pieces
 from ..model.types import TYPES, TypeSpec, TypeUrl, Variant
 from ..model.xdstp import is_wild
 from .ambiguity import Ambiguities
@@ -32,7 +32,7 @@ from .entry import Collection, Entry, Recalled, State, Watch, members_of
 from .equivalent_removals import in_held_words
 from .form_detection import Recognition
 from .quarantine import RETRY, Question
-from .requests import Answer, Asked
+from .requests import PORTION, Answer, Asked
 from .upstream import Held, Upstream
 from .watched_type import Topic
 
@@ -326,12 +326,19 @@ class Subscriber:
 
     def poll(self, upstream: Upstream, now: float) -> list[tuple[TypeUrl, Asked]]:
         """What to write now. Timers start with the request that first has a name (CLI-11)."""
+        return finish(self.polling(upstream, now))
+
+    def polling(self, upstream: Upstream, now: float) -> Steps[list[tuple[TypeUrl, Asked]]]:
+        """What `poll` does, in steps. Until it is done, no response is taken in."""
         self._deny_unaskable(upstream, now)
-        asked = upstream.poll(now)
+        asked = yield from upstream.polling(now)
         for type_url, request in asked:
-            topic = self._topics.get(type_url)
-            for entry in topic.asked(request.fresh, upstream) if topic is not None else ():
-                upstream.note_asked(entry, now)
+            for keys in pieces(request.fresh, PORTION):
+                topic = self._topics.get(type_url)
+                for entry in topic.asked(keys, upstream) if topic is not None else ():
+                    upstream.note_asked(entry, now)
+                if len(keys) == PORTION:
+                    yield
         return asked
 
     def receive(self, upstream: Upstream, response: Response, now: float) -> None:
@@ -373,8 +380,11 @@ class Subscriber:
         upstream.failing = None
 
     def held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
+        return finish(self.find_held(upstream, type_url))
+
+    def find_held(self, upstream: Upstream, type_url: TypeUrl) -> Steps[Held]:
         topic = self._topics.get(type_url)
-        return topic.held(upstream) if topic is not None else Held({}, complete=True)
+        return (yield from topic.find_held(upstream)) if topic is not None else Held({}, complete=True)
 
     def is_listed(self, type_url: TypeUrl, name: str) -> bool:
         topic = self._topics.get(type_url)

@@ -20,6 +20,7 @@ from ..model.dialect import PATIENCE, Dialect, RequestForm, without_plain
 from ..model.events import WILDCARD, Key, Rejection
 from ..model.responses import Response
 from ..model.settings import RELAY, SERVER
+from ..model.steps import Steps, finish
 from ..model.types import TypeSpec, TypeUrl
 from .quarantine import Quarantine
 from .request_keys import Wording, worded
@@ -53,6 +54,9 @@ class Holdings(Protocol):
     def spec(self, type_url: TypeUrl) -> TypeSpec: ...
 
     def held(self, upstream: Upstream, type_url: TypeUrl) -> Held: ...
+
+    def find_held(self, upstream: Upstream, type_url: TypeUrl) -> Steps[Held]:
+        """What `held` does, in steps."""
 
     def is_listed(self, type_url: TypeUrl, name: str) -> bool:
         """Whether a wildcard has a resource of this name."""
@@ -310,13 +314,20 @@ class Upstream:
         self._note_asked(now)
 
     def poll(self, now: float) -> list[tuple[TypeUrl, Asked]]:
+        return finish(self.polling(now))
+
+    def polling(self, now: float) -> Steps[list[tuple[TypeUrl, Asked]]]:
+        """What `poll` does, in steps. What is wanted meanwhile may go into a later request."""
         if not self.connected or self.is_spent:
             return []
         if any(asking.needs_stream for asking in self._asking.values()):
             self.renew()
             return []
         self._note_asked(now)
-        return [(type_url, asked) for type_url, asking in self._asking.items() for asked in asking.poll()]
+        found: list[tuple[TypeUrl, Asked]] = []
+        for type_url, asking in [*self._asking.items()]:
+            found += [(type_url, asked) for asked in (yield from asking.polling())]
+        return found
 
     @property
     def is_behind(self) -> bool:
@@ -465,6 +476,9 @@ class Upstream:
         self._paces.clear()
         self._answers.clear()
 
+    def _find_versions(self, type_url: TypeUrl) -> Steps[Mapping[str, str]]:
+        return (yield from self._holdings.find_held(self, type_url)).versions
+
     def _lacks(self, type_url: TypeUrl) -> bool:
         """VHD-1: virtual hosts are served incrementally only."""
         return not self.delta and self._holdings.spec(type_url).on_demand
@@ -483,7 +497,7 @@ class Upstream:
             self._asking[type_url] = DeltaAsking(
                 spec,
                 keys,
-                lambda: self._holdings.held(self, type_url).versions,
+                lambda: self._find_versions(type_url),
                 form,
                 is_listed=lambda name: self._holdings.is_listed(type_url, name),
             )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 
 from ..model.constraint_index import FEW
 from ..model.constraints import TRUE, Constraint, canonical, matches
 from ..model.events import WILDCARD, Absence, Key
 from ..model.responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
+from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.types import VIRTUAL_HOST, Params, TypeSpec, Variant
 from ..model.xdstp import collection_of
 from .entry import Collection, Entry, State
 from .entry_index import EntryIndex
 from .host_holders import Holders
 from .upstream import Held, Upstream
+
+SOME = 4 * EVERY  # entries whose versions are found in one step
 
 # Whether an entry may be given a variant whose constraints do not match its params.
 IsOpen = Callable[[Entry], bool]
@@ -307,12 +310,18 @@ class Topic:
         What is from another server, or from disk, has no version here that could be current: this server is to send it
         or say that it is gone, and it would not say so of what it never heard of.
         """
+        return finish(self.find_held(upstream))
+
+    def find_held(self, upstream: Upstream) -> Steps[Held]:
+        """What `held` does, in steps."""
         own: dict[str, Variant] = {}
         loose: set[str] = set()  # strings of which it is not known here what they stand for now
         foreign: dict[str, str] = {}
         several: set[str] = set()
         complete = True
-        for entry in self:
+        for number, entry in enumerate([*self]):
+            if number % SOME == SOME - 1:
+                yield
             if upstream not in entry.authority.active:
                 continue
             if upstream.keeps(entry):  # PRX-35: the request does not have it, so nothing may be said of it
@@ -330,12 +339,19 @@ class Topic:
         versions = {name: variant.version for name, variant in own.items()}
         versions.update(dict.fromkeys(_perhaps(own.values(), loose), ""))
         claimed = {name: version for name, version in (foreign | versions).items() if name not in several}
-        claimed.update((name, "") for name in [*claimed] if self._is_lacked(name, upstream))
-        claimed.update((name, "") for name, variant in own.items() if name in claimed and self._is_missed(variant))
+        yield from self._disclaim(claimed, own, upstream)
         for name in several:  # of a member that is gone for some nobody would say so otherwise (DLT-14)
             if any(name in each.members for each in self._covering(name)):
                 claimed[name] = ""
         return Held(claimed, complete)
+
+    def _disclaim(self, claimed: dict[str, str], own: Mapping[str, Variant], upstream: Upstream) -> Steps[None]:
+        """Say no version of what somebody still lacks: the server would not send it."""
+        for names in pieces([*claimed], SOME):
+            claimed.update((name, "") for name in names if self._is_lacked(name, upstream))
+            claimed.update((name, "") for name in names if name in own and self._is_missed(own[name]))
+            if len(names) == SOME:
+                yield
 
     def _is_lacked(self, name: str, upstream: Upstream) -> bool:
         """Whether somebody has just asked for this too, with other params: a version would say that all have it."""
