@@ -4,8 +4,8 @@
 
 Written for any Python 3 that calls itself python3, to say what is missing; where it is too old for the project,
 a newer one from PATH makes the environment. Two runs at once wait for each other. A stamp records what was
-asked for: after a change of pyproject.toml, or of a list of requirements, it installs again, and after a move of the
-checkout it starts anew.
+asked for: after a change of pyproject.toml, of the version or of a list of requirements, it installs again, and after
+a move of the checkout it starts anew.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from typing import Iterator, List, Tuple
 
 OLDEST = (3, 11)
 NAMES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python")
+VERSION = Path("src/xdsprism/release.py")  # the package's metadata is made from it
 PROBE = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
 
 
@@ -52,7 +53,7 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
 
 
 def description(requirements: List[str]) -> str:
-    project = [Path("pyproject.toml")] if any(word.startswith(".") for word in requirements) else []
+    project = [Path("pyproject.toml"), VERSION] if any(word.startswith(".") for word in requirements) else []
     lists = [Path(word) for word in requirements if word.endswith(".txt")]
     contents = "".join(file.read_text() for file in project + lists)
     return json.dumps([str(Path.cwd()), requirements, hashlib.sha256(contents.encode()).hexdigest()])

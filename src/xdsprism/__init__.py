@@ -21,6 +21,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .release import __version__ as __version__
+
 if TYPE_CHECKING:
     from .client.bootstrap import Bootstrap
     from .client.checks import check_rules
@@ -131,3 +133,8 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """List what is exported, also what was not used and so not imported yet."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

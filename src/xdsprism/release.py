@@ -1,12 +1,7 @@
-"""Which release of xdsprism this is."""
+"""The version of xdsprism, written in this one place.
 
-from __future__ import annotations
+`xdsprism --version`, `xdsprism.__version__` and what clients send as their user agent's version read it here, and the
+build reads it for the package's metadata (`[tool.hatch.version]` in pyproject.toml).
+"""
 
-from importlib import metadata
-
-
-def release() -> str:
-    try:
-        return metadata.version("xdsprism")
-    except metadata.PackageNotFoundError:  # run from its sources
-        return "(not installed)"
+__version__ = "0.1.0"

@@ -23,7 +23,7 @@ from tests.client.rig import (
     talk,
     timeless,
 )
-from xdsprism.release import release
+from xdsprism.release import __version__
 
 # -- the node
 
@@ -54,7 +54,7 @@ async def test_the_library_says_what_it_is_and_what_it_can_do(delta):  # CLI-1
         follow(client, xp.CLUSTER, "a")
         _, request = await accept(peer)
         features = list(request.node.client_features)
-        assert (request.node.user_agent_name, request.node.user_agent_version) == ("xdsprism", release())
+        assert (request.node.user_agent_name, request.node.user_agent_version) == ("xdsprism", __version__)
         assert features[:2] == ["own", "xds.config.resource-in-sotw"]
         assert features.count("xds.config.resource-in-sotw") == 1
         assert "envoy.lb.does_not_support_overprovisioning" in features

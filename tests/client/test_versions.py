@@ -29,7 +29,7 @@ from tests.client.rig import (
     timeless,
 )
 from xdsprism.core.model.type_versions import RESOURCE, as_v2
-from xdsprism.release import release
+from xdsprism.release import __version__
 
 V2 = bootstrap(server(v3=False))
 V3 = bootstrap(server())
@@ -67,9 +67,9 @@ async def test_a_server_without_the_feature_is_spoken_to_in_v2(delta):  # VER-5
         assert stream.path == path("v2", delta)
         assert [first.type_url, second.type_url] == [as_v2(xp.CLUSTER), as_v2(xp.ENDPOINT)]
         assert first.type_url == "type.googleapis.com/envoy.api.v2.Cluster"
-        assert node_fields(first)[BUILD_VERSION] == f"xdsprism {release()}".encode()
+        assert node_fields(first)[BUILD_VERSION] == f"xdsprism {__version__}".encode()
         node = NodeV2.FromString(first.node.SerializeToString())
-        assert (node.id, node.cluster, node.build_version) == ("x", "y", f"xdsprism {release()}")
+        assert (node.id, node.cluster, node.build_version) == ("x", "y", f"xdsprism {__version__}")
 
 
 @both

@@ -22,13 +22,16 @@ from tests.support.waiting import becomes, eventually
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
-PORTS = {"18000": "serve", "18001": "admin", "18080": "rest", "10000": "listener", "9901": "envoy"}
+SERVE = (ROOT / "docs/serve.md").read_text()
+PROGRAM = (ROOT / "docs/program.md").read_text()
+PERFORMANCE = (ROOT / "PERFORMANCE.md").read_text()
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
+PORTS = ("18000", "18001", "18080", "18100", "18101", "10000", "9901")
 CHILD = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONUNBUFFERED": "1"}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 class Walk:
@@ -38,7 +41,7 @@ class Walk:
         self.folder = folder
         self.ports = {port: str(web.free_port()) for port in PORTS}
         shutil.copytree(ROOT / "examples", folder / "examples")
-        for file in folder.glob("examples/**/*.yaml"):
+        for file in [*folder.glob("examples/**/*.yaml"), *folder.glob("examples/*.json")]:
             file.write_text(self.translate(file.read_text()))
         self._programs: list[Program] = []
 
@@ -143,10 +146,43 @@ def test_the_example_of_what_varies_makes_three_variants(walk: Walk) -> None:
     assert listed.count('"version"') == 3
 
 
+def test_the_relay_answers_and_goes_on_when_its_server_is_gone(walk: Walk) -> None:
+    # PRX-10
+    start, ask = (line for line in README.splitlines() if "xdsprism " in line and "127.0.0.1:18100" in line)
+    serve = [sys.executable, "-m", "xdsprism", "serve", str(walk.folder / "examples/config"), "--admin", "off"]
+    server = walk.start("serve", [*serve, "--listen", f"127.0.0.1:{walk.ports['18000']}"], CHILD)
+    words = shlex.split(walk.translate(start))[1:]
+    words = [str(walk.folder / word) if word.startswith("examples/") else word for word in words]
+    relay = walk.start("relay", [sys.executable, "-m", "xdsprism", *words], CHILD)
+    eventually(lambda: "xdsprism: ready" in server.text() and "xdsprism: ready" in relay.text())
+    first = walk.run(ask)
+    assert "cluster: checkout" in first
+    server.kill()
+    assert walk.run(ask) == first
+
+
+def test_the_figures_are_those_of_the_performance_page() -> None:
+    quoted = re.findall(r"^\| (S\d[^|]+), ([^|,]+) \| ([\d.]+) \|$", README, re.MULTILINE)
+    measured = re.findall(r"^\| h2 +\| ([^|]+?) +\| ([^|]+?) +\| at [^|]+\| ([\d.]+) +\|", PERFORMANCE, re.MULTILINE)
+    assert len(quoted) == 4
+    assert set(quoted) <= set(measured), "README.md quotes figures that PERFORMANCE.md has not"
+
+
+def test_each_page_of_the_documentation_is_linked_from_the_readme_or_a_page_that_is() -> None:
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in seen:
+            seen.add(page)
+            targets = re.findall(r"\]\((?!http)([^)#]+\.md)[)#]", page.read_text())
+            waiting += [(page.parent / target).resolve() for target in targets]
+    assert [page for page in DOCUMENTS if page not in seen] == []
+
+
 def test_the_example_of_hosts_on_demand_is_served(walk: Walk) -> None:
     # VHD-3, VHD-13
-    (walk.folder / "hosts.yaml").write_text(next(block for block in blocks("yaml") if "$base" in block))
-    ask = next(line for line in README.splitlines() if line.startswith("xdsprism get vhds"))
+    (walk.folder / "hosts.yaml").write_text(next(block for block in blocks("yaml", SERVE) if "$base" in block))
+    ask = next(line for line in SERVE.splitlines() if line.startswith("xdsprism get vhds"))
     listen = f"127.0.0.1:{walk.ports['18000']}"
     serve = [sys.executable, "-m", "xdsprism", "serve", str(walk.folder / "hosts.yaml"), "--listen", listen]
     server = walk.start("serve", [*serve, "--admin", "off"], CHILD)
@@ -158,13 +194,13 @@ def test_the_example_of_hosts_on_demand_is_served(walk: Walk) -> None:
 
 def test_the_example_of_polling_is_answered(walk: Walk) -> None:
     # RST-1
-    serve = next(line for line in README.splitlines() if line.startswith("xdsprism serve") and "--rest" in line)
+    serve = next(line for line in SERVE.splitlines() if line.startswith("xdsprism serve") and "--rest" in line)
     words = shlex.split(walk.translate(serve))[1:]
     words[1] = str(walk.folder / words[1])
     argv = [sys.executable, "-m", "xdsprism", *words, "--listen", "127.0.0.1:0", "--admin", "off"]
     server = walk.start("serve", argv, CHILD)
     eventually(lambda: "xdsprism: ready" in server.text())
-    ask = next(line for line in README.splitlines() if line.startswith("curl -H"))
+    ask = next(line for line in SERVE.splitlines() if line.startswith("curl -H"))
     header, url, body = (shlex.split(walk.translate(ask))[place] for place in (2, 3, 5))
     address, _, path = url.removeprefix("http://").partition("/")
     key, _, value = header.partition(": ")
@@ -220,7 +256,7 @@ def test_the_watching_program_runs(tmp_path: Path) -> None:
 
 # VHD-19
 def test_the_provider_runs(tmp_path: Path) -> None:
-    program = blocks("python")[2]
+    (program,) = blocks("python", PROGRAM)
     before = """
         import asyncio, json
         from envoy.config.route.v3.route_components_pb2 import VirtualHost
@@ -256,11 +292,20 @@ def test_the_provider_runs(tmp_path: Path) -> None:
     assert done.stdout.split() == ["shop-next", "shop", "shop", "2"]
 
 
+def anchors(page: str) -> set[str]:
+    """What a link may lead to: headings, as GitHub writes them, and anchors of rows."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', page))
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_code_paths_lead_somewhere(document: Path) -> None:
     text = document.read_text()
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-        assert (document.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", text):
+        page = document.parent / target if target else document
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
     for target in re.findall(
         r"`((?:core|server|sources|messages|client|relay|observe|admin|cli|testing)/[a-z_]*(?:\.py)?)`", text
     ):

@@ -26,7 +26,7 @@ from xdsprism.client.transport import ByteStream, GrpcTransport
 from xdsprism.core.loads.loads import Locality
 from xdsprism.core.model.facts import Nacked
 from xdsprism.core.model.type_versions import as_v2
-from xdsprism.release import release
+from xdsprism.release import __version__
 
 FREE = "127.0.0.1:0"
 ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
@@ -142,7 +142,7 @@ def check_words(sent: dict[str, list[bytes]], version: str, *, delta: bool) -> N
     requests = [kind.FromString(each) for each in sent[ads]]
     assert {each.type_url for each in requests} == {as_v2(CLUSTER) if version == "v2" else CLUSTER}
     assert any(each.HasField("error_detail") for each in requests)
-    built = f"xdsprism {release()}" if version == "v2" else ""
+    built = f"xdsprism {__version__}" if version == "v2" else ""
     nodes = requests[0].node, old_lrs.LoadStatsRequest.FromString(sent[lrs][0]).node
     assert [(node.id, node.build_version) for node in nodes] == [("x", built)] * 2
 

@@ -1,4 +1,4 @@
-"""Asks the admin port of a running server, for commands that are about one."""
+"""Send requests to the admin port of a running server or relay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT = 10.0
 
 
 def request(admin: str, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
-    """Give the status, and the JSON of the answer. Raises XdsError where there is none."""
+    """Return the HTTP status and the JSON body of the answer. Raises XdsError if there is no answer."""
     import json
     from http.client import HTTPConnection, HTTPException
 

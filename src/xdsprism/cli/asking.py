@@ -1,4 +1,4 @@
-"""What `get` and `watch` share: their options, the client that these make, and how troubles are told."""
+"""What `get` and `watch` share: options, the client that these describe, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..core.model.facts import Lost
 
-NODE = {"id": "xdsprism"}  # where no bootstrap says otherwise
-LASTING = 1.0  # seconds: a stream that was open for longer was a success, although there was nothing to say
+NODE = {"id": "xdsprism"}  # unless a bootstrap has a node
+LASTING = 1.0  # seconds: a stream that was open for longer counts as a success, even if nothing came
 
 _LABELS = {spec.url: spec.label for spec in TYPES}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask for, and whom."""
+    """What to ask for, and which server."""
 
     type_url: TypeUrl
     names: tuple[str, ...]
-    params: dict[str, str] | None  # None: those of the bootstrap, if it has any
+    params: dict[str, str] | None  # None: those of the bootstrap
     server: str | None
     bootstrap: str | None
-    delta: bool | None  # None: where the server has it (PRX-33)
+    delta: bool | None  # None: if the server has it (PRX-33)
     transport: Literal["v2", "v3"] | None
 
     def client(self) -> Client:
-        """What a server removes is shown as removed, so nothing is kept that it does not have any more."""
+        """Make a client that drops what the server removes, so that the command can show the removal."""
         from ..client.client import Client
 
         bootstrap = self._bootstrap()
         if self.params and not self._sends_params(bootstrap):
-            raise UsageError("--param needs v3, and dynamic parameters switched on: nothing else has a place for it")
+            raise UsageError("--param needs v3 with dynamic parameters switched on: other requests can't carry it")
         return Client(bootstrap, delta=self.delta, transport=self.transport or "auto", fail_on_data_errors=True)
 
     def _bootstrap(self) -> Bootstrap:
         from ..client.bootstrap import Bootstrap
 
         if self.server is not None:
-            authorities = {authority_of(name) for name in self.names} - {None}  # whose they are, it is this one to ask
+            authorities = {authority_of(name) for name in self.names} - {None}  # --server answers for every authority
             return Bootstrap.for_server(self.server, node=NODE, authorities=[*filter(None, authorities)])
         return Bootstrap.load(self.bootstrap)
 
@@ -64,7 +64,7 @@ class Question:
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments and options of a command that asks a server; it is given the question that they make."""
+    """Add the arguments and options of a command that asks a server, and pass them to it as a Question."""
 
     @wraps(command)
     def ask(
@@ -82,33 +82,39 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         _check_whom(server, bootstrap)
         type_url = resolve_type(type_word)
         if as_v3(type_url) == VIRTUAL_HOST and delta is False:  # VHD-1
-            raise UsageError("virtual hosts are served incrementally only: leave out --sotw")
+            raise UsageError("virtual hosts are served in delta only: leave out --sotw")
         once = tuple(dict.fromkeys(map(canonical, names)))
         command(Question(type_url, once, params or None, server, bootstrap, delta, transport), **rest)
 
     made: Callable[..., None] = ask
     for decorate in (
         click.option(
-            "-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), default="yaml", show_default=True
+            "-o",
+            "--output",
+            type=click.Choice(["yaml", "json", "name", "wide"]),
+            default="yaml",
+            show_default=True,
+            help="The output format.",
         ),
         click.option(
             "--transport",
             type=click.Choice(["v2", "v3"]),
-            help="The version of xDS.  [default: v3, or as the bootstrap's server_features say]",
+            help="The xDS version to speak.  [default: v3, or what the bootstrap's server_features say]",
         ),
         click.option(
             "--delta/--sotw",
             default=None,
-            help="Incremental, or state of the world.  [default: delta, or SotW where the server has no delta]",
+            help="The incremental or the state-of-the-world protocol.  [default: delta, or SotW if the server has no "
+            "delta]",
         ),
         params_option,
         click.option(
             "--bootstrap",
             type=click.Path(exists=True, dir_okay=False),
-            help="A gRPC bootstrap that says whom to ask, and as whom.  "
+            help="A gRPC bootstrap file: the servers to ask, and the node to ask as.  "
             f"[default: ${ENVIRONMENT[0]}, or the text in ${ENVIRONMENT[1]}]",
         ),
-        click.option("--server", type=Address(), help="The xDS server to ask, in plain text."),
+        click.option("--server", type=Address(), help="The xDS server to ask, without TLS."),
         click.argument("names", metavar="[NAME]...", nargs=-1),
         click.argument("type_word", metavar="TYPE"),
     ):
@@ -117,7 +123,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed_first(server: str | None, bootstrap: str | None) -> tuple[str | None, str | None]:
-    """Both say whom to ask: one that is typed counts for more than the other, if that is from a variable."""
+    """--server and --bootstrap exclude each other: one on the command line wins over one from a variable."""
     by_server, by_bootstrap = choose_typed("server", "bootstrap")
     return server if by_server else None, bootstrap if by_bootstrap else None
 
@@ -130,11 +136,11 @@ def _check_whom(server: str | None, bootstrap: str | None) -> None:
 
 
 class Happenings:
-    """Reads what happens on the streams: so as to tell a server that is gone from one that has no such resource."""
+    """Reads facts about the streams, to tell a server that can't be reached from one that lacks the resource."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.outages: dict[str, str] = {}  # the servers that could not be asked, by what was said of it
-        self.nameless: list[str] = []  # invalid resources that no watcher hears of
+        self.outages: dict[str, str] = {}  # error text -> the server that could not be asked
+        self.nameless: list[str] = []  # invalid resources without a readable name, which no watcher is told of
         self._clock = clock
         self._since: dict[str, float] = {}
         self._known: set[str] = set()
@@ -163,7 +169,7 @@ class Happenings:
         """A stream is open."""
 
     def lost(self, server: str, error: str) -> None:
-        """There is no stream, and no answer."""
+        """A stream failed, or ended before any answer."""
 
     def refused(self, reasons: list[str]) -> None:
         self.nameless += reasons
@@ -172,7 +178,7 @@ class Happenings:
         return str(error) in self.outages
 
     def is_first(self, error: WatchError) -> bool:
-        """The server in question was never there for us."""
+        """Whether the server of this error was never reached."""
         return not self.is_known(self.outages[str(error)])
 
     def is_known(self, server: str) -> bool:
@@ -185,8 +191,8 @@ def title(type_url: str, name: str) -> str:
 
 
 def complaint(type_url: str, name: str, error: WatchError) -> str:
-    """Why there is no such resource, or none to use."""
+    """Say why a resource does not exist or can't be used."""
     if error.status != "NOT_FOUND":
         return f"{title(type_url, name)}: {error.message}"
-    known = error.message.startswith(f"{name!r} does not exist")  # nothing that the line does not say anyway
+    known = error.message.startswith(f"{name!r} does not exist")  # the line says that already
     return f"{title(type_url, name)} does not exist{'' if known else f': {error.message}'}"

@@ -19,24 +19,47 @@ if TYPE_CHECKING:
 NODE = {"id": "bench"}
 
 
-@click.command()
+@click.command(short_help="Put a load on an xDS server, and measure its answers.")
 @click.argument("type_word", metavar="TYPE")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--server", type=Address(), help="The xDS server to ask, in plain text.")
+@click.option("--server", type=Address(), help="The xDS server to load, without TLS.")
 @click.option(
     "--bootstrap",
     type=click.Path(exists=True, dir_okay=False),
-    help="A gRPC bootstrap instead: its first server, over TLS if it says so.",
+    help="A gRPC bootstrap file: load its first server, with its credentials.",
 )
 @params_option
-@click.option("--delta/--sotw", default=True, show_default=True, help="Incremental, or state of the world.")
 @click.option(
-    "--streams", type=click.IntRange(min=1), default=100, show_default=True, help="On all connections together."
+    "--delta/--sotw", default=True, show_default=True, help="The incremental or the state-of-the-world protocol."
 )
-@click.option("--connections", type=click.IntRange(min=1), default=10, show_default=True)
-@click.option("--duration", type=Seconds(), default=10.0, show_default=True, help="How long to stay.")
-@click.option("--timeout", type=Seconds(), default=30.0, show_default=True, help="How long a first answer may take.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--streams",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Streams, spread over all connections.",
+)
+@click.option(
+    "--connections", type=click.IntRange(min=1), default=10, show_default=True, help="TCP connections to the server."
+)
+@click.option(
+    "--duration",
+    type=Seconds(),
+    default=10.0,
+    show_default=True,
+    help="How long to keep the streams open after the first answers.",
+)
+@click.option(
+    "--timeout", type=Seconds(), default=30.0, show_default=True, help="How long to wait for the first answers."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The output format.",
+)
 def bench(  # noqa: PLR0913 # each is an option
     type_word: str,
     names: tuple[str, ...],
@@ -51,12 +74,11 @@ def bench(  # noqa: PLR0913 # each is an option
     timeout: float,
     output: str,
 ) -> None:
-    """Put a load on an xDS server: many streams that ask for TYPE, all of it or NAMEs, and ACK whatever comes.
+    """Put a load on an xDS server: open many streams, subscribe to TYPE or to NAMEs of it, and ACK every response.
 
-    It opens the streams, says how long their first answers took, stays for a while, and says how many messages came
-    in that time. What changes meanwhile is up to you: edit the configuration, or have a program do so. It runs in
-    Python, on one core, and has its limit at some thousand messages a second. Exit status 1: the server can't be
-    reached, ends a stream, or leaves one without an answer.
+    Prints how long the first answers took, and how many messages came during --duration after that. To cause messages,
+    change the server's configuration meanwhile. The load comes from one Python process, which reaches some thousand
+    messages a second. Exit status 1: the server can't be reached, ends a stream, or leaves one without an answer.
 
     \b
     Example:

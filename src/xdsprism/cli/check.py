@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 GAPS = 5  # examples shown of each resource
 
 
-@click.command()
+@click.command(short_help="Validate files, and list resources and variants.")
 @click.argument("config", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), help="  [default: a table]")
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), help="The output format.  [default: a table]"
+)
 @node_params_option(
-    "What `serve` will be given: warn of keys in constraints that only a client with locators can send."
+    "The value that `serve` will get: warn about keys in constraints that no client can have by its node."
 )
 @validate_option("envoy", FILES_VALIDATED)
 @descriptors_option
 def check(config: tuple[str, ...], output: str | None, node_params: str | None, validate: Validate) -> None:
     """Validate CONFIG (files, or directories of them) and list its resources and their variants.
 
-    Says also which clients no variant is for: params for which a resource does not exist, though it does for others.
-    Exit status 1, and everything that is wrong on stderr, if `serve` would not take it. What it would take, but Envoy
-    would not, or what may not be meant so, are warnings on stderr.
+    Also lists params that no variant of a resource covers, although other params have one. If `serve` would refuse
+    CONFIG, prints every problem on stderr and exits with status 1. Warnings go to stderr: what Envoy would refuse
+    although `serve` does not, and what is probably a mistake.
 
-    Variants of one name may mention different keys as long as they do not overlap. Clients get each of them with a
-    clause that is always true for every key that only the others mention: `-o wide` shows these constraints, everything
-    else shows them as they are written.
+    Variants of one name may mention different keys as long as they do not overlap. The server adds the missing keys to
+    each variant, in clauses that are always true. `-o wide` shows the result; other formats show what is written.
 
     \b
     Example:

@@ -12,15 +12,22 @@ from .admin_port import request
 from .options import Address
 
 
-@click.command()
-@click.option("--admin", type=Address(), default="127.0.0.1:18001", show_default=True, help="Of the running server.")
-@click.option("--id", "change", metavar="ID", help="Only this change, as the log and /api/config name it.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="  [default: a table]")
+@click.command(short_help="Let through a change that a server holds back.")
+@click.option(
+    "--admin",
+    type=Address(),
+    default="127.0.0.1:18001",
+    show_default=True,
+    help="The admin port of the running server.",
+)
+@click.option("--id", "change", metavar="ID", help="Confirm only this change; the log and /api/config show its id.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")
 def confirm(admin: str, change: str | None, output: str | None) -> None:
-    """Let through a change of the configuration that a server holds back, as it would remove too much.
+    """Let a server apply a change that it holds back because the change would remove too much.
 
-    Prints what it let through. With --id that is the change that you have seen, or none: if the files were edited since
-    and other resources would go, nothing happens. Exit status 1: nothing is held back, or it is another change by now.
+    Prints what was let through. With --id, only the change that you have seen is confirmed: if the files were edited
+    since and other resources would be removed, nothing happens. Exit status 1: nothing is held back, or the change that
+    is held back is another one by now.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Resources that came over the wire, as documents that `serve` reads back (DESIGN 3)."""
+"""Turn resources from the wire into documents that `serve` can read (DESIGN 3)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..messages.twins import to_v3
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """The resource itself where that says it all, else a discovery.Resource around it.
+    """Return the resource itself if that is enough, else a discovery.Resource around it.
 
-    In the words of v3 whatever the server speaks, since `serve` takes no others (VER-4).
+    Always in v3, whatever the server speaks, since `serve` reads nothing else (VER-4).
     """
     body = document_of(variant.type_url, to_v3(variant.type_url, variant.body))
     when = {"$when": show(variant.shown)} if variant.shown != TRUE else {}
@@ -32,12 +32,12 @@ def document(variant: Variant) -> dict[str, Any]:
 
 
 def columns(variant: Variant) -> tuple[str, str]:
-    """Whom it is for, and its version: in SotW that of the response, as resources have none of their own there."""
+    """Constraint and version. In SotW the version is that of the response: resources have none of their own there."""
     return show(variant.shown) if variant.shown != TRUE else "-", variant.version or "-"
 
 
 def aliases(variant: Variant) -> str:
-    """What else it goes by: of a virtual host, the hosts that it is known to serve."""
+    """Aliases; for a virtual host, the hosts that it is known to serve."""
     return ",".join(variant.aliases) or "-"
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ..messages.verdicts import Validate
 
 
-@click.command()
+@click.command(short_help="Say which variant a client gets, and why.")
 @click.argument("type_word", metavar="TYPE")
 @click.argument("name")
 @click.argument("config", nargs=-1, type=click.Path(exists=True))
-@click.option("--admin", type=Address(), help="Ask a running server instead of reading CONFIG.")
+@click.option("--admin", type=Address(), help="Ask a running server or relay instead of reading CONFIG.")
 @params_option
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="  [default: a table]")
-@validate_option("envoy", "As `serve` is told, of CONFIG.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")
+@validate_option("envoy", "How to check CONFIG, as for `serve`.")
 @descriptors_option
 def explain(
     type_word: str,
@@ -36,11 +36,11 @@ def explain(
     output: str | None,
     validate: Validate,
 ) -> None:
-    """Say which variant of a resource a client gets, and why not the others.
+    """Say which variant of a resource a client gets, and why the others do not match.
 
-    Reads CONFIG (files, or directories of them), or asks the admin port of a running server or relay; a relay also says
-    which server a variant is from, and how old it is. Exit status 1: there is no such resource, or none for this
-    client.
+    Reads CONFIG (files, or directories of them), or asks the admin port of a running server or relay. A relay also
+    shows which server a variant came from, and how old it is. Exit status 1: the resource does not exist, or has no
+    variant for this client.
 
     \b
     Example:
@@ -110,7 +110,7 @@ def _what(other: dict[str, Any]) -> str:
 
 
 def _origin(variant: dict[str, Any]) -> str:
-    """Where it is written, or who sent it."""
+    """Where the variant is written, or which server sent it."""
     if "age_seconds" not in variant:
         return variant["origin"] or "-"
     parts = [variant["upstream"] or "an earlier answer", f"{variant['age_seconds']:.0f} s ago"]

@@ -19,20 +19,25 @@ if TYPE_CHECKING:
     from ..errors import WatchError
 
 
-@click.command()
+@click.command(short_help="Ask an xDS server for resources, and print them.")
 @asking
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, help="Seconds to wait."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for all answers.",
 )
 def get(question: Question, *, output: str, timeout: float) -> None:
-    """Ask a server for resources of TYPE, all of them or those called NAME, and print them.
+    """Ask a server for resources of TYPE, for all of them or for each NAME, and print them.
 
-    TYPE is one of lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds, a message's full name or a type URL. What is
-    printed as YAML or JSON can be served again. Exit status 1: one of the names does not exist, is invalid or was not
-    answered for in time, or the server can't be reached.
+    TYPE is one of lds, rds, srds, vhds, cds, eds, leds, sds, rtds, ecds, a message's full name or a type URL. `serve`
+    can read the YAML and JSON that this command prints. Exit status 1: a name does not exist, is invalid or was not
+    answered in time, or the server can't be reached.
 
-    Virtual hosts (vhds) are asked for by ROUTE_CONFIG/HOST, and what serves that host is printed; without a NAME, those
-    that a client is given to begin with.
+    Ask for a virtual host (vhds) by ROUTE_CONFIG/HOST: the virtual host that serves HOST is printed. Without a NAME,
+    the base set is printed, which clients get without asking.
 
     \b
     Example:
@@ -53,13 +58,15 @@ def get(question: Question, *, output: str, timeout: float) -> None:
 
 @dataclass(slots=True)
 class Found:
-    """What came of a question."""
+    """The answers to a question."""
 
     unanswered: dict[str, None]
-    held: dict[str, Variant] = field(default_factory=dict)  # by their own names: two may be asked for by an alias
+    held: dict[str, Variant] = field(
+        default_factory=dict
+    )  # by their own names: several aliases may lead to one resource
     errors: dict[str, WatchError] = field(default_factory=dict)
-    nameless: list[str] = field(default_factory=list)  # what can't be used, and is nobody's
-    outage: WatchError | None = None  # somebody can't be asked
+    nameless: list[str] = field(default_factory=list)  # invalid resources without a readable name
+    outage: WatchError | None = None  # a server can't be reached
 
     def take(self, update: Update) -> None:
         self.unanswered.pop(update.name, None)
@@ -124,7 +131,7 @@ async def _all(
 
 
 def _explain(question: Question, found: Found, seconds: float) -> None:
-    """Say why something is not there."""
+    """Say on stderr why something is missing."""
     for name, error in found.errors.items():
         out.note(complaint(question.type_url, name, error))
     for reason in found.nameless:

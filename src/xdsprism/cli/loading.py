@@ -1,4 +1,4 @@
-"""Reads a configuration for commands that look at it without serving it."""
+"""Read a configuration for commands that do not serve it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def load(paths: tuple[str, ...], validate: Validate) -> tuple[Store, LoadReport]:
-    """Raises ConfigError with everything that is wrong."""
+    """Load the files into a store. Raises ConfigError with every problem."""
     from ..core.model.store import Store
     from ..sources.files import FileSource
 

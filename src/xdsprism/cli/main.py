@@ -1,4 +1,4 @@
-"""The command `xdsprism`. Only click is imported up here: each command imports what it needs when it runs."""
+"""The command `xdsprism`. Only click is imported here: each command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from ..errors import ConfigError, UsageError, XdsError
-from ..release import release
+from ..release import __version__
 from .bench import bench
 from .check import check
 from .confirm import confirm
@@ -21,14 +21,14 @@ from .watch import watch
 
 
 class Failure(click.ClickException):
-    """Ours, told as click tells its own: one clean message and an exit status, never a traceback."""
+    """An XdsError, printed as click prints its own errors: one message and an exit status, never a traceback."""
 
     def __init__(self, error: XdsError) -> None:
         super().__init__(str(error))
         self._problems = error.problems if isinstance(error, ConfigError) else ()
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """One problem a line, as compilers do, so that editors find the place."""
+        """Print one problem per line, as compilers do, so that editors find the place."""
         if not self._problems:
             super().show(file)
             return
@@ -39,13 +39,13 @@ class Failure(click.ClickException):
 
 
 class WrongUsage(Failure):
-    """The caller's mistake has a status of its own."""
+    """A mistake of the caller, with exit status 2."""
 
     exit_code = 2
 
 
 class Commands(click.Group):
-    """The commands, with our errors turned into exit statuses (DESIGN 4)."""
+    """The commands; turns XdsErrors into exit statuses (DESIGN 4)."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         with checked_output():
@@ -62,9 +62,9 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, epilog=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(release(), prog_name="xdsprism")
+@click.version_option(__version__, prog_name="xdsprism")
 def main() -> None:
-    """One xDS resource name, many variants, each client gets its own.
+    """An xDS control plane: one resource name, many variants, and each client gets its own.
 
     \b
     Try it:

@@ -110,14 +110,14 @@ class Assignment(click.ParamType[tuple[str, str]]):
 
 
 def params_option(command: F) -> F:
-    what = "A parameter of the client; may be given several times."
+    what = "A dynamic parameter of the client. May be given several times."
     return click.option("--param", "-p", "params", type=Assignment(), multiple=True, callback=_unique, help=what)(
         command
     )
 
 
 def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """A client sends one value per key; two would mean that one of them is ignored."""
+    """Refuse a key that is given twice: a client sends one value per key, and one of the two would be ignored."""
     params = dict(value)
     if len(params) != len(value):
         twice = next(key for key, _ in value if sum(1 for other, _ in value if other == key) > 1)
@@ -132,7 +132,7 @@ def _not_zero(_: click.Context, param: click.Parameter, value: float | None) -> 
 
 
 def daemon_options(command: F) -> F:
-    """What `serve` and `relay` have in common: their ports, how they answer, what they log."""
+    """Add the options that `serve` and `relay` share: ports, protocol, TLS and logs."""
     for decorate in reversed(
         [
             click.option(
@@ -140,7 +140,7 @@ def daemon_options(command: F) -> F:
                 type=Address(),
                 default="127.0.0.1:18000",
                 show_default=True,
-                help="Where xDS clients connect.",
+                help="The port for xDS clients.",
             ),
             click.option(
                 "--admin",
@@ -148,19 +148,19 @@ def daemon_options(command: F) -> F:
                 metavar="HOST:PORT|off",
                 default="127.0.0.1:18001",
                 show_default=True,
-                help="Status pages and metrics, or 'off'.",
+                help="The port for status pages and metrics, or 'off'.",
             ),
             click.option(
                 "--admin-host",
                 "admin_hosts",
                 type=HostName(),
                 multiple=True,
-                help="A name that the admin port is asked by, beside addresses, localhost and the HOST of --admin: a "
-                "DNS name, or that of a proxy. Requests for other names are refused, since a web page may have sent "
-                "them. May be given several times.",
+                help="A further host name under which the admin port answers, such as the DNS name of a proxy; "
+                "addresses, localhost and the HOST of --admin always work. Requests for other names are refused, since "
+                "a web page may have sent them. May be given several times.",
             ),
             node_params_option(
-                "What of its node is a param of a client that sends none of its own: keys of the node's metadata, "
+                "Which values of its node are the params of a client that sends none: keys of the node's metadata, "
                 f"nested ones by dots (labels.app), and {', '.join(NODE_FIELDS)}. "
                 "'*': every string in the metadata; 'none': nothing.",
                 default="*",
@@ -170,15 +170,15 @@ def daemon_options(command: F) -> F:
                 type=click.Choice(["locators", "all", "none"]),
                 default="locators",
                 show_default=True,
-                help="Which subscriptions are told why a resource is missing: those with params of their own, all, "
-                "or none.",
+                help="Which subscriptions get resource_errors that say why a resource is missing: those by locators, "
+                "all, or none.",
             ),
             click.option(
                 "--transport",
                 type=click.Choice(["v2,v3", "v3"]),
                 default="v2,v3",
                 show_default=True,
-                help="Which versions of the API are served; both are on the one port.",
+                help="The xDS versions to serve, on the same port.",
             ),
             click.option(
                 "--rest",
@@ -186,14 +186,14 @@ def daemon_options(command: F) -> F:
                 metavar="HOST:PORT|off",
                 default="off",
                 show_default=True,
-                help="Where clients fetch and poll over HTTP, in JSON; or 'off'.",
+                help="The port for clients that poll over HTTP, in JSON, or 'off'.",
             ),
             click.option(
                 "--rest-hold",
                 type=Seconds(),
                 default=20.0,
                 show_default=True,
-                help="How long a REST request waits if nothing is new; not longer than Envoy says that it waits.",
+                help="How long a REST request waits for a change; less if Envoy announces that it waits for less.",
             ),
             click.option(
                 "--load-interval",
@@ -201,49 +201,56 @@ def daemon_options(command: F) -> F:
                 default=10.0,
                 show_default=True,
                 callback=_not_zero,
-                help="How often clients report their loads (LRS).",
+                help="How often clients report their load (LRS).",
             ),
             click.option(
                 "--load-clusters",
                 metavar="NAME,NAME|*",
                 default="*",
                 show_default=True,
-                help="Of which clusters.",
+                help="The clusters whose load clients report; '*': all.",
             ),
             click.option(
                 "--engine",
                 type=click.Choice(["grpcio", "h2"]),
                 default=ENGINE,
                 show_default=True,
-                help="What carries the streams: a transport of our own, or grpcio's, which costs more and bounds less "
-                "of what clients send.",
+                help="The transport: h2, built in, or grpcio, which uses more processor time and bounds less of what "
+                "clients send.",
             ),
             click.option(
                 "--max-connection-age",
                 metavar="SECONDS",
                 type=Seconds(),
                 callback=_not_zero,
-                help="End connections that are older, gently: clients come back at once, perhaps to another server. "
-                "Each has up to a tenth more or less, so that not all leave together.  [default: never]",
+                help="Drain connections that are older, so that clients reconnect, perhaps to another server. The age "
+                "varies by up to a tenth, so that not all connections end together.  [default: never]",
             ),
             click.option(
                 "--tls-cert",
                 metavar="FILE",
-                help="Speak TLS, with the certificate in here, and those that lead to its root (PEM). These files are "
-                "read again when they change.",
+                help="Use TLS, with the certificate in this file, followed by its intermediate certificates (PEM). The "
+                "TLS files are read again when they change.",
             ),
-            click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM)."),
+            click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM)."),
             click.option(
                 "--tls-client-ca",
                 metavar="FILE",
-                help="Take only clients that have a certificate of one of these authorities (PEM).",
+                help="Accept only clients with a certificate from one of the authorities in this file (PEM).",
             ),
-            click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+            click.option(
+                "--log-format",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                show_default=True,
+                help="The format of log lines, which go to stderr.",
+            ),
             click.option(
                 "--log-level",
                 type=click.Choice(["debug", "info", "warning", "error"]),
                 default="info",
                 show_default=True,
+                help="The lowest level of lines to log.",
             ),
         ]
     ):
@@ -252,7 +259,7 @@ def daemon_options(command: F) -> F:
 
 
 def node_params_option(text: str, default: str | None = None) -> Callable[[F], F]:
-    """DESIGN 6.2: `serve` and `relay` go by it, `check` is told of it."""
+    """DESIGN 6.2: `serve` and `relay` use it, `check` warns by it."""
     return click.option(
         "--node-params",
         metavar="KEY,KEY|*|none",
@@ -273,8 +280,8 @@ def validate_option(default: str | None, text: str) -> Callable[[F], F]:
 
 
 FILES_VALIDATED = (
-    "What Envoy would refuse is an error, a warning, or not looked for. Where it is an error, it is still a warning in "
-    "what only gRPC can use: listeners with an api_listener, and what they alone lead to."
+    "What Envoy would refuse is an error (envoy), a warning (warn), or not checked (off). With `envoy` it is still "
+    "only a warning in resources that only gRPC can use: listeners with an api_listener, and what only these lead to."
 )
 
 
@@ -285,8 +292,8 @@ def descriptors_option(command: F) -> F:
         multiple=True,
         expose_value=False,
         callback=_know,
-        help="Message types of your own: a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out=FILE` "
-        "and `buf build -o FILE` make it. May be given several times.",
+        help="Your own message types, as a FileDescriptorSet: `protoc --include_imports --descriptor_set_out=FILE` or "
+        "`buf build -o FILE` make one. May be given several times.",
     )(command)
 
 
@@ -310,7 +317,7 @@ def keys(option: str, text: str) -> Collection[str] | None:
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
-    """What the options above say about the protocol."""
+    """Make the protocol settings from the options above."""
     from ..core.model.settings import Settings
 
     clusters = given["load_clusters"]
@@ -349,6 +356,6 @@ def optional(address: str) -> str | None:
 
 
 def announce(line: str) -> None:
-    """A daemon serves though nobody can read what it says: its log may be on a disk that is full."""
+    """Print a line on stderr. A failure is ignored: a daemon goes on although its log is on a full disk."""
     with suppress(OSError):
         click.echo(f"xdsprism: {line}", err=True)

@@ -1,4 +1,4 @@
-"""The standard output, and what becomes of a command that can't write to it: one line, and no traceback."""
+"""The standard output. A command that can't write to it ends with one line, and no traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 
 class _Outlet:
-    """Passes all on to a stream. What that can't take ends the command; a reader that has left is no error."""
+    """Passes writes to a stream. A failed write ends the command; a closed pipe ends it without an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,12 +36,12 @@ class _Outlet:
 
     def _given_up(self, error: OSError) -> Exception:
         self.failed = True
-        if error.errno == errno.EPIPE:  # click ends quietly then, as `head` has seen enough
+        if error.errno == errno.EPIPE:  # click then ends quietly: the reader, such as `head`, has left
             return BrokenPipeError(errno.EPIPE, error.strerror)
         return click.ClickException(f"can't write to the standard output: {error.strerror or error}")
 
     def forget(self) -> None:
-        """What was not written: Python would try again at its end, and complain once more."""
+        """Drop unwritten output: otherwise Python writes it again at exit, and prints another error."""
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -50,9 +50,9 @@ class _Outlet:
 
 @contextmanager
 def checked_output() -> Iterator[None]:
-    """While a command runs."""
+    """Put the outlet in place of sys.stdout while a command runs."""
     stdout: TextIO | None = sys.stdout
-    if stdout is None:  # it was closed before we began: there is nobody to print to
+    if stdout is None:  # closed before the command began
         yield
         return
     outlet = _Outlet(stdout)

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, `-o yaml|json|name` for other programs. Data goes to stdout."""
+"""How commands print: tables for people, `-o yaml|json|name` for programs. Data goes to stdout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GAP = "   "
 
 
 def note(text: str) -> None:
-    """Say something that is not data."""
+    """Print on stderr what is not data."""
     click.echo(text, err=True)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as they must be; nothing is cut, so that what is shown can be copied."""
+    """Print columns as wide as their longest cell; nothing is cut, so that cells can be copied."""
     lines = [list(headers), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for number, line in enumerate(lines):
@@ -35,7 +35,7 @@ def json_line(value: object) -> None:
 
 
 def as_yaml(*documents: Any) -> None:
-    """One document after another, each of them whole when it is printed."""
+    """Print documents one after the other, each in one write."""
     import yaml
 
     for document in documents:
@@ -47,7 +47,7 @@ def as_yaml(*documents: Any) -> None:
 
 @cache
 def _dumper() -> Any:
-    """Text of several lines as a block, which is how people write it."""
+    """A dumper that writes text of several lines as a block, as people do."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # which of them depends on libyaml
@@ -63,7 +63,7 @@ def _dumper() -> Any:
 
 
 def params_text(params: dict[str, str]) -> str:
-    """Params as EXPR writes them, so that what is printed can be pasted into `$when`."""
+    """Params as an EXPR, which can be pasted into `$when`."""
     from ..core.model.constraints import All, Eq
     from ..core.model.expr import show
 

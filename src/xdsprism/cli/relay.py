@@ -26,66 +26,72 @@ if TYPE_CHECKING:
     from ..config import RelayConfig
 
 
-@click.command()
+@click.command(short_help="Cache in front of other xDS servers.")
 @click.option(
     "--bootstrap",
     metavar="FILE",
-    help="The servers behind it, in gRPC's JSON; if not given, as GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG say. "
-    "Its dynamic_parameters are what clients have that send none, for each key that their node does not give.",
+    help="The upstream servers, in gRPC's bootstrap format; by default from GRPC_XDS_BOOTSTRAP or "
+    "GRPC_XDS_BOOTSTRAP_CONFIG. Its dynamic_parameters are defaults for clients that send none, for each key that "
+    "their node does not have.",
 )
 @daemon_options
-@click.option("--cache", metavar="FILE", help="Keep the last known state here, to start from while no server is there.")
+@click.option(
+    "--cache",
+    metavar="FILE",
+    help="Keep the last known state in this file, and serve it after a restart until an upstream server answers.",
+)
 @click.option(
     "--max-stale",
     type=Seconds(),
     default=86400.0,
     show_default=True,
-    help="How long what is known is given to whoever asks, after the servers were there last.",
+    help="How long cached resources are given to new subscriptions after the upstream servers were lost.",
 )
 @click.option(
     "--group-by",
     metavar="KEY,KEY",
-    help="For servers that tailor by node metadata: ask them as one node for each combination of these keys' values.",
+    help="For upstream servers that look at node metadata: ask as one node for each combination of these keys' values.",
 )
 @click.option(
     "--delta/--sotw",
     default=True,
     show_default=True,
-    help="How the servers are asked. One that has no delta is asked in SotW, without virtual hosts on demand.",
+    help="The protocol towards upstream servers. A server without delta is asked in SotW, which has no virtual hosts "
+    "on demand.",
 )
 @click.option(
     "--upstream-form",
     type=click.Choice(["auto", "locators", "names"]),
     default="auto",
     show_default=True,
-    help="Ask the servers with dynamic parameters, by plain names, or as each turns out to understand. By plain names "
-    "all clients share what a server answers.",
+    help="Ask upstream servers by locators, which carry dynamic parameters, or by plain names; auto: whichever a "
+    "server understands. With plain names all clients share what a server answers.",
 )
 @click.option(
     "--linger",
     type=Seconds(),
     default=30.0,
     show_default=True,
-    help="How long something that nobody wants any more is kept up to date.",
+    help="How long the relay keeps an upstream subscription that no client wants any more.",
 )
 @click.option(
     "--report-nacks",
     is_flag=True,
     default=False,
-    help="Tell the servers what clients reject, by a NACK that names the client; ACKs wait for the clients, up to 5 s.",
+    help="NACK upstream what clients reject, naming the client; ACKs wait for the clients, up to 5 s.",
 )
 @validate_option(
     "off",
-    "What Envoy would refuse is refused by a NACK that names it, so that clients keep what they have; passed on and "
-    "logged; or not looked for. A listener with an api_listener, which is gRPC's, is let pass.",
+    "What Envoy would refuse is NACKed by name, so that clients keep what they have (envoy), passed on and logged "
+    "(warn), or not checked (off). A listener with an api_listener, which is for gRPC, is always passed on.",
 )
 @descriptors_option
 def relay(**given: Any) -> None:
-    """Pass on what other xDS servers have, and remember it.
+    """Cache in front of other xDS servers.
 
-    Many clients cost the servers one stream. Who has the params of a variant that is known gets it without asking, and
-    all keep what they have while the servers are down. SIGTERM ends every stream cleanly. Port 0 takes a free port.
-    On the admin port /readyz says whether a server was reached.
+    Many clients cost an upstream server one stream. The relay answers a client from its cache if the client's params
+    match a cached variant. Clients keep what they have while the upstream servers are down. SIGTERM ends every stream
+    cleanly. Port 0 takes a free port. On the admin port, /readyz says whether a server was reached.
 
     \b
     Example:

@@ -21,7 +21,7 @@ from .options import (
 )
 
 
-@click.command()
+@click.command(short_help="Serve resources from files to xDS clients.")
 @click.argument("config", nargs=-1, required=True, type=click.Path())
 @daemon_options
 @validate_option("envoy", FILES_VALIDATED)
@@ -32,20 +32,20 @@ from .options import (
     metavar="N%",
     default="50%",
     show_default=True,
-    help="Hold back an edit that removes more of a type's resources than this, and at least 10, or all that there is, "
-    "until `xdsprism confirm` lets it through. 100%: hold nothing back.",
+    help="Hold back an edit that removes more than this part of a type's resources, and at least 10 of them, or "
+    "everything, until `xdsprism confirm` lets it through. 100%: hold nothing back.",
 )
 @click.option(
     "--allow-empty",
     is_flag=True,
-    help="Start even if CONFIG has no resources, or is not there.",
+    help="Start even if CONFIG has no resources or does not exist.",
 )
 def serve(config: tuple[str, ...], **given: Any) -> None:
     """Serve the resources in CONFIG (files, or directories of them) to xDS clients.
 
-    An edit is taken within a moment, whole or not at all: what is wrong with it is logged, and the last good
-    configuration stays. So it does if an edit would remove too much at once, until `xdsprism confirm` lets it through.
-    SIGHUP reads everything again, SIGTERM ends every stream cleanly. Port 0 takes a free port.
+    An edit is applied as soon as the file is complete, as a whole or not at all. If it is invalid, the errors are
+    logged and the last good configuration stays. An edit that would remove too much waits for `xdsprism confirm`.
+    SIGHUP reads all files again, SIGTERM ends every stream cleanly. Port 0 takes a free port.
 
     \b
     Example:

@@ -1,6 +1,6 @@
 """Options by environment variables: `XDSPRISM_LOG_LEVEL` is `--log-level`, of every command that has it (DESIGN 4).
 
-What is typed counts for more than what is in the environment.
+An option on the command line wins over a variable.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..errors import UsageError
 
 PREFIX = "XDSPRISM_"
 HELP = (
-    f"Every option can be set by an environment variable too, {PREFIX}LOG_LEVEL for --log-level; an option that is "
-    "typed comes first. Switches take 1, yes, on, true, or 0, no, off, false; what may be given several times is "
-    "separated by spaces."
+    f"Every option can be set by an environment variable too, such as {PREFIX}LOG_LEVEL for --log-level; an option on "
+    "the command line wins. Switches take 1, yes, on, true, or 0, no, off, false. Separate the values of an option "
+    "that may be given several times by spaces."
 )
 
 
 def variable_of(option: click.Option) -> str:
-    """By its long name; of `--delta/--sotw` the first, which the variable says yes or no to."""
+    """The variable of an option, by its long name; of `--delta/--sotw` by the first, to which it says yes or no."""
     name = max(option.opts, key=len)
     return PREFIX + name.lstrip("-").replace("-", "_").upper()
 
 
 def add_variables(command: click.Command) -> None:
-    """Give each option of a command its variable, and say so in the command's help, once."""
+    """Give each option of a command its variable, and mention that once in the command's help."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     for option in options:
         option.envvar = variable_of(option)
@@ -40,14 +40,14 @@ def add_variables(command: click.Command) -> None:
 
 
 def name_variable(error: click.BadParameter) -> None:
-    """Have an error name the variable that has the wrong value, if it is not what somebody typed."""
+    """Name the variable in an error if the wrong value came from it, and not from the command line."""
     param, ctx = error.param, error.ctx
     if isinstance(param, click.Option) and ctx is not None and _is_from_variable(ctx, param):
         error.param_hint = f"'{max(param.opts, key=len)}' (set by {variable_of(param)})"
 
 
 def choose_typed(*names: str) -> tuple[bool, ...]:
-    """Which of several that exclude each other count: where one is typed, the others are not taken from variables."""
+    """Which of several options that exclude each other count: if one is typed, variables of the others do not."""
     ctx = click.get_current_context()
     sources = [ctx.get_parameter_source(name) for name in names]
     if ParameterSource.COMMANDLINE not in sources:
@@ -60,7 +60,7 @@ def _is_from_variable(ctx: click.Context, param: click.Parameter) -> bool:
 
 
 def _naming(options: list[click.Option], callback: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for what is found wrong later: of each option that the text names."""
+    """Do the same for errors that a command raises later: name the variable of each option in the text."""
 
     @wraps(callback)
     def call(*args: Any, **given: Any) -> Any:

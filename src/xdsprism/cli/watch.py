@@ -21,16 +21,20 @@ COLOURS = {"added": "green", "changed": "yellow", "removed": "red"}
 SETTLED = 1.0  # seconds that a stream must last before it counts as back again
 
 
-@click.command()
+@click.command(short_help="Ask an xDS server for resources, and print every change.")
 @asking
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to watch.  [default: for ever]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Seconds to watch.  [default: until stopped]",
+)
 def watch(question: Question, *, output: str, timeout: float | None) -> None:
     """Print resources of TYPE, and every change to them, until stopped.
 
-    As `get`, but it stays: what is added or changed is printed with its contents, what is removed by its name. With
-    -o json each change is one line. A server that goes away is tried again until it is back; what changed meanwhile is
-    printed then. The exit status is 0 when it is stopped, by a signal or by --timeout, and 1 if the server can't be
-    reached, or refuses, to begin with.
+    Takes the arguments of `get`. Prints added and changed resources with their contents, removed ones by name; with
+    -o json one line for each change. If the server is lost, the command reconnects and prints what changed meanwhile.
+    Exit status: 0 if it is stopped by a signal or by --timeout, 1 if the server can't be reached, or refuses, at first.
 
     \b
     Example:
@@ -51,7 +55,7 @@ async def _watch(question: Question, output: str, seconds: float | None) -> None
     assert task is not None  # noqa: S101
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with suppress(TimeoutError, asyncio.CancelledError):  # however it is stopped, that is its end
+    with suppress(TimeoutError, asyncio.CancelledError):  # being stopped is its normal end
         async with asyncio.timeout(seconds):
             await _follow(question, output)
 
@@ -77,7 +81,7 @@ async def _follow(question: Question, output: str) -> None:
 
 
 class _Announced(Happenings):
-    """Says on stderr when a server is gone, and when it is back."""
+    """Says on stderr when a server is lost, and when it is back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop.time)
@@ -106,14 +110,16 @@ class _Announced(Happenings):
 
 
 class Shown:
-    """What is printed: by its own name and once, although it may have been asked for by several (VHD-5)."""
+    """The resources that were printed, once each and by their own names: several aliases may lead to one (VHD-5)."""
 
     def __init__(self) -> None:
-        self._own: dict[str, str] = {}  # the names of what came, by what was asked for
-        self._held: dict[str, tuple[Variant, set[str]]] = {}  # what came, and what it was asked for by
+        self._own: dict[str, str] = {}  # asked name -> the resource's own name
+        self._held: dict[
+            str, tuple[Variant, set[str]]
+        ] = {}  # by own name: the resource, and the names it was asked for by
 
     def take(self, asked: str, variant: Variant) -> Iterator[tuple[str, str, Variant | None]]:
-        """What there is to print, now that this has come for that."""
+        """Yield the changes to print, now that `variant` is the answer to `asked`."""
         if self._own.get(asked, variant.name) != variant.name:  # VHD-12
             gone = self.drop(asked)
             if gone is not None:
@@ -127,7 +133,7 @@ class Shown:
             yield "changed", variant.name, variant
 
     def drop(self, asked: str) -> str | None:
-        """Nothing is there any more by this name; what that was, if nobody has it now."""
+        """Forget the answer to `asked`. Returns the resource's own name if no other asked name leads to it."""
         own = self._own.pop(asked, None)
         if own is None:
             return None
@@ -144,7 +150,7 @@ def _says_the_same(one: Variant, other: Variant) -> bool:
 
 
 def _print_trouble(update: Update, error: WatchError, shown: Shown, output: str) -> None:
-    """It is gone, or there is none to use; or what is printed stays, and there is something wrong with a newer one."""
+    """Print a removal, or why a resource can't be used or updated."""
     gone = shown.drop(update.name) if update.error is not None else None
     if gone is not None:
         _print_change("removed", title(update.type_url, gone), None, output)

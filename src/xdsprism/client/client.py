@@ -30,7 +30,7 @@ from ..core.watch.subscriber import Subscriber
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..observe.logs import FactLog, log
-from ..release import release
+from ..release import __version__
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .credentials import checked_credentials
@@ -117,7 +117,6 @@ class Client:
         self._behind: set[Watch] = set()  # have not taken everything yet
         self._impatient: set[asyncio.Event] = set()  # wait for their first answer
         self._moved = asyncio.Event()
-        self._release = release()
 
     # -- life
 
@@ -454,7 +453,7 @@ class Client:
         return server.v3 if self._transport == "auto" else self._transport == "v3"
 
     def _node(self, server: ServerConfig) -> bytes:
-        return node_bytes(self.bootstrap.node, self._release, v3=self._is_v3(server), features=self._features)
+        return node_bytes(self.bootstrap.node, __version__, v3=self._is_v3(server), features=self._features)
 
     async def _all_taken(self) -> None:
         """CLI-20."""

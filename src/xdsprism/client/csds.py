@@ -18,7 +18,7 @@ from ..core.model.constraints import canonical
 from ..core.watch.entry import Collection, Entry, State
 from ..errors import UsageError
 from ..messages.redaction import redacted_bytes
-from ..release import release
+from ..release import __version__
 
 if TYPE_CHECKING:
     from .client import Client
@@ -36,7 +36,7 @@ def client_status(
     """
     config = pb.ClientConfig(
         # A40: who the client is, as the control plane hears it.
-        node=Node.FromString(node_bytes(client.bootstrap.node, release(), v3=True)),
+        node=Node.FromString(node_bytes(client.bootstrap.node, __version__, v3=True)),
         client_scope=_first_server(client) if scope is None else scope,
     )
     offset = wall() - client.now()

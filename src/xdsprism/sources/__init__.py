@@ -1,1 +1,1 @@
-"""Where resources come from: files now; the server can't tell sources apart (STYLE, habit 10)."""
+"""Where resources come from: files, and programs that fill a `Store`. The server can't tell sources apart."""
