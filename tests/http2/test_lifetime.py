@@ -23,7 +23,7 @@ def last_stream(goaway: Frame) -> int:
 
 def pong(found: list[Frame]) -> bytes:
     (ping,) = [frame for frame in of(PING, found) if not frame.flags & ACK]
-    return frames.PONG + ping.payload
+    return frames.PING_ACK + ping.payload
 
 
 # -- the preface
@@ -182,7 +182,7 @@ def test_an_old_connection_is_drained() -> None:
     assert client.tick(24.9) == []
     assert client.rpcs.due == 25.0
     assert [frame.kind for frame in client.tick(25.0)] == [GOAWAY, PING]
-    assert client.rpcs.life.draining
+    assert client.rpcs.life.is_draining
     client.tick(26.0)
     assert client.rpcs.due == 30.0
     client.tick(30.0)
@@ -193,7 +193,7 @@ def test_by_default_no_connection_is_too_old() -> None:
     client = Client(times=Times(keepalive=inf))
     client.tick(1e9)
     assert client.connection.failed is None
-    assert not client.rpcs.life.draining
+    assert not client.rpcs.life.is_draining
 
 
 def test_a_connection_that_failed_is_not_drained() -> None:
