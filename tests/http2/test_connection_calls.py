@@ -306,7 +306,7 @@ def test_a_fault_of_the_connection_closes_every_call() -> None:
     calls = [rig.call(1), rig.call(3)]
     found = rig.say(frames.frame(PING, 0, 1, bytes(8)))
     assert [frame.kind for frame in found] == [GOAWAY]
-    assert [call.notes for call in calls] == [["close PING of a stream"]] * 2
+    assert [call.notes for call in calls] == [["close PING on a stream"]] * 2
 
 
 # -- time

@@ -147,7 +147,7 @@ async def test_one_address_leaves_room_for_others(
         async with crowd(found, 2):
             await found.is_unharmed()
         assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
-    assert "ipv4:127.0.0.1 has three quarters of the 8 connections" in caplog.text
+    assert "from ipv4:127.0.0.1: it has three quarters of the 8 connections allowed" in caplog.text
 
 
 async def test_a_flood_of_connections_is_not_even_told(elsewhere: None) -> None:

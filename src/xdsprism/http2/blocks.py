@@ -73,7 +73,7 @@ class HeaderBlocks:
         """Add a CONTINUATION frame to the block in progress. Return the block if the frame has END_HEADERS."""
         block = self.in_progress
         if block is None:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, f"CONTINUATION of nothing, on stream {number}")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"CONTINUATION without HEADERS, on stream {number}")
         block.frames += 1
         if block.frames > self._limits.continuations:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block in too many frames", Limit.CONTINUATIONS)
@@ -108,7 +108,7 @@ class HeaderBlocks:
     def _decode(self, block: Block) -> list[Field]:
         # RFC 7541, section 4.2 allows two size updates. More of them cost time and don't count in the list's size.
         if _RESIZED(block.octets):
-            why = "headers that begin with more than two sizes of the table"
+            why = "headers with more than two updates of the table size"
             raise ConnectionFault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block.octets, raw=True)]

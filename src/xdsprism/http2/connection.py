@@ -133,7 +133,7 @@ class Connection:
         else:
             if self.out.unread_bytes > self._limits.unread_bytes:
                 self.fail(
-                    ConnectionFault(Code.ENHANCE_YOUR_CALM, "answers to control frames are not read", Limit.UNREAD)
+                    ConnectionFault(Code.ENHANCE_YOUR_CALM, "the client does not read acknowledgements", Limit.UNREAD)
                 )
         return self.take_events()
 
@@ -175,7 +175,9 @@ class Connection:
         self.report_limit(limit, Code.NO_ERROR, connection=False)
         if self.failed is None and not self._resets.spend(self.out.now):
             self.fail(
-                ConnectionFault(Code.ENHANCE_YOUR_CALM, f"met again and again: {limit.replace('_', ' ')}", Limit.RESETS)
+                ConnectionFault(
+                    Code.ENHANCE_YOUR_CALM, f"limit exceeded again and again: {limit.replace('_', ' ')}", Limit.RESETS
+                )
             )
 
     def ping(self, payload: bytes) -> None:
@@ -218,7 +220,7 @@ class Connection:
             if not at:
                 self._partial_frame = buffer
                 return
-        streams, out, tell = self.streams, self.out, self._events.append
+        streams, out, add_event = self.streams, self.out, self._events.append
         while end - at >= FRAME_HEADER:
             high, low, kind, flags, number = frames.HEADER.unpack_from(buffer, at)
             size = high << 8 | low
@@ -242,7 +244,7 @@ class Connection:
                         self._credit -= size
                         if self._credit < 0:
                             self._renew_window()
-                        tell((stream, buffer[begin:at], False))
+                        add_event((stream, buffer[begin:at], False))
                         continue
                 elif kind == WINDOW_UPDATE and size == 4 and not number:
                     out.grow_window(frames.UINT32.unpack_from(buffer, begin)[0] & LARGEST_WINDOW)
@@ -257,7 +259,7 @@ class Connection:
         start = buffer[: len(PREFACE)]
         if not PREFACE.startswith(start):
             self.facts.append(HandshakeFailed(self.peer, *detect_protocol(start)))
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "this is no HTTP/2")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the client does not speak HTTP/2")
         if len(start) < len(PREFACE):
             return 0
         self._preface_seen = True
@@ -300,7 +302,7 @@ class Connection:
         elif stream.credit < 0 and not stream.is_held_back:
             self._renew_stream_window(stream)
         elif stream.credit < -(self._limits.stream_window >> 1):
-            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window of the stream takes")
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
         if payload or last:
             self._events.append((stream, payload, last))
 
@@ -352,7 +354,7 @@ class Connection:
 
     def _open(self, number: int, fields: list[Field], *, last: bool) -> None:
         if number % 2 == 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "clients open odd streams")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "clients must use odd stream numbers")
         self._last_opened = number
         if number > self._last_accepted:
             return
@@ -399,7 +401,7 @@ class Connection:
 
     def _read_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number != 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & ACK and payload):
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         if flags & ACK:
@@ -414,7 +416,7 @@ class Connection:
 
     def _ping(self, flags: int, number: int, payload: bytes) -> None:
         if number != 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "PING has eight bytes")
         if flags & ACK:
@@ -440,7 +442,7 @@ class Connection:
     def _goaway(self, _flags: int, number: int, payload: bytes) -> None:
         """Check a GOAWAY: the peer will open no more streams, and the open ones go on (section 6.8)."""
         if number != 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "GOAWAY has at least eight bytes")
         self._charge(self._noise, Limit.NOISE)
@@ -464,13 +466,13 @@ class Connection:
     def _end_input(self, stream: Stream) -> None:
         """Take END_STREAM from the peer."""
         if stream.expected_bytes:  # section 8.1.1
-            raise StreamFault(Code.PROTOCOL_ERROR, "less than content-length says")
+            raise StreamFault(Code.PROTOCOL_ERROR, "the body is shorter than its content-length")
         stream.can_receive = False
 
     def _count_body(self, stream: Stream, size: int) -> None:
         stream.expected_bytes = (stream.expected_bytes or 0) - size
         if stream.expected_bytes < 0:
-            raise StreamFault(Code.PROTOCOL_ERROR, "more than content-length says")
+            raise StreamFault(Code.PROTOCOL_ERROR, "the body is longer than its content-length")
 
     def _check_stray(self, number: int, stream: Stream | None, what: str) -> None:
         """Judge DATA or HEADERS on a stream that takes no more input (section 5.1). Returns if they are ignored."""
@@ -480,8 +482,8 @@ class Connection:
             if number > self._last_accepted or self._closed.was_closed_by_us(number):  # sent before our frame arrived
                 return
             if number in self._closed and what == "HEADERS":
-                raise ConnectionFault(Code.STREAM_CLOSED, "HEADERS on a stream that is over")
-        raise StreamFault(Code.STREAM_CLOSED, f"{what} on a stream that is over")
+                raise ConnectionFault(Code.STREAM_CLOSED, "HEADERS on a closed stream")
+        raise StreamFault(Code.STREAM_CLOSED, f"{what} on a closed stream")
 
     def _check_not_idle(self, number: int, what: str) -> None:
         if number == 0 or number > self._last_opened or number % 2 == 0:

@@ -266,7 +266,7 @@ class MessageReader:
         if flag == 0:
             return message
         if flag != 1 or not self._gzip:
-            raise GrpcError("INTERNAL", "a message says that it is compressed, and not how")
+            raise GrpcError("INTERNAL", "a message is compressed, and the call has no grpc-encoding that we support")
         return _inflated(message, self._limit)
 
 
@@ -277,11 +277,11 @@ def _inflated(message: bytes, limit: int) -> bytes:
     try:
         plain = inflater.decompress(message, most + 1)
     except zlib.error as error:
-        raise GrpcError("INTERNAL", f"a message is not what gzip makes: {error}") from error
+        raise GrpcError("INTERNAL", f"a message is not valid gzip: {error}") from error
     if len(plain) > most:
         raise _too_large(len(plain), limit) if most == limit else _inflates_too_much(len(message), most)
     if not inflater.eof or inflater.unused_data:
-        raise GrpcError("INTERNAL", "a message is not what gzip makes")
+        raise GrpcError("INTERNAL", "a message is not valid gzip")
     return plain
 
 

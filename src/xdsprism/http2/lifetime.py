@@ -122,7 +122,7 @@ class Lifetime:
         if self.stage is Stage.ANNOUNCED:
             self._send_final_goaway()
         for stream in list(self._connection.streams.values()):
-            self._connection.abandon(stream, Code.CANCEL, "the connection was to end, and the stream did not")
+            self._connection.abandon(stream, Code.CANCEL, "the stream did not end before its connection had to")
         self.is_over = True
 
     def _next_due(self) -> float:

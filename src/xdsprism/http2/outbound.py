@@ -144,7 +144,7 @@ class Outbound:
         """Apply a WINDOW_UPDATE of the connection (sections 6.9 and 6.9.1)."""
         self._count_update()
         if size == 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "a window update of nothing")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a window update of zero bytes")
         self.window += size
         if self.window > LARGEST_WINDOW:
             raise ConnectionFault(
@@ -155,7 +155,7 @@ class Outbound:
         """Apply a WINDOW_UPDATE of one stream."""
         self._count_update()
         if size == 0:
-            raise StreamFault(Code.PROTOCOL_ERROR, "a window update of nothing")
+            raise StreamFault(Code.PROTOCOL_ERROR, "a window update of zero bytes")
         stream.window += size
         if stream.window > LARGEST_WINDOW:
             raise StreamFault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
@@ -311,4 +311,4 @@ class Outbound:
         if self._expected_updates:
             self._expected_updates -= 1
         elif not self._updates.spend(self.now):
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "window updates without end", Limit.WINDOW_UPDATES)
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many window updates", Limit.WINDOW_UPDATES)

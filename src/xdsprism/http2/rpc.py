@@ -342,8 +342,8 @@ class RpcConnection:
             self._close_call(rpc)
             self.connection.reset(rpc.stream, Code.CANCEL)
         else:
-            self.end(rpc, "DEADLINE_EXCEEDED", "the deadline of the call is over")
-        self._events.append(Ended(rpc, "its deadline was over"))
+            self.end(rpc, "DEADLINE_EXCEEDED", "the deadline of the call has passed")
+        self._events.append(Ended(rpc, "its deadline passed"))
 
     def _find_stalled(self, now: float) -> None:
         """Reset streams whose client has read nothing for `Times.stall` seconds."""
@@ -355,14 +355,14 @@ class RpcConnection:
                 stream.stalled_since = now
             elif now - stream.stalled_since >= self._times.stall:
                 self.connection.report_limit(Limit.STALLED, Code.ENHANCE_YOUR_CALM, connection=False)
-                self.connection.abandon(stream, Code.ENHANCE_YOUR_CALM, "what was sent is not read")
+                self.connection.abandon(stream, Code.ENHANCE_YOUR_CALM, "the client does not read what was sent")
 
     def _find_unfinished(self, rpc: Rpc | None, now: float) -> None:
         """End a call whose client began a message `Times.stall` seconds ago and has not completed it."""
         if rpc is not None and rpc.reader.unfinished and now - rpc.began >= self._times.stall:
             self.connection.report_limit(Limit.STALLED, Code.NO_ERROR, connection=False)
-            self.end(rpc, "RESOURCE_EXHAUSTED", "a message was begun long ago, and is not complete")
-            self._events.append(Ended(rpc, "a message was never complete"))
+            self.end(rpc, "RESOURCE_EXHAUSTED", "the client did not complete a message in time")
+            self._events.append(Ended(rpc, "the client did not complete a message in time"))
 
     def _close_call(self, rpc: Rpc) -> None:
         rpc.is_over = True

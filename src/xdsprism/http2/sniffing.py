@@ -13,7 +13,7 @@ _METHOD = re.compile(rb"[A-Z]{1,20}(?: |\Z)")  # RFC 9112, section 3: a method a
 def detect_protocol(start: bytes) -> tuple[Cause, str]:
     """Name the cause and describe it, by the first bytes that the client sent."""
     if start[:2] == CLIENT_HELLO:
-        return Cause.TLS, "TLS is spoken, and this port has none"
+        return Cause.TLS, "it speaks TLS, and this port has none"
     if _METHOD.match(start):
-        return Cause.HTTP1, "HTTP/1 is spoken, and this port has HTTP/2"
-    return Cause.OTHER, "neither HTTP/2 nor TLS is spoken"
+        return Cause.HTTP1, "it speaks HTTP/1, and this port HTTP/2"
+    return Cause.OTHER, "it speaks neither HTTP/2 nor TLS"

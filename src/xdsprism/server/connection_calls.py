@@ -351,5 +351,5 @@ class ConnectionCalls:
 
 def _with_authorization(peer: Peer, fields: Sequence[Field]) -> Peer:
     """Add the `authorization` fields of a call to its peer."""
-    said = tuple(value.decode("latin-1") for name, value in fields if name == b"authorization")
-    return replace(peer, authorization=said) if said else peer
+    values = tuple(value.decode("latin-1") for name, value in fields if name == b"authorization")
+    return replace(peer, authorization=values) if values else peer

@@ -151,10 +151,10 @@ class ConnectionLimits:
     def _warn(self, address: str, limit: Limit) -> None:
         """Log a refusal. WARNINGS limits how often, so that a flood of connections does not flood the log."""
         if self._is_admin:
-            text = "%s meets the limit of the admin port, which is %d connections: see what it runs"
+            text = "refused a connection from %s: the admin port has its limit of %d connections: see what it runs"
         elif limit is Limit.ADDRESS:
-            text = "%s has three quarters of the %d connections that there may be, and gets no more: see what it runs"
+            text = "refused a connection from %s: it has three quarters of the %d connections allowed: see what it runs"
         else:
-            text = "%s is refused, as others may be: there are %d connections, and no more descriptors for them. "
+            text = "refused a connection from %s: there are %d connections, and no descriptors for more. "
             text += "Let the process have more (ulimit -n; LimitNOFILE= of systemd), or run another server"
         log.warning(text, address, self._most)

@@ -155,8 +155,8 @@ class H2Engine:
 
     def _turn(self) -> None:
         """Process all input, then write all output. Input schedules output for the same turn."""
-        heard, self._with_input = self._with_input, []
-        for connection in heard:
+        pending, self._with_input = self._with_input, []
+        for connection in pending:
             connection.process_input()
         self._is_turn_scheduled = False
         woken, self._with_output = self._with_output, []

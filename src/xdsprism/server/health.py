@@ -104,23 +104,23 @@ class Reflection(Call):
     def __init__(self, services: Iterable[str]) -> None:
         super().__init__()
         self._servicer = reflection.ReflectionServicer(services, Default())
-        self._questions: deque[Any] = deque()
+        self._requests: deque[Any] = deque()
         self._waiting = 0  # bytes of the requests in the queue
 
     def receive(self, message: bytes) -> None:
-        question = _parse(reflection_pb2.ServerReflectionRequest, message)
-        self._waiting += question.ByteSize()
+        request = _parse(reflection_pb2.ServerReflectionRequest, message)
+        self._waiting += request.ByteSize()
         if self._waiting > UNANSWERED:  # OPS-6
-            raise PeerError("RESOURCE_EXHAUSTED", "too many questions at once: read the answers, then ask on")
-        self._questions.append(question)
+            raise PeerError("RESOURCE_EXHAUSTED", "too many requests at once: read the responses first")
+        self._requests.append(request)
         self.wake()
 
     def poll(self) -> Iterator[bytes]:
         """Make each response when it can be written: it may be a thousand times as long as its request."""
-        while self._questions:
-            question = self._questions.popleft()
-            self._waiting -= question.ByteSize()
-            for reply in self._servicer.ServerReflectionInfo(iter([question]), None):
+        while self._requests:
+            request = self._requests.popleft()
+            self._waiting -= request.ByteSize()
+            for reply in self._servicer.ServerReflectionInfo(iter([request]), None):
                 yield reply.SerializeToString()
 
     def half_close(self) -> None:

@@ -68,21 +68,21 @@ class Rest:
         known = list(paths(apis))
         self._paths = sorted(path for path, _, _ in known)
         self.app = Starlette(
-            routes=[Route(path, self._bound(path, url, api), methods=["POST"]) for path, url, api in known],
+            routes=[Route(path, self._endpoint(path, url, api), methods=["POST"]) for path, url, api in known],
             exception_handlers={HTTPException: self._refuse, Exception: self._fail},
         )
         self.app.router.redirect_slashes = False
 
     def drain(self) -> None:
-        """Let nobody wait any more."""
+        """Answer every request that waits for a change now."""
         self._draining = True
         for call in list(self._calls):
             call.end()
 
-    def _bound(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             peer = _peer_of(request)
-            text = await _body(request)
+            text = await _read_body(request)
             call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
             return await self._serve(call, request, text)
 
@@ -115,8 +115,8 @@ class Rest:
                 body = await write_answer(found, call.encoder(found))
             except UsageError as error:
                 raise HTTPException(501, str(error)) from error
-            return self._told(Response(body, media_type="application/json"))
-        return self._told(Response(status_code=304), crowded=crowded)  # RST-2
+            return self._counted(Response(body, media_type="application/json"))
+        return self._counted(Response(status_code=304), crowded=crowded)  # RST-2
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
         """Answer an error in JSON: what is wrong, and where possible what would be right."""
@@ -127,12 +127,12 @@ class Rest:
             message = f"there is no {request.url.path} here; there are {', '.join(self._paths)}"
         elif error.status_code == 405:
             message = f"{request.method} is not for {request.url.path}: POST a DiscoveryRequest in JSON"
-        return self._told(JSONResponse({"error": message}, error.status_code, error.headers))
+        return self._counted(JSONResponse({"error": message}, error.status_code, error.headers))
 
     async def _fail(self, _: Request, error: Exception) -> Response:
-        return self._told(JSONResponse({"error": f"internal error: {error!r}"}, 500))
+        return self._counted(JSONResponse({"error": f"internal error: {error!r}"}, 500))
 
-    def _told(self, response: Response, *, crowded: bool = False) -> Response:
+    def _counted(self, response: Response, *, crowded: bool = False) -> Response:
         self._hub.facts.append(Polled(response.status_code, crowded))
         self._hub.turn()
         return response
@@ -159,7 +159,7 @@ class RestPort:
         self._serving = asyncio.get_running_loop().create_task(self._port.serve(), name="xdsprism REST")
 
     def drain(self) -> None:
-        """Let nobody wait any more."""
+        """Answer every request that waits for a change now."""
         self._rest.drain()
 
     def secure(self, tls: ssl.SSLContext) -> None:
@@ -180,7 +180,7 @@ def _peer_of(request: Request) -> Peer:
     return Peer(address, identities, tuple(request.headers.getlist("authorization")))
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")
@@ -202,8 +202,8 @@ async def _body(request: Request) -> bytes:
 
 def _patience(request: Request, now: float, hold: float) -> Patience:
     """Decide how long a request may wait for a change: `hold` seconds, and less than the client's own timeout."""
-    said = request.headers.get(TIMEOUT, "")
-    most = int(said) * MARGIN / 1000 if said.isascii() and said.isdecimal() and len(said) < 10 else 0.0
+    given = request.headers.get(TIMEOUT, "")
+    most = int(given) * MARGIN / 1000 if given.isascii() and given.isdecimal() and len(given) < 10 else 0.0
     return Patience(now + min(hold, most or hold), now + min(ANSWER, most or ANSWER))
 
 
@@ -211,7 +211,7 @@ async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
     """Wait until the call has an answer; it has one at once after the client disconnects."""
     awake = asyncio.Event()
     call.wake = awake.set
-    gone = asyncio.create_task(_gone(request, call))
+    gone = asyncio.create_task(_end_at_disconnect(request, call))
     try:
         while (found := call.answer()) is None:
             with suppress(TimeoutError):
@@ -223,7 +223,7 @@ async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
     return found
 
 
-async def _gone(request: Request, call: FetchCall) -> None:
+async def _end_at_disconnect(request: Request, call: FetchCall) -> None:
     """End the call when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

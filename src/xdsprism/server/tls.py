@@ -98,7 +98,7 @@ def _validity_problem(material: Material, now: float) -> list[str]:
     """Return why the server's own certificate is not valid now, as a list of at most one text."""
     begins, ends = material.valid
     if ends <= now:
-        return [f"the certificate ended on {_date(ends)}: replace it, no client that looks will take it"]
+        return [f"the certificate ended on {_date(ends)}: replace it, since clients that verify it refuse it"]
     return [f"the certificate begins on {_date(begins)}: is the clock of this host right?"] if begins > now else []
 
 
