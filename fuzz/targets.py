@@ -162,7 +162,7 @@ class Talk:
         if self._how & 64:
             self.rpcs.life.drain(self.now, 5.0)
         for _ in range(400):
-            if self.rpcs.closing:
+            if self.rpcs.is_closing:
                 return
             due = self.rpcs.due
             must(due >= self.now - 1.0, "something is due that was due long ago")

@@ -433,7 +433,7 @@ def test_what_a_connection_had_begun_is_given_back_when_it_is_lost() -> None:
     client = Client()
     client.say(headers(1, CALL), data(1, message(bytes(90))[:30]))
     assert client.rpcs._count.unfinished == 30
-    client.rpcs.lost()
+    client.rpcs.release()
     assert client.rpcs._count.unfinished == 0
 
 

@@ -80,6 +80,7 @@ class HeaderBlocks:
         return self._add(block, flags, payload)
 
     def _add(self, block: Block, flags: int, payload: bytes) -> Block | None:
+        """Add a fragment. Return the block if it is complete."""
         block.octets += payload
         if len(block.octets) > OVERSIZE_FACTOR * self._limits.header_bytes:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block far too large", Limit.HEADER_LIST)
@@ -106,6 +107,7 @@ class HeaderBlocks:
         return self._last_request
 
     def _decode(self, block: Block) -> list[Field]:
+        """Decompress a block that is not the remembered one."""
         # RFC 7541, section 4.2 allows two size updates. More of them cost time and don't count in the list's size.
         if _RESIZED(block.octets):
             why = "headers with more than two updates of the table size"

@@ -16,6 +16,7 @@ class ClosedStreams:
         self._streams: dict[int, bool] = {}  # by number, oldest first: whether we closed it
 
     def add(self, number: int, *, ours: bool) -> None:
+        """Remember that a stream closed. The first side that closed it counts."""
         self._streams.setdefault(number, ours)
         if len(self._streams) > MEMORY:
             del self._streams[next(iter(self._streams))]
@@ -24,4 +25,5 @@ class ClosedStreams:
         return number in self._streams
 
     def was_closed_by_us(self, number: int) -> bool:
+        """Return whether we closed the stream, so that frames of the peer may still be in flight."""
         return self._streams.get(number, False)

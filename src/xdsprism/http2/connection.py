@@ -110,6 +110,7 @@ class Connection:
         self._send_preface()
 
     def _send_preface(self) -> None:
+        """Send our SETTINGS, and raise the connection's receive window above its default (section 3.4)."""
         limits = self._limits
         values = (
             (MAX_CONCURRENT_STREAMS, limits.streams),
@@ -213,6 +214,7 @@ class Connection:
     # -- frames
 
     def _parse(self, data: bytes) -> None:
+        """Split received bytes into frames, and keep an incomplete one for the next call."""
         buffer = self._partial_frame + data if self._partial_frame else data
         at, end = 0, len(buffer)
         if not self._preface_seen:
@@ -256,6 +258,7 @@ class Connection:
         self._partial_frame = buffer[at:]
 
     def _preface(self, buffer: bytes) -> int:
+        """Check the client's preface. Return its length, or 0 while it is incomplete."""
         start = buffer[: len(PREFACE)]
         if not PREFACE.startswith(start):
             self.facts.append(HandshakeFailed(self.peer, *detect_protocol(start)))
@@ -266,6 +269,7 @@ class Connection:
         return len(PREFACE)
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Process one frame with every check. A stream error resets its stream; a connection error is raised."""
         block = self._blocks.in_progress
         if block is not None and (kind != CONTINUATION or number != block.number):  # section 6.10
             raise ConnectionFault(Code.PROTOCOL_ERROR, "another frame inside of a header block")
@@ -282,6 +286,7 @@ class Connection:
             self._reset_faulty(number, fault)
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:
+        """Take DATA: account for both windows, check content-length and END_STREAM (section 6.1)."""
         self._credit -= len(payload)  # DATA counts against the connection even if its stream is closed (section 6.9)
         if self._credit < 0:
             self._renew_window()
@@ -342,6 +347,7 @@ class Connection:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _header_list(self, number: int, fields: list[Field], *, last: bool) -> None:
+        """Decide what a header list is: trailers, a new request, or an error."""
         stream = self.streams.get(number)
         if stream is not None and stream.can_receive:
             self._trailers(stream, fields, last=last)
@@ -353,6 +359,7 @@ class Connection:
             self._check_stray(number, stream, "HEADERS")
 
     def _open(self, number: int, fields: list[Field], *, last: bool) -> None:
+        """Open a stream, or refuse it. Streams above the last accepted one are ignored (section 6.8)."""
         if number % 2 == 0:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "clients must use odd stream numbers")
         self._last_opened = number
@@ -370,6 +377,7 @@ class Connection:
         self._events.append(Requested(stream, request, last))
 
     def _trailers(self, stream: Stream, fields: list[Field], *, last: bool) -> None:
+        """Take the trailers of a request, which end it (section 8.1)."""
         if not last:
             raise StreamFault(Code.PROTOCOL_ERROR, "headers in the middle of a message")
         check_trailers(fields)
@@ -387,6 +395,7 @@ class Connection:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _rst_stream(self, _flags: int, number: int, payload: bytes) -> None:
+        """Take the peer's reset of a stream, and charge it if the stream is young (CVE-2023-44487)."""
         if len(payload) != 4:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
         stream = self.streams.get(number)
@@ -400,6 +409,7 @@ class Connection:
         self._abort(stream, "")
 
     def _read_settings(self, flags: int, number: int, payload: bytes) -> None:
+        """Apply the peer's SETTINGS and acknowledge them, or take its acknowledgement of ours (section 6.5)."""
         if number != 0:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & ACK and payload):
@@ -470,6 +480,7 @@ class Connection:
         stream.can_receive = False
 
     def _count_body(self, stream: Stream, size: int) -> None:
+        """Compare the bytes of the body so far with the content-length (section 8.1.1)."""
         stream.expected_bytes = (stream.expected_bytes or 0) - size
         if stream.expected_bytes < 0:
             raise StreamFault(Code.PROTOCOL_ERROR, "the body is longer than its content-length")
@@ -486,6 +497,7 @@ class Connection:
         raise StreamFault(Code.STREAM_CLOSED, f"{what} on a closed stream")
 
     def _check_not_idle(self, number: int, what: str) -> None:
+        """Raise a connection error for a frame on an idle stream (section 5.1)."""
         if number == 0 or number > self._last_opened or number % 2 == 0:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"{what} on a stream that was never opened")
 
@@ -504,12 +516,14 @@ class Connection:
             self._abort(stream, fault.why)
 
     def _abort(self, stream: Stream, why: str) -> None:
+        """Drop a stream, and tell the layer above with an `Aborted` event."""
         stream.is_closed = self.has_changed = True
         self.streams.pop(stream.number, None)
         self.out.discard(stream)
         self._events.append(Aborted(stream, why))
 
     def _close_stream(self, stream: Stream, *, ours: bool) -> None:
+        """Drop a stream that the layer above has ended; it gets no event."""
         stream.is_closed = self.has_changed = True
         if self.streams.pop(stream.number, None) is not None:
             self._closed.add(stream.number, ours=ours)
@@ -517,6 +531,7 @@ class Connection:
         stream.owner = None  # the layer above has ended the call: it gets no further events
 
     def _charge(self, allowance: TokenBucket, limit: Limit) -> None:
+        """Take a token, or fail the connection with ENHANCE_YOUR_CALM."""
         if not allowance.spend(self.out.now):
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)
 

@@ -16,6 +16,7 @@ _GOAWAY = struct.Struct(">II")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Build a frame of any type."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 255, kind, flags, stream) + payload
 

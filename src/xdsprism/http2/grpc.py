@@ -217,6 +217,7 @@ class MessageReader:
         return list(self._split()) if len(self._buffer) >= self._wanted else []
 
     def _feed_pieces(self, parted: Pieces, body: bytes) -> list[bytes]:
+        """Feed a message above the limit to its splitter; go on with the next message after its last byte."""
         own, rest = body[: self._left], body[self._left :]
         self._left -= len(own)
         try:
@@ -241,6 +242,7 @@ class MessageReader:
             raise GrpcError("INTERNAL", "the last message is not complete")
 
     def _split(self) -> Iterator[bytes]:
+        """Return the complete messages of the buffer; begin to split one that is above the limit."""
         buffer = self._buffer
         at = 0
         self._wanted = PREFIX
@@ -263,6 +265,7 @@ class MessageReader:
         del buffer[:at]
 
     def _decompressed(self, flag: int, message: bytes) -> bytes:
+        """Return the message of a frame, inflated if its flag says so."""
         if flag == 0:
             return message
         if flag != 1 or not self._gzip:

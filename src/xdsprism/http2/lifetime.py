@@ -102,6 +102,7 @@ class Lifetime:
         self.due = self._next_due()
 
     def _keep_alive(self, now: float) -> None:
+        """Send a PING after silence, and fail the connection if the client does not answer in time."""
         # Any received byte answers the PING. `>=`: with a coarse clock it may carry the time of the PING itself.
         if self._pinged_at is not None and self._connection.last_received >= self._pinged_at:
             self._pinged_at = None
@@ -126,6 +127,7 @@ class Lifetime:
         self.is_over = True
 
     def _next_due(self) -> float:
+        """Return the earliest time at which `tick` may have to act."""
         keepalive = self._connection.last_received + self._times.keepalive
         if self._pinged_at is not None:
             keepalive = self._pinged_at + self._times.keepalive_timeout

@@ -121,6 +121,7 @@ class ConnectionCount:
         return None
 
     def release(self, address: str) -> None:
+        """Count a connection of this address as closed."""
         self.open -= 1
         _decrement(self._addresses, address)
 
@@ -134,6 +135,7 @@ class ConnectionCount:
         return True
 
     def end_refusal(self, address: str) -> None:
+        """Count a refused connection as closed."""
         self.refusing -= 1
         _decrement(self._refusing, address)
 

@@ -70,8 +70,8 @@ class Outbound:
         "finished",
         "has_sent",
         "initial_window",
+        "is_paused",
         "now",
-        "paused",
         "pieces",
         "ready",
         "unread_bytes",
@@ -87,7 +87,7 @@ class Outbound:
         self.initial_window = DEFAULT_WINDOW  # send window of new streams
         self.now = now
         self.unread_bytes = 0  # bytes of control frames since the transport paused
-        self.paused = False
+        self.is_paused = False
         self.pieces: list[bytes | memoryview] = []  # for the next write
         self.ready: list[Stream] = []  # streams with queued DATA and an open window, in turn
         self._frame_size = SMALLEST_MAX_FRAME
@@ -103,10 +103,11 @@ class Outbound:
     def control(self, frame: bytes) -> None:
         """Send a control frame. No window holds it back, so what the peer provokes and does not read is counted."""
         self.pieces.append(frame)
-        if self.paused:
+        if self.is_paused:
             self.unread_bytes += len(frame)
 
     def headers(self, stream: Stream, block: bytes) -> None:
+        """Send the response headers of a stream."""
         stream.has_sent_headers = True
         self._headers(stream, block, last=False)
 
@@ -206,12 +207,12 @@ class Outbound:
 
     def pause(self) -> None:
         """Hold DATA back: the transport's buffer is full."""
-        self.paused = True
+        self.is_paused = True
         self.write_budget = 0
 
     def resume(self) -> None:
         """Send DATA again: the peer has read what was buffered."""
-        self.paused = False
+        self.is_paused = False
         self.unread_bytes = 0
         self.write_budget = WRITE_BYTES
 
@@ -227,7 +228,7 @@ class Outbound:
         if not pieces:
             return b""
         self.pieces = []
-        if not self.paused:
+        if not self.is_paused:
             self.write_budget = WRITE_BYTES
         return b"".join(pieces)
 
@@ -250,6 +251,7 @@ class Outbound:
         stream.end_block = None
 
     def _schedule(self, stream: Stream) -> None:
+        """Put a stream in line if it has DATA and an open window."""
         if stream.queue and not stream.is_scheduled and stream.window > 0:
             stream.is_scheduled = True
             self.ready.append(stream)
@@ -277,6 +279,7 @@ class Outbound:
             self._end(stream)
 
     def _write(self, stream: Stream, piece: memoryview, *, last: bool) -> None:
+        """Send one DATA frame."""
         size = len(piece)
         stream.window -= size
         stream.stalled_since = None
@@ -290,6 +293,7 @@ class Outbound:
             self.finished.append(stream)
 
     def _end(self, stream: Stream) -> None:
+        """Send what ends the stream: trailers, or an empty DATA frame with END_STREAM."""
         block = stream.end_block
         if block:
             self._headers(stream, block, last=True)

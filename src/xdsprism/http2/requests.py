@@ -61,6 +61,7 @@ def check_trailers(headers: Sequence[Field]) -> None:
 
 
 def _pseudo(name: bytes, value: bytes, seen: dict[bytes, bytes], *, late: bool) -> None:
+    """Check and collect one pseudo-header field (section 8.3)."""
     if late:
         raise _malformed("a pseudo-header field after others")
     if name not in _PSEUDO:
@@ -84,6 +85,7 @@ def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
 
 
 def _check_field(name: bytes, value: bytes) -> None:
+    """Check one regular field (sections 8.2.1 and 8.2.2)."""
     if not _NAME(name):
         raise _malformed("a field name with forbidden characters")
     if _BAD_VALUE(value):

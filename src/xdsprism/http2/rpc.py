@@ -36,12 +36,12 @@ SCANS = 4  # searches for stalled streams within `Times.stall` seconds
 class Rpc:
     """One gRPC call: its stream, the reader of its messages, and its deadline."""
 
-    __slots__ = ("began", "deadline", "is_late", "is_over", "owner", "reader", "stream")
+    __slots__ = ("deadline", "is_late", "is_over", "message_began", "owner", "reader", "stream")
 
     def __init__(self, stream: Stream, reader: MessageReader, deadline: float) -> None:
         self.stream = stream
         self.reader = reader
-        self.began = 0.0  # when the first byte of the incomplete message came, if there is one
+        self.message_began = 0.0  # when the first byte of the incomplete message came, if there is one
         self.deadline = deadline
         self.is_late = False  # its deadline passed, and it is within DEADLINE_GRACE
         self.is_over = False  # its trailers are sent or queued, or its stream is closed
@@ -163,7 +163,7 @@ class RpcConnection:
         self._process(self.connection.take_events())
         return self._take_events()
 
-    def lost(self) -> None:
+    def release(self) -> None:
         """Release what the connection holds: it is lost."""
         self._count.unfinished -= self._unfinished
         self._unfinished = 0
@@ -179,7 +179,7 @@ class RpcConnection:
         return min(self.life.due, deadline, self._scan if self.connection.streams else inf)
 
     @property
-    def closing(self) -> bool:
+    def is_closing(self) -> bool:
         """Whether to write what is left and then close the socket."""
         life = self.life
         return life.is_over or (life.stage is Stage.REFUSING and not self.connection.streams)
@@ -215,6 +215,7 @@ class RpcConnection:
         return events
 
     def _process(self, events: list[Event]) -> None:
+        """Turn events of the connection into events of calls."""
         for event in events:
             if isinstance(event, tuple):
                 stream, body, last = event
@@ -237,6 +238,7 @@ class RpcConnection:
                 self.life.ping_acked(event.payload)
 
     def _requested(self, event: Requested) -> None:
+        """Begin the call that a request describes, or answer what is not a valid call."""
         stream, request = event.stream, event.request
         if stream.is_closed:  # the client reset it in the same bytes: report nothing
             return
@@ -256,6 +258,7 @@ class RpcConnection:
             self._events.append(HalfClosed(rpc))
 
     def _opened(self, stream: Stream, request: Request) -> Rpc:
+        """Make the call of a request. Raises GrpcError."""
         if request.size > self._limits.header_bytes:
             self.connection.charge_limit(Limit.HEADER_LIST)
             raise GrpcError("RESOURCE_EXHAUSTED", f"metadata of more than {self._limits.header_bytes:,} bytes")
@@ -278,6 +281,7 @@ class RpcConnection:
         heapq.heappush(self._deadlines, (rpc.deadline, rpc.stream.number, rpc))
 
     def _received(self, event: Received) -> None:
+        """Process part of a request body that is not exactly one message, or that ends the request."""
         stream, body, last = event
         rpc: Rpc | None = stream.owner
         if rpc is None:
@@ -296,6 +300,7 @@ class RpcConnection:
             self._events.append(Ended(rpc, broken.message))
 
     def _messages(self, rpc: Rpc, body: bytes) -> None:
+        """Read messages from a body, within the limits on incomplete messages. Raises GrpcError."""
         reader = rpc.reader
         before = reader.unfinished
         try:
@@ -307,7 +312,7 @@ class RpcConnection:
         finally:
             self._count_unfinished(reader.unfinished - before)
         if messages or not before:
-            rpc.began = self.out.now
+            rpc.message_began = self.out.now
         self._events += [Message(rpc, message) for message in messages]
         if self._unfinished > self._limits.message_bytes + self._limits.unfinished_bytes:
             self.connection.charge_limit(Limit.UNFINISHED)
@@ -317,6 +322,7 @@ class RpcConnection:
             raise GrpcError("RESOURCE_EXHAUSTED", "too many large messages at once on all connections")
 
     def _count_unfinished(self, size: int) -> None:
+        """Add to the bytes of incomplete messages, of this connection and of all."""
         self._unfinished += size
         self._count.unfinished += size
 
@@ -331,6 +337,7 @@ class RpcConnection:
         self.out.finish(stream)
 
     def _expire(self, rpc: Rpc) -> None:
+        """End a call at its deadline; one with a half-sent message first gets DEADLINE_GRACE."""
         if rpc.is_over:
             return
         if rpc.stream.queue and not rpc.is_late:
@@ -359,12 +366,13 @@ class RpcConnection:
 
     def _find_unfinished(self, rpc: Rpc | None, now: float) -> None:
         """End a call whose client began a message `Times.stall` seconds ago and has not completed it."""
-        if rpc is not None and rpc.reader.unfinished and now - rpc.began >= self._times.stall:
+        if rpc is not None and rpc.reader.unfinished and now - rpc.message_began >= self._times.stall:
             self.connection.report_limit(Limit.STALLED, Code.NO_ERROR, connection=False)
             self.end(rpc, "RESOURCE_EXHAUSTED", "the client did not complete a message in time")
             self._events.append(Ended(rpc, "the client did not complete a message in time"))
 
     def _close_call(self, rpc: Rpc) -> None:
+        """Mark a call as over, and drop its incomplete message."""
         rpc.is_over = True
         self._count_unfinished(-rpc.reader.unfinished)
         rpc.reader.clear()

@@ -73,6 +73,7 @@ class CertificateRenewal:
                 await watch.stop()
 
     async def _wait_for_change(self) -> None:
+        """Wait for an event; while the files are unusable, at most `retry` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.retry if self._last_refusal else None):
                 await self._wake.wait()
@@ -102,11 +103,13 @@ class CertificateRenewal:
             log.info("new certificates are in use, from %s", ", ".join(found.not_after))
 
     def _report_in_use(self) -> None:
+        """Report the certificates that are now in use, and warn about expired ones."""
         self._report([CertificatesInUse(self._current.not_after)])
         for text in expiry_warnings(self._tls, self._current, self._wall()):
             log.warning("%s", text)
 
     def _report_refused(self, why: str) -> None:
+        """Report why changed files are not used, once for each reason."""
         if why != self._last_refusal:
             self._last_refusal = why
             self._report([CertificatesRefused(why)])
@@ -119,6 +122,7 @@ def symlink_steps(paths: Iterable[str]) -> set[Path]:
 
 
 def _steps_of(path: Path) -> Iterator[Path]:
+    """Follow the symlinks of one path, and yield each of them and the file at the end."""
     for _ in range(MAX_LINKS):
         link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
         if link is None:

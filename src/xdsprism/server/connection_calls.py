@@ -232,6 +232,7 @@ class ConnectionCalls:
             yield event
 
     def _process(self, events: Iterable[RpcEvent]) -> bool:
+        """Pass messages to their calls. Return whether there is something to flush."""
         for event in events:
             if type(event) is not Message:
                 self._process_other(event)
@@ -269,14 +270,14 @@ class ConnectionCalls:
         """Poll woken calls, send queued DATA, and return the bytes to write."""
         out = self.out
         while True:
-            if self.woken and not out.paused:
+            if self.woken and not out.is_paused:
                 woken, self.woken = self.woken, []
                 for call_stream in woken:
                     call_stream.write_messages()
             events = self.rpcs.send_queued() if out.ready or out.drained or out.finished else ()
             for event in events:
                 self._process_other(event)
-            if not events and (not self.woken or out.paused):
+            if not events and (not self.woken or out.is_paused):
                 return out.take_output()
 
     def drain(self, now: float, grace: float) -> None:
@@ -289,7 +290,7 @@ class ConnectionCalls:
         self.backlog.clear()
         for call_stream in list(self.call_streams):
             call_stream.close(why)
-        self.rpcs.lost()
+        self.rpcs.release()
 
     def set_timer(self, call_stream: CallStream, when: float | None) -> None:
         """Have the call polled at `when`; None: only when it wakes."""
@@ -316,6 +317,7 @@ class ConnectionCalls:
             call_stream.close(event.why)
 
     def _open(self, event: Called) -> None:
+        """Open the method's call for a new RPC, or end the RPC with a status."""
         method = self._methods.get(event.path)
         if method is None:
             refused = CallRefused(self._peer.address, RefusalCause.METHOD, event.path)
@@ -337,6 +339,7 @@ class ConnectionCalls:
             self._drain_call(call_stream)
 
     def _drain_all(self) -> None:
+        """Drain every call, once."""
         if not self._draining:
             self._draining = True
             for call_stream in list(self.call_streams):

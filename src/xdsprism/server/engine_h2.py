@@ -111,6 +111,7 @@ class H2Engine:
         self._tls = tls
 
     async def _serve(self, bound: socket.socket) -> asyncio.Server | TlsListener:
+        """Accept connections on a bound socket."""
         if self._tls is None:
             return await self.loop.create_server(lambda: SocketConnection(self), sock=bound, backlog=BACKLOG)
         bound.setblocking(False)  # noqa: FBT003 # positional only
@@ -123,6 +124,7 @@ class H2Engine:
         return TlsTransport(tls, lambda: SocketConnection(self, slot), self.times.linger)
 
     def add_connection(self, connection: SocketConnection) -> None:
+        """Note a new connection, and drain it at once if the engine is stopping."""
         self._connections.add(connection)
         self._idle.clear()
         if self._stopping is not None:  # it was accepted just before the server began to stop
@@ -146,10 +148,12 @@ class H2Engine:
         self._with_output.append(connection)
 
     def report(self, facts: Sequence[Fact]) -> None:
+        """Pass facts to metrics and logs."""
         for reader in self.readers:
             reader(facts)
 
     def _schedule_turn(self) -> None:
+        """Run `_turn` once, after the loop has read the sockets that are ready."""
         self._is_turn_scheduled = True
         self.loop.call_soon(self._turn)
 
@@ -351,7 +355,7 @@ class SocketConnection(asyncio.Protocol):
         if state.facts:
             self._engine.report(state.facts)
             state.facts = []
-        if calls.rpcs.closing:
+        if calls.rpcs.is_closing:
             self._hang_up()
             return
         if state.failed is not None:
@@ -359,11 +363,13 @@ class SocketConnection(asyncio.Protocol):
         self._set_timer(calls.due)
 
     def _wake(self) -> None:
+        """Schedule a flush, unless one is scheduled or running."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._engine.schedule_output(self)
 
     def _tick(self) -> None:
+        """Do what is due on this connection."""
         self._timer = None
         self._timer_at = inf
         self.process_input()  # otherwise a timeout could fire for bytes that have arrived

@@ -100,6 +100,7 @@ class FetchCall(XdsCall):
         self.end()
 
     def _pass_on(self) -> None:
+        """Pass the facts of the fetch to the hub."""
         self._hub.facts += self._fetch.told
         self._fetch.told.clear()
         self._hub.turn()

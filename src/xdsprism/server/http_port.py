@@ -98,6 +98,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         self.transport.abort()
 
     def _leave(self) -> None:
+        """Give the slot back."""
         self._port.idle.discard(self._host, self)
         if self._slot is not None:
             self._slot.release()
@@ -129,6 +130,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
             self._timer = self.loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
+        """Close the connection if its client has taken too long."""
         self._timer_at = inf
         if self._deadlines is None:
             return
@@ -143,6 +145,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
             self._port.idle.add(self._host, self)
 
     def _hang_up(self, deadlines: HttpDeadlines) -> None:
+        """Report why the connection ends, and close it; a client within a header gets status 408."""
         if deadlines.fault is not None:
             self._port.report_refusal(self._peer, deadlines.fault)
         if deadlines.is_within_header and not self.transport.is_closing():
@@ -291,6 +294,7 @@ class HttpPort:
 
 
 def _bind(listen: str, purpose: str) -> socket.socket:
+    """Bind and listen. Raises CannotListenError."""
     host, _, port = listen.rpartition(":")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

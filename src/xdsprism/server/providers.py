@@ -56,6 +56,7 @@ class Providers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _turn(self) -> None:
+        """Start the calls that are due, in each turn of the hub."""
         loop = asyncio.get_running_loop()
         for job in self._providing.turn(loop.time()):
             task = loop.create_task(self._run(job), name=f"xdsprism {job.provider.label}")
@@ -65,6 +66,7 @@ class Providers:
         self._be_woken(loop, self._providing.deadline())
 
     def _be_woken(self, loop: asyncio.AbstractEventLoop, due: float | None) -> None:
+        """Set the timer for the next turn in which a call is due."""
         if self._timer is not None:
             if self._timer.when() == due:
                 return
@@ -72,6 +74,7 @@ class Providers:
         self._timer = loop.call_at(due, self._hub.turn) if due is not None else None
 
     def _report(self) -> None:
+        """Log ambiguous answers, and pass facts to the hub."""
         for fact in self._providing.facts:
             if isinstance(fact, Ambiguous) and fact.first:  # DESIGN 6.10
                 text = "the provider of %r gave two answers to one question: used is that for `%s`, not that for `%s`"
@@ -82,6 +85,7 @@ class Providers:
         self._providing.facts.clear()
 
     async def _run(self, job: Job) -> None:
+        """Make one call, and hand its result or its error to `Providing`."""
         try:
             whose, result = await _ask(job)
             variant = self._variant(job, result.message, whose)
@@ -100,6 +104,7 @@ class Providers:
                 log.info("%s works again for %r", job.provider.label, job.name)
 
     def _failed(self, job: Job, error: BaseException) -> None:
+        """Note the failure of a call, and log it if it is new."""
         message = _text(error)
         news = self._providing.failed(job, message, _now(), random.random())  # noqa: S311 # jitter
         if news and self._quota.allows(("", job.provider.label), Kind.TROUBLE, _now()):
@@ -147,6 +152,7 @@ async def _ask(job: Job) -> tuple[Constraint, Provided]:
 
 
 def _inner(message: Message) -> str | None:
+    """Return the name inside a message, which may be packed in an Any."""
     if not isinstance(message, Any):
         return name_of(message)
     kind = find_message(type_name(message.type_url))

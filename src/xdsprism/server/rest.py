@@ -89,6 +89,7 @@ class Rest:
         return endpoint
 
     async def _serve(self, call: FetchCall, request: Request, text: bytes) -> Response:
+        """Serve one request as a fetch."""
         reason = ""
         self._calls.add(call)
         try:
@@ -106,6 +107,7 @@ class Rest:
             call.close(reason)
 
     async def _answer(self, call: FetchCall, request: Request) -> Response:
+        """Wait for the result of a fetch, and make the HTTP response."""
         crowded = len(self._calls) > self._hub.settings.limits.polls
         if crowded or self._draining:
             call.hurry()
@@ -133,6 +135,7 @@ class Rest:
         return self._counted(JSONResponse({"error": f"internal error: {error!r}"}, 500))
 
     def _counted(self, response: Response, *, crowded: bool = False) -> Response:
+        """Count a response in the metrics."""
         self._hub.facts.append(Polled(response.status_code, crowded))
         self._hub.turn()
         return response
@@ -181,6 +184,7 @@ def _peer_of(request: Request) -> Peer:
 
 
 async def _read_body(request: Request) -> bytes:
+    """Read the body of a request, within limits of size and time."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")

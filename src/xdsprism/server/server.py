@@ -129,6 +129,7 @@ class Server:
         await self._close()
 
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
+        """Make the transport, and register it for certificates."""
         if self.engine == "h2":
             times = Times(age=self._age) if self._age is not None else None
             h2 = H2Engine(methods, receive_bytes=self._receive_bytes, times=times, tls=tls.h2 if tls else None)
@@ -141,6 +142,7 @@ class Server:
         return grpcio
 
     def _open_rest(self, tls: Material | None) -> None:
+        """Open the REST port, if there is one, and register it for certificates."""
         if self._rest_listen is not None:
             from .rest import RestPort  # noqa: PLC0415 # starlette and uvicorn load only if needed
 
@@ -162,6 +164,7 @@ class Server:
             reader(facts)
 
     async def _close(self) -> None:
+        """Stop everything but the transport."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)

@@ -140,6 +140,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _context(tls: Tls, contents: Sequence[bytes], protocol: str) -> ssl.SSLContext:
+    """Make an SSL context for one ALPN protocol. Raises ConfigError."""
     certificate, key, *rest = contents
     _check_certificates(tls.cert, certificate)
     _check_key(tls.key, key)
@@ -172,6 +173,7 @@ def _check_key(path: AnyPath, pem: bytes) -> None:
 
 
 def _load(context: ssl.SSLContext, tls: Tls) -> None:
+    """Load certificate and key into a context. Raises ConfigError."""
     try:  # an empty password, so that OpenSSL does not prompt for one
         context.load_cert_chain(tls.cert, tls.key, password="")
     except ssl.SSLError as error:
@@ -185,6 +187,7 @@ def _load(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 def _trust(context: ssl.SSLContext, path: AnyPath, pem: bytes) -> None:
+    """Demand client certificates that these CAs signed. Raises ConfigError."""
     _check_certificates(path, pem)
     try:
         context.load_verify_locations(cadata="\n".join(blocks(pem)))

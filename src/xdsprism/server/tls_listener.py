@@ -74,6 +74,7 @@ class TlsListener:
         await asyncio.wait([self._accepting, *self._handshakes])
 
     async def _accept(self) -> None:
+        """Accept connections and start their handshakes, in bursts between which the loop does other work."""
         while True:
             for _ in range(BURST):
                 try:
@@ -103,6 +104,7 @@ class TlsListener:
         self._report(slot.facts(peer))
 
     async def _shake_hands_with_slot(self, made: socket.socket, peer: str, slot: ConnectionSlot) -> None:
+        """Do the handshake of an admitted connection, and report a failure."""
         transport = self._make_transport(slot)
         agreed = False
         try:
@@ -118,6 +120,7 @@ class TlsListener:
                 slot.release()
 
     def _over(self, handshake: asyncio.Task[None]) -> None:
+        """Clean up after a handshake."""
         made = self._handshakes.pop(handshake)
         if handshake.cancelled():  # perhaps before it started, when no transport owns the socket
             with suppress(OSError):

@@ -48,6 +48,7 @@ class MemoryClient:
         self._call.receive(request.SerializeToString())
 
     def unsubscribe(self, type_url: TypeUrl, *names: str) -> None:
+        """Unsubscribe from plain names."""
         request = DeltaDiscoveryRequest(type_url=type_url, resource_names_unsubscribe=names)
         self._call.receive(request.SerializeToString())
 
@@ -75,6 +76,7 @@ class MemoryClient:
         return list(self._call.poll())
 
     def _answer(self, response: DeltaDiscoveryResponse, reject: str | None) -> None:
+        """ACK a response and apply it, or NACK it."""
         request = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
         if reject is not None:
             request.error_detail.CopyFrom(Status(code=3, message=reject))
