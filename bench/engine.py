@@ -7,16 +7,16 @@ from collections.abc import Callable
 from envoy.config.cluster.v3 import cluster_pb2
 
 from bench.figures import micro, paired, say, seconds
-from xdsprism.core.codec import Encoder, variant_of
-from xdsprism.core.events import DeltaRequest, Node, Request
-from xdsprism.core.expr import parse
-from xdsprism.core.facts import Facts
-from xdsprism.core.interest import Interest
-from xdsprism.core.settings import Settings
-from xdsprism.core.store import Applied, Store
-from xdsprism.core.stream import Stream
-from xdsprism.core.types import CLUSTER, Params, Variant, make_variant
-from xdsprism.core.variants import VariantSet
+from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.model.events import DeltaRequest, Node, Request
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.facts import Facts
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.types import CLUSTER, Params, Variant, make_variant
+from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.serve.interest import Interest
+from xdsprism.core.serve.stream import Stream
 
 
 def run() -> None:

@@ -79,6 +79,7 @@ class _TimedLoop(TimelessLoop):
         await asyncio.sleep(SETTLED)
         gc.collect()
         gc.disable()
+        await asyncio.sleep(0.01)  # the turn of that collection is none of the relay's
         self.busy = self.longest = 0.0
         for each in work:
             each()
@@ -91,13 +92,17 @@ Answer = Callable[[str, Mapping[str, str] | None], Resource | None]
 
 
 class _Server:
-    """A server of delta streams that answers each name by a function, and pins to nobody that there is none."""
+    """A server of delta streams that answers each name by a function, and pins to nobody that there is none.
+
+    On a new stream it does not repeat what the client's first request says that it has.
+    """
 
     def __init__(self, loop: _TimedLoop, answer: Answer, everything: Sequence[Resource] = ()) -> None:
         self._loop = loop
         self._answer = answer
         self._everything = everything  # what a wildcard gets
         self._unread: asyncio.Queue[bytes | Ended] = asyncio.Queue()
+        self.asked = 0  # names and locators
         self._type_url = ""
         self._nonce = 0
 
@@ -119,8 +124,11 @@ class _Server:
             questions = [(name, None) for name in plain if name != "*"]
             questions += [(each.name, dict(each.dynamic_parameters)) for each in located if each.name != "*"]
             wild = "*" in plain or any(each.name == "*" for each in located)
+            self.asked += len(questions)
             answers = [(name, params, self._answer(name, params)) for name, params in questions]
-            resources = [*(self._everything if wild else ()), *(found for _, _, found in answers if found is not None)]
+            found = [*(self._everything if wild else ()), *(each for _, _, each in answers if each is not None)]
+            held = request.initial_resource_versions
+            resources = [each for each in found if held.get(_name(each)) != each.version] if held else found
             absent = [
                 ResourceName(name=name) for name, params, found in answers if found is None and params is not None
             ]
@@ -134,6 +142,10 @@ class _Server:
         )
         self._unread.put_nowait(response.SerializeToString())
 
+    def end(self) -> None:
+        """End the stream, as a server does that restarts."""
+        self._unread.put_nowait(Ended("UNAVAILABLE", "the server is restarted"))
+
     async def receive(self) -> bytes:
         message = await self._unread.get()
         if isinstance(message, Ended):
@@ -141,7 +153,7 @@ class _Server:
         return message
 
     def cancel(self) -> None:
-        self._unread.put_nowait(Ended("CANCELLED", "the client is done"))
+        self._unread = asyncio.Queue()
 
 
 class _Client:
@@ -197,6 +209,10 @@ def _cluster(name: str, when: str | None = None, mark: str = "") -> Resource:
         made.resource_name.dynamic_parameter_constraints.CopyFrom(xp.parse(when).to_proto())
     made.resource.Pack(Cluster(name=name, alt_stat_name=mark))
     return made
+
+
+def _name(resource: Resource) -> str:
+    return resource.name or resource.resource_name.name
 
 
 def _for_pod(name: str, params: Mapping[str, str] | None) -> Resource | None:
@@ -350,6 +366,28 @@ async def _wildcard_updates(loop: _TimedLoop, number: int) -> _Scene:
     return scene
 
 
+async def _reconnect(loop: _TimedLoop, number: int) -> _Scene:
+    """The server ends its stream, and is asked again for N names, with the versions of what the relay has."""
+    scene = _Scene(loop, _Server(loop, _for_all))
+    client = scene.client()
+    client.ask([f"c{each}" for each in range(number)])
+    await loop.measure(scene.server.end)
+    _check(client.resources, number)
+    _check(scene.server.asked, 2 * number)
+    return scene
+
+
+async def _reconnect_params(loop: _TimedLoop, number: int) -> _Scene:
+    """The same with N parameter sets of one name, of which no version can be said: all are sent again."""
+    scene = _Scene(loop, _Server(loop, _for_pod))
+    client = scene.client()
+    client.ask(locators=[("shop", {"pod": f"p{each}"}) for each in range(number)])
+    await loop.measure(scene.server.end)
+    _check(client.resources, number)
+    _check(scene.server.asked, 2 * number)
+    return scene
+
+
 async def _groups(loop: _TimedLoop, number: int) -> _Scene:
     """N names beside a wildcard of N: what both have is shared."""
     scene = _Scene(loop, _Server(loop, _for_all, [_cluster(f"c{each}") for each in range(number)]))
@@ -388,6 +426,14 @@ CASES: Mapping[str, tuple[Case, int]] = {
     "resources of a wildcard": (_wildcard, 1_000),
     "resources of a wildcard change": (_wildcard_updates, 1_000),
     "names beside a wildcard": (_groups, 1_000),
+    "names, and the server reconnects": (_reconnect, 1_000),
+    "params of one name, and the server reconnects": (_reconnect_params, 500),
+    "5,000 params of one name": (_params_of_one_name, 1_250),
+    "5,000 params of one name leave": (_params_leave, 1_250),
+    "30,000 names leave": (_names_leave, 7_500),
+    "50,000 hosts": (_hosts, 12_500),
+    "20,000 resources of a wildcard": (_wildcard, 5_000),
+    "50,000 names, and the server reconnects": (_reconnect, 12_500),
 }
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import grpc
@@ -28,9 +28,11 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
 from xdsprism import app
-from xdsprism.core.settings import Engine
 from xdsprism.server.server import Server
 from xdsprism.sources.files import FileSource
+
+if TYPE_CHECKING:  # versions before this one have it elsewhere
+    from xdsprism.core.model.settings import Engine
 
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -42,6 +44,7 @@ BEAT = 0.002  # seconds that the task in the loop sleeps
 QUIET = 2.0  # seconds without an answer, after which there is none left
 PATIENCE = 300.0  # seconds for the first answer
 SERVED = 50_000  # clusters in the file that is reloaded
+MOVED = "moved"  # the route configuration of virtual hosts in the other file
 
 
 class Row(NamedTuple):
@@ -80,6 +83,17 @@ def _write_clusters(file: Path, version: int) -> None:
     fresh.rename(file)
 
 
+def _write_hosts(file: Path, version: int) -> None:
+    """1,000 virtual hosts with a wildcard each; which of them has which wildcard differs from version to version."""
+    kind = {"@type": HOSTS}
+    resources = [
+        {**kind, "name": f"{MOVED}/v{i}", "domains": [f"*.v{(i + version) % 1_000}.example.com"]} for i in range(1_000)
+    ]
+    fresh = file.with_name("fresh")
+    fresh.write_text(json.dumps({"resources": resources}))
+    fresh.rename(file)
+
+
 def _spare_collections() -> None:
     """As the daemon does when it is ready. Versions before this one, which may be measured too, have no name for it."""
     if hasattr(app, "spare_collections"):
@@ -91,13 +105,15 @@ def _spare_collections() -> None:
 
 
 async def _serve(engine: Engine, folder: Path) -> None:
-    """Answers each line on its standard input: `reset`, `report`, or a version to reload with."""
-    file = folder / "clusters.json"
-    _write_clusters(file, 1)
+    """Answers each line on its standard input: `reset`, `report`, or what to reload, and the version to do it with."""
+    files = {"clusters": folder / "clusters.json", "hosts": folder / "hosts.json"}
+    writers = {"clusters": _write_clusters, "hosts": _write_hosts}
+    for kind, write in writers.items():
+        write(files[kind], 1)
     store = xp.Store(validate="off")
     _fill_hosts(store)
     taken = asyncio.Event()
-    source = FileSource([file], validate="off", observe=lambda _: taken.set())
+    source = FileSource([*files.values()], validate="off", observe=lambda _: taken.set())
     source.load(store.apply)
     pulse = Pulse()
     async with Server(store, listen="127.0.0.1:0", rest="127.0.0.1:0", engine=engine) as server:
@@ -112,8 +128,9 @@ async def _serve(engine: Engine, folder: Path) -> None:
             if line == "reset":
                 pulse.reset()
             elif line != "report":
+                kind, version = line.split()
                 taken.clear()
-                await asyncio.to_thread(_write_clusters, file, int(line))
+                await asyncio.to_thread(writers[kind], files[kind], int(version))
                 pulse.reset()
                 await taken.wait()
                 await asyncio.sleep(QUIET)
@@ -154,6 +171,20 @@ def delta_locators(count: int) -> bytes:
     return asked.SerializeToString()
 
 
+def moved_hosts(count: int) -> bytes:
+    """Hosts that other virtual hosts serve after a reload."""
+    names = [f"{MOVED}/h{i}.v{i % 1_000}.example.com" for i in range(count)]
+    return pb.DeltaDiscoveryRequest(
+        node=Node(id="n"), type_url=HOSTS, resource_names_subscribe=names
+    ).SerializeToString()
+
+
+def sotw_return() -> bytes:
+    """Of one who has everything of an earlier version."""
+    asked = pb.DiscoveryRequest(node=Node(id="n"), type_url=CLUSTERS, version_info="0123456789abcdef")
+    return asked.SerializeToString()
+
+
 def reconnect_of_hosts(count: int) -> bytes:
     """As Envoy comes back: all hosts that it ever asked for, and the versions of what it has."""
     asked = pb.DeltaDiscoveryRequest(node=Node(id="n"), type_url=HOSTS)
@@ -188,10 +219,35 @@ STREAMS: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("50,000 names in full state, SotW", "Stream", lambda: sotw_names(50_000, CLUSTERS)),
     ("50,000 resources by a wildcard, delta", "Delta", lambda: delta_names(0, CLUSTERS)),
     ("50,000 resources by a wildcard, SotW", "Stream", lambda: sotw_names(0, CLUSTERS)),
+    ("50,000 resources by a wildcard, SotW, a reconnect", "Stream", sotw_return),
     ("50,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(50_000)),
     ("200,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(200_000)),
     ("5,000 xdstp names with 400 context parameters", "Delta", lambda: xdstp_names(5_000, 400)),
 )
+
+
+def _follow_up(address: str, message: bytes, then: Callable[[], tuple[float, float]]) -> tuple[float, float]:
+    """Ask on a delta stream, wait for all answers, and do this before the stream is closed."""
+    return asyncio.run(_asked(address, message, then))
+
+
+async def _asked(address: str, message: bytes, then: Callable[[], tuple[float, float]]) -> tuple[float, float]:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        stream = channel.stream_stream(f"{ADS}/DeltaAggregatedResources", None, None)()
+        await stream.write(message)
+        await asyncio.wait_for(stream.read(), PATIENCE)
+        while True:
+            try:
+                await asyncio.wait_for(_another(stream), QUIET)
+            except TimeoutError:
+                break
+        return await asyncio.to_thread(then)
+
+
+async def _another(stream: Any) -> None:
+    """Read, without the cancelling of a call whose answer does not come in time."""
+    await asyncio.shield(asyncio.ensure_future(stream.read()))
 
 
 def _ask_once(address: str, method: str, message: bytes, *, gzip: bool = False) -> float:
@@ -286,8 +342,38 @@ def _stream(method: str, make: Callable[[], bytes], *, gzip: bool = False) -> Ca
 
 def _reload(server: Handle, case: str) -> Row:
     start = time.perf_counter()
-    stall, busy = server.say("2")
+    stall, busy = server.say("clusters 2")
     return Row(case, stall, time.perf_counter() - start, busy)
+
+
+def _leave(make: Callable[[], bytes]) -> Case:
+    """How long the end of a stream takes, without what was before."""
+
+    def measure(server: Handle, case: str) -> Row:
+        message = make()
+        _follow_up(server.address, message, lambda: server.say("reset"))
+        start = time.perf_counter()
+        time.sleep(5 * QUIET)
+        return Row(case, *_swapped(server.say("report"), time.perf_counter() - start))
+
+    return measure
+
+
+def _move_hosts(count: int) -> Case:
+    """How long a reload takes that gives each host which a client asked for another virtual host."""
+
+    def measure(server: Handle, case: str) -> Row:
+        start = time.perf_counter()
+        figures = _follow_up(server.address, moved_hosts(count), lambda: server.say("hosts 2"))
+        return Row(case, *_swapped(figures, time.perf_counter() - start))
+
+    return measure
+
+
+def _swapped(figures: tuple[float, float], seconds: float) -> tuple[float, float, float]:
+    """In the order of a row."""
+    stall, busy = figures
+    return stall, seconds, busy
 
 
 CASES: Mapping[str, Case] = {
@@ -295,6 +381,9 @@ CASES: Mapping[str, Case] = {
     "60 MB in 58 kB of gzip": _stream("Delta", bomb, gzip=True),
     "190,000 names, REST": lambda server, case: server.measure(case, lambda: _post(server.rest, 190_000)),
     "50,000 resources, a reload": _reload,
+    "50,000 hosts that a reload moves": _move_hosts(50_000),
+    "200,000 hosts, the end of their stream": _leave(lambda: reconnect_of_hosts(200_000)),
+    "100,000 locators, the end of their stream": _leave(lambda: delta_locators(100_000)),
 }
 
 

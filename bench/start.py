@@ -37,7 +37,10 @@ COMMAND = WATCHED + "runpy.run_module('xdsprism', run_name='__main__')"
 LOAD = (
     WATCHED
     + """
-from xdsprism.core.store import Store
+try:
+    from xdsprism.core.model.store import Store
+except ImportError:  # a version whose core has no sub-packages
+    from xdsprism.core.store import Store
 from xdsprism.sources.files import FileSource
 FileSource(sys.argv[1:]).load(Store().apply)
 """

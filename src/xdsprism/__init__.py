@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from .client.checks import check_rules
     from .client.client import Client
     from .client.updates import Update
-    from .core.expression import Expression
-    from .core.limits import Limits
-    from .core.providing import Provided
-    from .core.settings import Settings
-    from .core.types import (
+    from .core.codec.expression import Expression
+    from .core.model.limits import Limits
+    from .core.model.settings import Settings
+    from .core.model.types import (
         CLUSTER,
         ENDPOINT,
         EXTENSION_CONFIG,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         Params,
         TypeSpec,
     )
+    from .core.provide.providing import Provided
     from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
     from .relay.relay import Relay
     from .server.server import Server
@@ -52,31 +52,31 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Bootstrap": "client.bootstrap",
-    "CLUSTER": "core.types",
+    "CLUSTER": "core.model.types",
     "Client": "client.client",
     "ConfigError": "errors",
-    "ENDPOINT": "core.types",
-    "EXTENSION_CONFIG": "core.types",
-    "Expression": "core.expression",
-    "LB_ENDPOINT_COLLECTION": "core.types",
-    "LISTENER": "core.types",
-    "Limits": "core.limits",
-    "Params": "core.types",
+    "ENDPOINT": "core.model.types",
+    "EXTENSION_CONFIG": "core.model.types",
+    "Expression": "core.codec.expression",
+    "LB_ENDPOINT_COLLECTION": "core.model.types",
+    "LISTENER": "core.model.types",
+    "Limits": "core.model.limits",
+    "Params": "core.model.types",
     "PeerError": "errors",
-    "Provided": "core.providing",
-    "ROUTE": "core.types",
-    "RUNTIME": "core.types",
+    "Provided": "core.provide.providing",
+    "ROUTE": "core.model.types",
+    "RUNTIME": "core.model.types",
     "Relay": "relay.relay",
-    "SCOPED_ROUTE": "core.types",
-    "SECRET": "core.types",
+    "SCOPED_ROUTE": "core.model.types",
+    "SECRET": "core.model.types",
     "Server": "server.server",
-    "Settings": "core.settings",
+    "Settings": "core.model.settings",
     "Store": "sources.memory",
     "Tls": "server.tls",
-    "TypeSpec": "core.types",
+    "TypeSpec": "core.model.types",
     "Update": "client.updates",
     "UsageError": "errors",
-    "VIRTUAL_HOST": "core.types",
+    "VIRTUAL_HOST": "core.model.types",
     "WatchError": "errors",
     "XdsError": "errors",
     "check_rules": "client.checks",
@@ -118,7 +118,7 @@ __all__ = [
 
 def parse(text: str) -> Expression:
     """Read an EXPR, such as `env=prod and not version exists`; a UsageError says where and what was expected."""
-    from .core.expression import Expression  # noqa: PLC0415 # lazily, as everything here
+    from .core.codec.expression import Expression  # noqa: PLC0415 # lazily, as everything here
 
     return Expression.parse(text)
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .core.holding import MAX_REMOVALS
-from .core.settings import ENGINE, Engine, Settings, UpstreamForm
+from .core.model.removal_guard import MAX_REMOVALS
+from .core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from .messages.verdicts import Validate
 from .server.tls import Tls
 

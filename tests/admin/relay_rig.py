@@ -14,7 +14,7 @@ from tests.admin.rig import eventually_async
 from tests.support import web
 from xdsprism import Server, Store, app
 from xdsprism.config import RelayConfig
-from xdsprism.core.facts import Fact, Requested
+from xdsprism.core.model.facts import Fact, Requested
 
 NODE = {"id": "relay", "metadata": {"team": "edge"}}
 

@@ -16,7 +16,7 @@ from tests.support import web
 from xdsprism import Server, Store
 from xdsprism.admin.http import View, build
 from xdsprism.admin.read_model import Loads
-from xdsprism.core.holding import HeldBack
+from xdsprism.core.model.removal_guard import HeldBack
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.http_port import HttpPort
 

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admin.rig import Office
 from tests.support import web
-from xdsprism.core.facts import ChangeHeldBack, ChangeLetThrough
-from xdsprism.core.holding import HeldBack, Loss
-from xdsprism.core.types import CLUSTER, LISTENER
+from xdsprism.core.model.facts import ChangeHeldBack, ChangeLetThrough
+from xdsprism.core.model.removal_guard import HeldBack, Loss
+from xdsprism.core.model.types import CLUSTER, LISTENER
 from xdsprism.observe.holding_metrics import HoldingMetrics
 from xdsprism.observe.logs import FactLog
 from xdsprism.sources.files import LoadReport, NotConfirmedError

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admin.rig import Office
 from xdsprism import Settings
-from xdsprism.core.events import Node
-from xdsprism.core.facts import LoadsHeard, LoadsRefused, Polled
-from xdsprism.core.load_reports import LoadMessage, LoadReports
-from xdsprism.core.loads import ClusterReport, Locality, LocalityReport, MetricReport
+from xdsprism.core.loads.load_reports import LoadMessage, LoadReports
+from xdsprism.core.loads.loads import ClusterReport, Locality, LocalityReport, MetricReport
+from xdsprism.core.model.events import Node
+from xdsprism.core.model.facts import LoadsHeard, LoadsRefused, Polled
 from xdsprism.observe import load_metrics
 from xdsprism.observe.load_metrics import LoadMetrics, place_of
 from xdsprism.observe.metrics import RestMetrics

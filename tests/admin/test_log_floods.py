@@ -7,14 +7,15 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from envoy.config.core.v3.base_pb2 import Node as NodeProto
 
 from tests.admin.rig import Office, Peer
 from xdsprism import CLUSTER
-from xdsprism.core.events import Node, Rejection
-from xdsprism.core.facts import (
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import (
     Ambiguous,
     Closed,
     Fact,
@@ -28,10 +29,11 @@ from xdsprism.core.facts import (
     Oversize,
     Reached,
     Rejected,
+    ShareExceeded,
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
-from xdsprism.core.limits import Limits
+from xdsprism.core.model.limits import Limits, Scarce
 from xdsprism.observe.logs import INTERVAL, PAUSE, FactLog, JsonFormatter, TextFormatter
 from xdsprism.observe.quota import ADDRESS, MEMORY, PEER
 
@@ -179,6 +181,24 @@ def test_a_server_that_repeats_itself_leaves_few_lines_and_a_count(book: Book, f
     book.reader([])
     (count,) = book.lines()
     assert f"{MANY * len(facts) - PEER.burst} more lines about" in count
+
+
+# PRX-35, OPS-15
+def test_a_client_past_its_share_is_named_once_and_then_counted(book: Book) -> None:
+    greedy, other = ("ipv4:10.0.0.1", "envoy-1"), ("ipv4:10.0.0.2", "envoy-2")
+    refused = ShareExceeded(Scarce.TYPES, greedy, gave_way=False, count=5)
+    book.write(*[refused, ShareExceeded(Scarce.TYPES, greedy, gave_way=True, count=1)] * MANY)
+    (line,) = book.lines()
+    assert "envoy-1 at ipv4:10.0.0.1 has more than its share of the types" in line
+    book.write(ShareExceeded(Scarce.GROUPS, greedy, gave_way=True, count=1), replace(refused, client=other))
+    assert [("groups" in line, "envoy-2" in line) for line in book.lines()] == [(True, False), (False, True)]
+    book.now += PAUSE
+    book.reader([])
+    (count,) = book.lines()
+    assert f"{2 * MANY - 1} more lines about envoy-1" in count
+    for number in range(MEMORY + 100):
+        book.write(replace(refused, client=("ipv4:10.0.0.3", f"made up {number}")))
+    assert len(book.reader._told_peers) == MEMORY
 
 
 # -- long lines

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from xdsprism import CLUSTER
-from xdsprism.core.events import Node, Rejection
-from xdsprism.core.facts import (
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import (
     Acked,
     Closed,
     Fact,

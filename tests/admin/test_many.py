@@ -10,8 +10,8 @@ from envoy.config.route.v3.route_components_pb2 import VirtualHost
 
 from xdsprism import Store
 from xdsprism.admin import read_model
-from xdsprism.core.table import Table
-from xdsprism.core.variants import VariantSet
+from xdsprism.core.model.table import Table
+from xdsprism.core.model.variants import VariantSet
 from xdsprism.observe.metrics import Metrics
 
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from tests.admin.rig import Office, Peer, eventually_async
 from tests.support import web
 from xdsprism import CLUSTER, Store
-from xdsprism.core.cached import CachedSet, CacheTable, Finding
-from xdsprism.core.constraints import TRUE
-from xdsprism.core.events import Node, Rejection
-from xdsprism.core.facts import (
+from xdsprism.core.model.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import (
     Acked,
     Closed,
     Forgotten,
@@ -28,16 +28,18 @@ from xdsprism.core.facts import (
     Rejected,
     Requested,
     Sent,
+    ShareExceeded,
     SubscriptionsRefused,
     Suppressed,
 )
-from xdsprism.core.store import Store as CoreStore
-from xdsprism.core.types import make_variant
+from xdsprism.core.model.limits import Scarce
+from xdsprism.core.model.store import Store as CoreStore
+from xdsprism.core.model.types import make_variant
 from xdsprism.http2.codes import Code
 from xdsprism.http2.facts import HttpConnectionRefused, HttpRefusal, Limited
 from xdsprism.http2.limits import Limit
 from xdsprism.observe.connection_metrics import HttpPortMetrics
-from xdsprism.observe.metrics import FURTHER_TYPES, ClientMetrics, Metrics
+from xdsprism.observe.metrics import FURTHER_TYPES, CacheMetrics, ClientMetrics, Metrics
 
 OWN = "type.googleapis.com/my.own.Thing"
 UNKNOWN = "type.googleapis.com/nobody.serves.This"
@@ -190,6 +192,19 @@ def test_responses_of_made_up_types_that_a_client_rejects_are_counted_as_one():
     metrics = ClientMetrics(registry)
     metrics([Rejected("server", f"{UNKNOWN}{number}", "1", "bad") for number in range(FURTHER_TYPES + 36)])
     assert registry.get_sample_value("xdsprism_upstream_rejected_responses_total", {"type": "other"}) == 36
+
+
+# OPS-11, PRX-35
+def test_what_a_relay_has_no_room_for_is_counted_by_kind_and_not_by_client(metrics: Metrics):
+    reader = CacheMetrics(metrics)
+    before = len(metrics.render().splitlines())
+    for number in range(100):
+        client = f"ipv4:10.0.0.{number}", f"made up {number}"
+        reader([ShareExceeded(kind, client, gave_way, 2) for kind in Scarce for gave_way in (True, False)])
+    assert _value(metrics, "relay_no_room_total", kind="types", result="gave_way") == 200
+    assert _value(metrics, "relay_no_room_total", kind="groups", result="refused") == 200
+    assert _value(metrics, "relay_no_room_total", kind="subscriptions", result="refused") == 200
+    assert len(metrics.render().splitlines()) == before
 
 
 def test_several_servers_in_one_process_count_apart(store: Store):

@@ -16,7 +16,7 @@ from tests.support import web
 from xdsprism import CLUSTER, SECRET, Store
 from xdsprism.admin import http as pages
 from xdsprism.admin.read_model import Loads
-from xdsprism.core.facts import Refused
+from xdsprism.core.model.facts import Refused
 from xdsprism.errors import Problem
 from xdsprism.sources.files import LoadReport
 

@@ -300,6 +300,9 @@ async def test_each_group_has_a_stream_of_its_own_and_nobody_else_has_one(upstre
                 ({"env": "prod"}, True, 1),
                 ({"env": "test"}, True, 1),
             ]
+            room = (await relay.page("/api/upstreams"))["room"]  # PRX-35
+            assert room["groups"] == {"taken": 2, "refused": 0, "gave_way": 0}
+            assert room["subscriptions"]["taken"] == 2
             assert await relay.metric(f'xdsprism_upstream_connected{{server="{upstream.address}"}}') == 2
             nodes = sorted(upstream.nodes(), key=lambda node: node["env"])
             assert nodes == [{"team": "edge", "env": "prod"}, {"team": "edge", "env": "test"}]

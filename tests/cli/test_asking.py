@@ -6,7 +6,7 @@ import pytest
 
 from xdsprism import CLUSTER, WatchError
 from xdsprism.cli.asking import LASTING, Happenings, complaint
-from xdsprism.core.facts import Fact, Lost, Reached
+from xdsprism.core.model.facts import Fact, Lost, Reached
 
 GONE = WatchError("UNAVAILABLE", "one:1: gone")
 

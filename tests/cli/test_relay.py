@@ -17,7 +17,7 @@ from tests.support.waiting import becomes, eventually
 from xdsprism import CLUSTER, ROUTE
 from xdsprism.cli.relay import relay as relay_command
 from xdsprism.config import RelayConfig
-from xdsprism.core.relaying import LINGER
+from xdsprism.core.relay.relaying import LINGER
 from xdsprism.relay.relay import MAX_STALE
 
 NOBODY = "127.0.0.1:1"

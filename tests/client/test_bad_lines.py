@@ -18,8 +18,8 @@ from tests.client.rig import both, cluster, follow, status, within
 from tests.client.soundness import sound, soundly
 from tests.wire.rig import PATIENCE, put, until
 from xdsprism.client.transport import Ended, GrpcStream, GrpcTransport
-from xdsprism.core import upstream
-from xdsprism.core.backoff import Backoff
+from xdsprism.core.model.backoff import Backoff
+from xdsprism.core.watch import upstream
 
 # Not yet there, or in trouble: what a watcher is told while a server can't be talked to.
 TROUBLE = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "UNIMPLEMENTED", "CANCELLED", "RESOURCE_EXHAUSTED"}

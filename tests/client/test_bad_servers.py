@@ -36,7 +36,7 @@ from tests.client.rig import (
 from tests.client.soundness import sound, soundly
 from xdsprism.client import checks
 from xdsprism.client.transport import Ended
-from xdsprism.core.facts import Fact, Lost, Rejected
+from xdsprism.core.model.facts import Fact, Lost, Rejected
 from xdsprism.messages.protos import find_message
 from xdsprism.testing import PeerStream
 

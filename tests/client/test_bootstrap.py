@@ -13,7 +13,7 @@ from envoy.config.core.v3.base_pb2 import Node
 
 from xdsprism.client import bootstrap as module
 from xdsprism.client.bootstrap import Bootstrap, CallCreds, ChannelCreds, ServerConfig, TlsFiles
-from xdsprism.core.types import NO_PARAMS, Params
+from xdsprism.core.model.types import NO_PARAMS, Params
 from xdsprism.errors import ConfigError, UsageError
 
 LISTENER = "envoy.config.listener.v3.Listener"

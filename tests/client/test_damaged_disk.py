@@ -14,8 +14,8 @@ import pytest
 
 from xdsprism.client.disk import Disk, Kept, What
 from xdsprism.client.last_good import LastGood
-from xdsprism.core.constraints import TRUE, Constraint, Eq
-from xdsprism.core.types import CLUSTER, ENDPOINT, LISTENER, TypeUrl, Variant, make_variant
+from xdsprism.core.model.constraints import TRUE, Constraint, Eq
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, LISTENER, TypeUrl, Variant, make_variant
 
 FLIPS = int(os.environ.get("XDSPRISM_DISK_FLIPS", "320"))  # by hand: 3000
 CUTS = FLIPS // 8

@@ -17,7 +17,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 import xdsprism as xp
 from tests.client.config_parts import aggregate, by_eds, listener, route, static
 from tests.client.rig import bootstrap, both, endpoint, quiet, server, talk, timeless
-from xdsprism.core.dependencies import Config
+from xdsprism.core.watch.dependencies import Config
 from xdsprism.testing import PeerStream
 
 # -- a server that has what it is given, and answers for nothing else

@@ -19,8 +19,8 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from xdsprism.client import disk as module
 from xdsprism.client.disk import Disk, Kept, may_keep
-from xdsprism.core.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
-from xdsprism.core.types import CLUSTER, ENDPOINT, Variant, make_variant
+from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, Variant, make_variant
 from xdsprism.errors import UsageError
 
 FIELDS = ("type_url", "name", "constraint", "body", "version", "digest", "aliases", "extras", "references")
@@ -253,7 +253,7 @@ async def test_what_can_not_be_written_stays_for_the_next_time(disk: Disk) -> No
 WRITER = """
 import asyncio, sys
 from xdsprism.client.disk import Disk, Kept
-from xdsprism.core.types import CLUSTER, make_variant
+from xdsprism.core.model.types import CLUSTER, make_variant
 
 async def main():
     disk = Disk(sys.argv[1])

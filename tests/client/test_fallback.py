@@ -24,7 +24,7 @@ from tests.client.rig import (
     talk_to_several,
     timeless,
 )
-from xdsprism.core.watching import State
+from xdsprism.core.watch.entry import State
 
 TWO = bootstrap(server("one:1"), server("two:2"))
 THREE = bootstrap(server("one:1"), server("two:2"), server("three:3"))

@@ -11,7 +11,7 @@ import pytest
 
 import xdsprism as xp
 from tests.client.rig import MAKE, Follower, both, clock, endpoint, follow, quiet, status, talk, timeless
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.settings import Settings
 from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub
 from xdsprism.testing import PeerStream

@@ -10,7 +10,7 @@ import pytest
 
 import xdsprism as xp
 from tests.client.rig import accept, bootstrap, both, cluster, endpoint, exchange, follow, server, status, talk
-from xdsprism.core.watching import State
+from xdsprism.core.watch.entry import State
 
 SOON = 0.3  # seconds of a real clock: long enough for everything that happens in memory
 

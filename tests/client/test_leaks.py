@@ -22,8 +22,8 @@ from tests.client.doors import boot, serving
 from tests.client.rig import accept, both, cluster, endpoint, exchange, follow, quiet, status, talk, timeless, within
 from tests.client.soundness import NOTHING, remains, sound
 from tests.wire.rig import PATIENCE, put, until
-from xdsprism.core import upstream
-from xdsprism.core.backoff import Backoff
+from xdsprism.core.model.backoff import Backoff
+from xdsprism.core.watch import upstream
 
 LITTLE = 40.0  # bytes that a turn may leave behind: less than any object
 

@@ -19,7 +19,7 @@ from envoy.service.load_stats.v3 import lrs_pb2_grpc as v3_grpc
 from xdsprism.client.bootstrap import ChannelCreds, ServerConfig
 from xdsprism.client.lrs import LoadReporter
 from xdsprism.client.transport import Ended, GrpcTransport
-from xdsprism.core.backoff import Backoff
+from xdsprism.core.model.backoff import Backoff
 
 V3 = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 V2 = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats"

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import xdsprism as xp
-from xdsprism.core.facts import Ambiguous, Fact, Lost, Reached, Rejected
+from xdsprism.core.model.facts import Ambiguous, Fact, Lost, Reached, Rejected
 from xdsprism.observe.logs import FactLog
 from xdsprism.observe.metrics import ClientMetrics
 

@@ -23,9 +23,9 @@ from tests.client.soundness import sound
 from tests.support.certificates import identity
 from tests.support.facts import each_of
 from tests.wire.rig import PATIENCE, put, sessions, until
-from xdsprism.core import upstream
-from xdsprism.core.backoff import Backoff
-from xdsprism.core.facts import Fact, Joined, Nacked, Requested, Sent, Suppressed
+from xdsprism.core.model.backoff import Backoff
+from xdsprism.core.model.facts import Fact, Joined, Nacked, Requested, Sent, Suppressed
+from xdsprism.core.watch import upstream
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
 import xdsprism as xp
-from xdsprism.core.pace import PATIENCE, Pace
+from xdsprism.core.watch.request_pacing import PATIENCE, Pace
 from xdsprism.testing import PeerStream, ScriptedPeer, run_timeless
 
 BOOT = {

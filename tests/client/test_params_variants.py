@@ -11,7 +11,7 @@ from envoy.service.discovery.v3.discovery_pb2 import ResourceName
 import xdsprism as xp
 from tests.client.rig import accept, both, cluster, endpoint, follow, listener, quiet, status, talk, timeless
 from tests.client.wrapping import error, is_ack, is_nack, reply, resource_name, wrap
-from xdsprism.core.facts import Ambiguous
+from xdsprism.core.model.facts import Ambiguous
 
 PROD, TEST = {"env": "prod"}, {"env": "test"}
 PROD_V1 = {"env": "prod", "version": "v1"}

@@ -14,7 +14,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 import xdsprism as xp
 from tests.client.config_parts import aggregate, by_eds, listener, manager, packed, rds, route, static
 from xdsprism.client.dependencies import part_of
-from xdsprism.core.dependencies import ClusterPart, Known, ListenerPart, RoutePart
+from xdsprism.core.watch.dependencies import ClusterPart, Known, ListenerPart, RoutePart
 
 
 def _part(type_url: str, made: Any) -> Known:

@@ -23,7 +23,7 @@ from tests.client.rig import (
     talk_to_several,
     timeless,
 )
-from xdsprism.core.watching import State
+from xdsprism.core.watch.entry import State
 
 
 def states(client: xp.Client) -> dict[str, State]:

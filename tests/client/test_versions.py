@@ -28,7 +28,7 @@ from tests.client.rig import (
     talk_to_several,
     timeless,
 )
-from xdsprism.core.twins import RESOURCE, as_v2
+from xdsprism.core.model.type_versions import RESOURCE, as_v2
 from xdsprism.release import release
 
 V2 = bootstrap(server(v3=False))

@@ -15,16 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import xdsprism as xp
 from tests.client.vhosts import vhost
 from xdsprism.client.checks import checking
-from xdsprism.core.authority import Authority
-from xdsprism.core.codec import variant_of
-from xdsprism.core.events import Key
-from xdsprism.core.facts import Ambiguous, Rejected
-from xdsprism.core.replies import RequestEncoder, ResponseDecoder
-from xdsprism.core.settings import Settings
-from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Subscriber
-from xdsprism.core.types import NO_PARAMS, Params
-from xdsprism.core.watching import Watch
+from xdsprism.core.codec.client_side import RequestEncoder, ResponseDecoder
+from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.model.events import Key
+from xdsprism.core.model.facts import Ambiguous, Rejected
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import NO_PARAMS, Params
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Watch
+from xdsprism.core.watch.subscriber import Subscriber
 from xdsprism.errors import WatchError
 from xdsprism.server.calls import Peer
 from xdsprism.server.hub import Hub

@@ -12,7 +12,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import BOOT, bootstrap, clock, cluster, follow, quiet, route, server, status, timeless
 from tests.client.vhosts import told, vhost
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.settings import Settings
 from xdsprism.server.hub import Hub
 from xdsprism.testing import HubTransport
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.interest import Interest
-from xdsprism.core.providing import Job, Provider, ProvidingStore
-from xdsprism.core.recorded import RecordedParams
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, Params, TypeUrl, make_variant
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
+from xdsprism.core.provide.providing import Job, Provider, ProvidingStore
+from xdsprism.core.provide.recorded import RecordedParams
+from xdsprism.core.serve.interest import Interest
 
 Make = Callable[[str, Params], str | None]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from xdsprism.core.constraints import Constraint, canonical, matches
-from xdsprism.core.events import Absence, Key, Send
-from xdsprism.core.types import ENDPOINT, TYPES, Params, TypeUrl, Variant
-from xdsprism.core.xdstp import is_wild, wildcards
+from xdsprism.core.model.constraints import Constraint, canonical, matches
+from xdsprism.core.model.events import Absence, Key, Send
+from xdsprism.core.model.types import ENDPOINT, TYPES, Params, TypeUrl, Variant
+from xdsprism.core.model.xdstp import is_wild, wildcards
 
 FULL_STATE = frozenset(spec.url for spec in TYPES if spec.full_state)
 REFERRERS = {spec.url: spec.referrers for spec in TYPES}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.events import DeltaRequest, Key, Rejection, Send, SotwRequest
-from xdsprism.core.facts import Acked, Nacked
-from xdsprism.core.types import TypeUrl
+from xdsprism.core.model.events import DeltaRequest, Key, Rejection, Send, SotwRequest
+from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.model.types import TypeUrl
 
 both = pytest.mark.parametrize("mode", ["sotw", "delta"])
 

@@ -41,16 +41,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-from xdsprism.core.constraints import FALSE, TRUE, Constraint
-from xdsprism.core.events import Absence, DeltaRequest, Key, Node, Rejection, Request, ResourceError, Send, SotwRequest
-from xdsprism.core.expr import parse, show
-from xdsprism.core.facts import Fact, Facts
-from xdsprism.core.interest import Interest
-from xdsprism.core.removals import AnySession
-from xdsprism.core.settings import Settings
-from xdsprism.core.store import Applied, Store
-from xdsprism.core.stream import Stream
-from xdsprism.core.types import (
+from xdsprism.core.model.constraints import FALSE, TRUE, Constraint
+from xdsprism.core.model.events import (
+    Absence,
+    DeltaRequest,
+    Key,
+    Node,
+    Rejection,
+    Request,
+    ResourceError,
+    Send,
+    SotwRequest,
+)
+from xdsprism.core.model.expr import parse, show
+from xdsprism.core.model.facts import Fact, Facts
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.types import (
     CLUSTER,
     ENDPOINT,
     ROUTE,
@@ -64,6 +71,9 @@ from xdsprism.core.types import (
     make_variant,
     resolve_type,
 )
+from xdsprism.core.serve.interest import Interest
+from xdsprism.core.serve.removals import AnySession
+from xdsprism.core.serve.stream import Stream
 
 CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
 
@@ -192,7 +202,7 @@ def _normal(found: re.Match[str]) -> str:
 
 
 class Thorough(Stream):
-    """A stream that never goes the short way (core.steady), so that each request and response is a fact of its own."""
+    """A stream that never takes the fast path, so that each request and response is a fact of its own."""
 
     def _look(self, now: float) -> list[Send]:
         sends = super()._look(now)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.backoff import Backoff
+from xdsprism.core.model.backoff import Backoff
 
 EVEN = 0.5  # the chance that moves nothing
 

@@ -8,12 +8,12 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
 from google.rpc.status_pb2 import Status
 
-from xdsprism.core.bounded import NAME_BYTES, TEXT_BYTES, bounded
-from xdsprism.core.codec import Decoder
-from xdsprism.core.load_codec import decode_request
-from xdsprism.core.node_params import ENTRY, METADATA, VALUE_BYTES, node_of, params_of
-from xdsprism.core.replies import Checked, ResponseDecoder
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.codec.client_side import Checked, ResponseDecoder
+from xdsprism.core.codec.loads import decode_request
+from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.model.node_params import ENTRY, METADATA, VALUE_BYTES, node_of, params_of
+from xdsprism.core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
+from xdsprism.core.model.types import CLUSTER
 
 MARK = "… (10,485,760 bytes)"
 MANY = 10 * 1024 * 1024

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from xdsprism.core.audience import Audience
-from xdsprism.core.cached import CachedSet, CacheTable, Finding
-from xdsprism.core.constraints import TRUE
-from xdsprism.core.expr import parse
-from xdsprism.core.types import CLUSTER, NO_PARAMS, Change, Params, TypeSpec, Variant, make_variant
+from xdsprism.core.model.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Change, Params, TypeSpec, Variant, make_variant
+from xdsprism.core.relay.audience import Audience
 
 PROD, TEST, PROD1 = Params({"env": "prod"}), Params({"env": "test"}), Params({"env": "prod", "v": "1"})
 

@@ -14,13 +14,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.status_pb2 import Status
 
-from xdsprism.core import codec
-from xdsprism.core.codec import Encoder, variant_of
-from xdsprism.core.constraint_codec import constraint_to_proto
-from xdsprism.core.constraints import TRUE, Constraint, Exists, Not
-from xdsprism.core.events import Absence, ResourceError, Send
-from xdsprism.core.expr import parse
-from xdsprism.core.types import CLUSTER, ENDPOINT, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Variant
+from xdsprism.core.codec import server_side as codec
+from xdsprism.core.codec.constraints import constraint_to_proto
+from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.model.constraints import TRUE, Constraint, Exists, Not
+from xdsprism.core.model.events import Absence, ResourceError, Send
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Variant
 from xdsprism.errors import UsageError
 
 PROD = parse("env=prod and not version exists")

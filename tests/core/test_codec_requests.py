@@ -11,13 +11,13 @@ from google.rpc.status_pb2 import Status
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xdsprism.core import codec
-from xdsprism.core.codec import Decoder, node_of
-from xdsprism.core.constraint_codec import constraint_from_proto, constraint_to_proto
-from xdsprism.core.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
-from xdsprism.core.events import DeltaRequest, Node, Rejection, Request, SotwRequest
-from xdsprism.core.expression import Expression
-from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params
+from xdsprism.core.codec import server_side as codec
+from xdsprism.core.codec.constraints import constraint_from_proto, constraint_to_proto
+from xdsprism.core.codec.expression import Expression
+from xdsprism.core.codec.server_side import Decoder, node_of
+from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
+from xdsprism.core.model.events import DeltaRequest, Node, Rejection, Request, SotwRequest
+from xdsprism.core.model.types import CLUSTER, NO_PARAMS, ROUTE, Params
 from xdsprism.errors import PeerError, UsageError
 
 PROD = Params({"env": "prod"})

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xdsprism.core.constraints import (
+from xdsprism.core.model.constraints import (
     MAX_DEPTH,
     All,
     AnyOf,
@@ -31,11 +31,11 @@ from xdsprism.core.constraints import (
     keys,
     matches,
 )
-from xdsprism.core.decisions import Decisions, expression, lookup, mean_the_same
-from xdsprism.core.expr import KEYWORDS, parse, show
-from xdsprism.core.template import compile_template
-from xdsprism.core.types import Variant, make_variant
-from xdsprism.core.variants import Clash, VariantSet, padded
+from xdsprism.core.model.decisions import Decisions, expression, lookup, mean_the_same
+from xdsprism.core.model.expr import KEYWORDS, parse, show
+from xdsprism.core.model.template import compile_template
+from xdsprism.core.model.types import Variant, make_variant
+from xdsprism.core.model.variants import Clash, VariantSet, padded
 from xdsprism.errors import UsageError
 
 KEYS = ("a", "b", "c")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.constraints import (
+from xdsprism.core.model.constraints import (
     FALSE,
     TRUE,
     All,

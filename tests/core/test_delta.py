@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.events import DeltaRequest
-from xdsprism.core.facts import Forgotten
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.model.events import DeltaRequest
+from xdsprism.core.model.facts import Forgotten
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.types import CLUSTER
 
 
 def test_every_resource_has_a_name_a_version_and_a_body_and_every_response_a_nonce():

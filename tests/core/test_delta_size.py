@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.core.support import Bench, Peer, shown, variant
-from xdsprism.core.facts import Oversize
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.facts import Oversize
+from xdsprism.core.model.settings import Settings
 
 LIMIT = 600
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from xdsprism.core.dependencies import (
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE
+from xdsprism.core.watch.dependencies import (
     DEPTH,
     ClusterConfig,
     ClusterPart,
@@ -17,7 +18,6 @@ from xdsprism.core.dependencies import (
     ListenerPart,
     RoutePart,
 )
-from xdsprism.core.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE
 from xdsprism.errors import WatchError
 
 MISSING = WatchError("NOT_FOUND", "there is none")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.expr import parse
-from xdsprism.core.facts import Nacked
-from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.facts import Nacked
+from xdsprism.core.model.types import CLUSTER, ROUTE
 
 PROD = {"env": "prod"}
 

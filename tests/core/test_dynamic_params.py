@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.events import DeltaRequest
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.core.model.events import DeltaRequest
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.types import CLUSTER, ROUTE
 from xdsprism.errors import ConfigError
 
 PLUS = {"delta": "+", "sotw": ""}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.events import Absence
-from xdsprism.core.expr import parse
+from xdsprism.core.model.events import Absence
+from xdsprism.core.model.expr import parse
 
 PROD = {"env": "prod"}
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
-from xdsprism.core.expr import KEYWORDS, parse, show
+from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
+from xdsprism.core.model.expr import KEYWORDS, parse, show
 from xdsprism.errors import UsageError
 
 A = Eq("a", "1")

@@ -6,12 +6,12 @@ import pytest
 
 from tests.core.making import MadeBench
 from tests.core.support import Bench, shown
-from xdsprism.core.events import Key, Node, Rejection, Request, Send, SotwRequest
-from xdsprism.core.facts import Facts, Joined, Nacked, Requested, Sent, Suppressed
-from xdsprism.core.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Patience, Unchanged
-from xdsprism.core.settings import Settings
-from xdsprism.core.stream import Stream
-from xdsprism.core.types import CLUSTER, SECRET, Params, TypeUrl
+from xdsprism.core.model.events import Key, Node, Rejection, Request, Send, SotwRequest
+from xdsprism.core.model.facts import Facts, Joined, Nacked, Requested, Sent, Suppressed
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, SECRET, Params, TypeUrl
+from xdsprism.core.serve.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Patience, Unchanged
+from xdsprism.core.serve.stream import Stream
 from xdsprism.errors import PeerError
 
 A: Key = ("a", None)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.batch import Slot
-from xdsprism.core.codec import Encoder
-from xdsprism.core.constraints import TRUE
-from xdsprism.core.delta import DeltaSession
-from xdsprism.core.events import TTL, DeltaRequest, Node, Request, Send, SotwRequest
-from xdsprism.core.expr import parse
-from xdsprism.core.heartbeat import GRACE, STALE, Heartbeats
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
+from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.events import TTL, DeltaRequest, Node, Request, Send, SotwRequest
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
+from xdsprism.core.serve.batch import Slot
+from xdsprism.core.serve.delta import DeltaSession
+from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])

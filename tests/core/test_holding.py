@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from xdsprism.core.holding import AT_LEAST, Guard, HeldBack, Loss
-from xdsprism.core.types import CLUSTER, LISTENER
+from xdsprism.core.model.removal_guard import AT_LEAST, Guard, HeldBack, Loss
+from xdsprism.core.model.types import CLUSTER, LISTENER
 
 
 def loss(removed: int, of: int, type_url: str = CLUSTER) -> Loss:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.core.support import Bench, changeset
-from xdsprism.core.interest import Interest
-from xdsprism.core.store import Store
-from xdsprism.core.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
+from xdsprism.core.model.steps import Steps
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
+from xdsprism.core.serve.interest import Interest
 
 
 class Listener:
@@ -17,8 +18,9 @@ class Listener:
     def notify(self, name: str) -> None:
         self.told.append(name)
 
-    def rerouted(self, config: str) -> None:
+    def rerouted(self, config: str) -> Steps[None]:
         self.told.append(f"routes {config}")
+        yield
 
 
 def changes(*texts: str) -> tuple[Change, ...]:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core import store as store_module
-from xdsprism.core.expr import parse
-from xdsprism.core.store import Store
-from xdsprism.core.types import CLUSTER, LISTENER, NO_PARAMS, VIRTUAL_HOST, Changeset, Params, Variant, make_variant
+from xdsprism.core.model import store as store_module
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import (
+    CLUSTER,
+    LISTENER,
+    NO_PARAMS,
+    VIRTUAL_HOST,
+    Changeset,
+    Params,
+    Variant,
+    make_variant,
+)
 from xdsprism.errors import ConfigError
 
 GLOB = f"xdstp://a/{CLUSTER.rpartition('/')[2]}/shop/*"

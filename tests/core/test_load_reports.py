@@ -10,11 +10,9 @@ from envoy.service.load_stats.v2 import lrs_pb2 as v2
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
 from google.protobuf.duration_pb2 import Duration
 
-from xdsprism.core.events import SEND_ALL_CLUSTERS, Node
-from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
-from xdsprism.core.load_codec import decode_answer, decode_request, encode_answer, encode_request
-from xdsprism.core.load_reports import ERRORS, LONGEST, MISSED, LoadMessage, LoadReports, LocalityRates, Reporter
-from xdsprism.core.loads import (
+from xdsprism.core.codec.loads import decode_answer, decode_request, encode_answer, encode_request
+from xdsprism.core.loads.load_reports import ERRORS, LONGEST, MISSED, LoadMessage, LoadReports, LocalityRates, Reporter
+from xdsprism.core.loads.loads import (
     NOWHERE,
     ClusterReport,
     LoadAnswer,
@@ -23,8 +21,10 @@ from xdsprism.core.loads import (
     LocalityReport,
     MetricReport,
 )
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.types import Params
+from xdsprism.core.model.events import SEND_ALL_CLUSTERS, Node
+from xdsprism.core.model.facts import Fact, LoadsHeard, LoadsRefused
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.types import Params
 from xdsprism.errors import PeerError
 
 HERE, THERE = Locality("eu", "eu-1", "a"), Locality("eu", "eu-2")

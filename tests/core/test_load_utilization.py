@@ -11,10 +11,10 @@ from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 
 import xdsprism as xp
 from xdsprism.client.lrs import orca_metrics
-from xdsprism.core.events import Node
-from xdsprism.core.load_codec import decode_request, encode_request
-from xdsprism.core.load_reports import LoadReports
-from xdsprism.core.loads import LoadRequest, Loads
+from xdsprism.core.codec.loads import decode_request, encode_request
+from xdsprism.core.loads.load_reports import LoadReports
+from xdsprism.core.loads.loads import LoadRequest, Loads
+from xdsprism.core.model.events import Node
 
 ORCA = OrcaLoadReport(
     cpu_utilization=0.5,

@@ -7,8 +7,8 @@ from envoy.service.load_stats.v2 import lrs_pb2 as v2
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
 from google.protobuf.duration_pb2 import Duration
 
-from xdsprism.core.load_codec import decode_answer, encode_request
-from xdsprism.core.loads import (
+from xdsprism.core.codec.loads import decode_answer, encode_request
+from xdsprism.core.loads.loads import (
     DEFAULT_INTERVAL,
     NOWHERE,
     SHORTEST_INTERVAL,

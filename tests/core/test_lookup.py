@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.audience import Audience
-from xdsprism.core.authority import Authority
-from xdsprism.core.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
-from xdsprism.core.lookup import FEW, Askers, Crowd, FirstMatch, NewestMatch, demands
-from xdsprism.core.types import Params
-from xdsprism.core.watching import Entry
+from xdsprism.core.model.constraint_index import FEW, Crowd, FirstMatch, NewestMatch, demands
+from xdsprism.core.model.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
+from xdsprism.core.model.types import Params
+from xdsprism.core.relay.audience import Audience
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry
+from xdsprism.core.watch.entry_index import EntryIndex
 
 KEYS, VALUES = st.sampled_from("abc"), st.sampled_from("xyz")
 LEAVES = st.one_of(st.builds(Eq, KEYS, VALUES), st.builds(Exists, KEYS))
@@ -49,7 +50,7 @@ def test_whoever_matches_has_what_is_demanded(constraint: Constraint, params: Pa
 def test_all_whom_a_constraint_matches_are_concerned_whoever_came_and_left(
     known: list[Params], constraints: list[Constraint], data: st.DataObject
 ) -> None:
-    askers, entries = Askers(), [entry(params) for params in known]
+    askers, entries = EntryIndex(), [entry(params) for params in known]
     for number, each in enumerate(entries):
         askers.add(each)
         if constraints:
@@ -70,7 +71,7 @@ def test_all_whom_a_constraint_matches_are_concerned_whoever_came_and_left(
 
 def test_of_a_crowd_only_those_are_looked_at_who_have_the_value() -> None:
     # PRX-14
-    askers = Askers()
+    askers = EntryIndex()
     entries = [entry(Params({"pod": str(number), "env": "prod"})) for number in range(100)]
     for each in entries:
         askers.add(each)

@@ -10,15 +10,15 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 
 from tests.core.support import Bench, Peer, changeset
-from xdsprism.core.codec import Encoder, variant_of
-from xdsprism.core.constraints import TRUE, Constraint
-from xdsprism.core.events import DeltaRequest, Node, Send
-from xdsprism.core.hosts import HostTable
-from xdsprism.core.interest import Interested
-from xdsprism.core.providing import Provider, Providing
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.store import Applied, Store
-from xdsprism.core.types import NO_PARAMS, VIRTUAL_HOST, Params, Variant
+from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.model.constraints import TRUE, Constraint
+from xdsprism.core.model.events import DeltaRequest, Node, Send
+from xdsprism.core.model.hosts import HostTable
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.types import NO_PARAMS, VIRTUAL_HOST, Params, Variant
+from xdsprism.core.provide.providing import Provider, Providing
+from xdsprism.core.serve.interest import Interested
 
 MANY = 2_000
 
@@ -160,7 +160,7 @@ def test_hosts_that_were_asked_for_and_forgotten_leave_nothing_behind():
         peer.poll()
         peer.ask("ack")
     asked = bench.interest._hosts._configs["rc"]
-    assert len(asked._strings) == len(asked._forwards._new) == len(asked._backwards._new) == 10
+    assert len(asked) == len(asked._new) == 10
     assert peer.session("vhds").count == len(peer.session("vhds").subscriptions) == 10
 
 

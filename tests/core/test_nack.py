@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, Thorough, play
-from xdsprism.core.events import DeltaRequest, Rejection, SotwRequest
-from xdsprism.core.facts import Acked, Nacked
-from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.core.model.events import DeltaRequest, Rejection, SotwRequest
+from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.model.types import CLUSTER, ROUTE
 
 MODES = pytest.mark.parametrize("mode", ["delta", "sotw"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.core.modes import BAD, answer, both, connect, judged
 from tests.core.support import Bench, Thorough, play
-from xdsprism.core.events import Rejection
-from xdsprism.core.facts import Acked, Nacked
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.model.events import Rejection
+from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.model.types import CLUSTER
 
 # -- what is remembered
 

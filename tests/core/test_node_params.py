@@ -10,12 +10,12 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
 from google.protobuf.json_format import MessageToDict
 
-from xdsprism.core.codec import Decoder
-from xdsprism.core.expr import parse, show
-from xdsprism.core.load_codec import decode_request
-from xdsprism.core.node_params import NODE_FIELDS, write_named
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, Params
+from xdsprism.core.codec.loads import decode_request
+from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.model.expr import parse, show
+from xdsprism.core.model.node_params import NODE_FIELDS, write_named
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, Params
 from xdsprism.errors import UsageError
 
 METADATA = {

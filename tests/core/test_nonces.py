@@ -6,9 +6,9 @@ import pytest
 
 from tests.core.modes import both, connect, wanting
 from tests.core.support import Bench, play
-from xdsprism.core.events import Rejection, Send
-from xdsprism.core.facts import Acked, Nacked
-from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.core.model.events import Rejection, Send
+from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.model.types import CLUSTER, ROUTE
 
 # -- nonces
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, play
-from xdsprism.core.types import CLUSTER, ROUTE, TypeSpec
+from xdsprism.core.model.types import CLUSTER, ROUTE, TypeSpec
 
 RANKS = {"Early": -1, "Between": 45}
 

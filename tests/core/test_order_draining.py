@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.core.modes import both
 from tests.core.support import play
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.settings import Settings
 
 SETTINGS = Settings(ack_timeout=5, drain_time=2)
 

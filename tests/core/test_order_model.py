@@ -17,9 +17,9 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, Peer, changeset
-from xdsprism.core.events import DeltaRequest, Node, Rejection, Send, SotwRequest
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SCOPED_ROUTE, Reference, TypeUrl, Variant
+from xdsprism.core.model.events import DeltaRequest, Node, Rejection, Send, SotwRequest
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SCOPED_ROUTE, Reference, TypeUrl, Variant
 
 PATIENT = Settings(ack_timeout=1e9, drain_time=0)  # nothing goes by time alone
 WORDS = {CLUSTER: "cds", ENDPOINT: "eds", LISTENER: "lds", SCOPED_ROUTE: "srds", ROUTE: "rds"}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, play
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.settings import Settings
 
 
 @both

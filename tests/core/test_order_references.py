@@ -9,9 +9,9 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, Peer, play
-from xdsprism.core.events import Node
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, LISTENER
+from xdsprism.core.model.events import Node
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, LISTENER
 
 ENVOY = ["cds +*", "lds +*"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, Peer, play
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER
 
 
 def test_sotw_a_cluster_goes_only_after_the_route_that_left_it_was_acked():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.support import Bench, play
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.model.types import CLUSTER
 
 
 def test_a_cluster_goes_after_the_routes_had_time_to_move_off_it():

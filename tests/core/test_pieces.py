@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.codec import Decoder
-from xdsprism.core.pieces import Piece, RequestPieces
-from xdsprism.core.types import CLUSTER, VIRTUAL_HOST
+from xdsprism.core.codec.pieces import Piece, RequestPieces
+from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.model.types import CLUSTER, VIRTUAL_HOST
 from xdsprism.errors import PeerError
 
 NAMES = st.lists(st.text(max_size=30), max_size=40)

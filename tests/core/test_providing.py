@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.making import MadeBench, Source, hears, tier
-from xdsprism.core.types import CLUSTER, Params
+from xdsprism.core.model.types import CLUSTER, Params
 
 # -- asking
 

@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.core.making import MadeBench
 from tests.core.support import Peer
 from tests.core.trees import KEYS, VALUES, Lenient, Tree, run_tree, trees
-from xdsprism.core.constraints import keys
-from xdsprism.core.decisions import Decisions
-from xdsprism.core.providing import MadeSet
-from xdsprism.core.types import CLUSTER, Params
+from xdsprism.core.model.constraints import keys
+from xdsprism.core.model.decisions import Decisions
+from xdsprism.core.model.types import CLUSTER, Params
+from xdsprism.core.provide.providing import MadeSet
 
 NAMES = ("a", "b")
 EVERYBODY = [

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.core.making import MadeBench, Source, hears, never, tier
-from xdsprism.core.facts import Ambiguous, Consulted
-from xdsprism.core.providing import CEILING, Job, Provider, ProvidingStore
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
+from xdsprism.core.model.facts import Ambiguous, Consulted
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
+from xdsprism.core.provide.providing import CEILING, Job, Provider, ProvidingStore
 from xdsprism.errors import UsageError
 
 # -- what goes wrong

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from xdsprism.core.quarantine import OFTEN, PAUSE, RETRY, SETTLED, Quarantine, Question
+from xdsprism.core.watch.quarantine import OFTEN, PAUSE, RETRY, SETTLED, Quarantine, Question
 
 
 def question(name: str) -> Question:
@@ -257,7 +257,7 @@ def test_a_flood_of_bad_ones_ends_streams_less_and_less_often() -> None:
 
 def test_no_more_is_remembered_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     # PRX-35
-    monkeypatch.setattr("xdsprism.core.quarantine.REMEMBERED", 3)
+    monkeypatch.setattr("xdsprism.core.watch.quarantine.REMEMBERED", 3)
     server = Server({*names(5, "bad")})
     server.open()
     server.want("a")

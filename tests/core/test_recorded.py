@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.trees import KEYS, VALUES, Tree, run_tree, trees
-from xdsprism.core.constraints import keys, matches
-from xdsprism.core.decisions import Decisions
-from xdsprism.core.expr import show
-from xdsprism.core.recorded import MOST_REFUSED, Record, RecordedParams
-from xdsprism.core.types import Params
+from xdsprism.core.model.constraints import keys, matches
+from xdsprism.core.model.decisions import Decisions
+from xdsprism.core.model.expr import show
+from xdsprism.core.model.types import Params
+from xdsprism.core.provide.recorded import MOST_REFUSED, Record, RecordedParams
 from xdsprism.errors import UsageError
 
 Look = Callable[[Params], object]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.limits import Limits
-from xdsprism.core.types import CLUSTER, VIRTUAL_HOST, Params
+from xdsprism.core.model.limits import Limits
+from xdsprism.core.model.types import CLUSTER, VIRTUAL_HOST, Params
 
 LIMITS = Limits()
 

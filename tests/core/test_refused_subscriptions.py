@@ -9,11 +9,11 @@ import pytest
 
 from tests.core.modes import BAD, answer, both, connect, wanting
 from tests.core.support import Bench, Peer, shown
-from xdsprism.core.codec import Encoder
-from xdsprism.core.events import DeltaRequest, Key, Request
-from xdsprism.core.facts import Forgotten, Suppressed
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.types import CLUSTER, ENDPOINT, ROUTE, VIRTUAL_HOST, Params
+from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.model.events import DeltaRequest, Key, Request
+from xdsprism.core.model.facts import Forgotten, Suppressed
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, ROUTE, VIRTUAL_HOST, Params
 
 LONG = "x" * 5000
 ODD = "\0\n\x7f é\u202e/\U0001f600 *?#%2F\\"
@@ -257,7 +257,7 @@ def test_what_was_refused_is_not_kept_not_even_until_the_ack(mode: str, type_url
 
 def test_a_client_that_asks_and_does_not_read_makes_only_so_much_wait(monkeypatch: pytest.MonkeyPatch):
     # DYN-46
-    monkeypatch.setattr("xdsprism.core.refusing.PENDING_BYTES", 20_000)
+    monkeypatch.setattr("xdsprism.core.serve.refusals.PENDING_BYTES", 20_000)
     peer = Bench().delta()
     for number in range(10):
         peer.receive(CLUSTER, DeltaRequest(((f"{number}{LONG}", None),)))

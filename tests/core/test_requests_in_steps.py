@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from xdsprism.core.delta import DeltaSession
-from xdsprism.core.events import DeltaRequest, Key, Node, Request, SotwRequest
-from xdsprism.core.facts import Facts
-from xdsprism.core.interest import Interest
-from xdsprism.core.settings import Settings
-from xdsprism.core.sotw import SotwSession
-from xdsprism.core.steps import EVERY
-from xdsprism.core.store import Store
-from xdsprism.core.stream import Stream
-from xdsprism.core.subscription import Session
-from xdsprism.core.types import ENDPOINT
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Request, SotwRequest
+from xdsprism.core.model.facts import Facts
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.steps import EVERY
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import ENDPOINT
+from xdsprism.core.serve.delta import DeltaSession
+from xdsprism.core.serve.interest import Interest
+from xdsprism.core.serve.session import Session
+from xdsprism.core.serve.sotw import SotwSession
+from xdsprism.core.serve.stream import Stream
 
 COUNT = 20 * EVERY
 

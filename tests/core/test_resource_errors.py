@@ -6,9 +6,9 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, play
-from xdsprism.core.constraints import Eq
-from xdsprism.core.events import Absence
-from xdsprism.core.settings import Settings
+from xdsprism.core.model.constraints import Eq
+from xdsprism.core.model.events import Absence
+from xdsprism.core.model.settings import Settings
 
 ALL = Settings(resource_errors="all")
 NONE = Settings(resource_errors="none")

@@ -28,11 +28,11 @@ from tests.core.model import (
     identity_of,
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
-from xdsprism.core import table as table_module
-from xdsprism.core.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
-from xdsprism.core.settings import Settings
-from xdsprism.core.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
-from xdsprism.core.xdstp import is_wild, wildcards
+from xdsprism.core.model import table as table_module
+from xdsprism.core.model.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
+from xdsprism.core.model.xdstp import is_wild, wildcards
 
 Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky
 

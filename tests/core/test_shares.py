@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from xdsprism.core.shares import Client, Ranking, Shares
+from xdsprism.core.model.limits import Client
+from xdsprism.core.relay.shares import Ranking, Shares
 
 ROOM = 12
 
@@ -152,6 +153,21 @@ def test_what_nobody_wants_any_more_gives_way_first() -> None:
     model.unwant(GREEDY, "mine-3", lingers=True)
     model.want(GREEDY, "more")
     assert [name for name, _ in model.gave_way] == ["mine-3"]
+
+
+def test_what_goes_last_gives_way_only_when_its_client_has_nothing_else() -> None:
+    # PRX-35
+    shares: Shares[str] = Shares(lambda name: [GREEDY if name.lower().startswith("mine") else MODEST[0]], str.isupper)
+    for name in ("mine-1", "mine-2", "mine-3", "MINE-4"):
+        shares.take(name, GREEDY)
+    gone = []
+    for _ in range(2):
+        loser = shares.gives_way("other")
+        assert loser is not None
+        gone.append(loser)
+        shares.leave(loser)
+    assert gone == ["mine-3", "mine-2"]
+    assert shares.owner("MINE-4") == GREEDY
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.events import Node, Request, SotwRequest
-from xdsprism.core.facts import OtherNode, Suppressed
-from xdsprism.core.types import CLUSTER, ROUTE, Params, TypeSpec
+from xdsprism.core.model.events import Node, Request, SotwRequest
+from xdsprism.core.model.facts import OtherNode, Suppressed
+from xdsprism.core.model.types import CLUSTER, ROUTE, Params, TypeSpec
 from xdsprism.errors import PeerError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.types import ENDPOINT
+from xdsprism.core.model.types import ENDPOINT
 
 FULL_STATE = ["cds", "lds", "srds"]
 ONE_BY_ONE = ["eds", "rds", "sds"]

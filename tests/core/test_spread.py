@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xdsprism.core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
-from xdsprism.core.types import TYPES
+from xdsprism.core.model.types import TYPES
+from xdsprism.core.relay.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
 
 ALL = TYPES_PER_STREAM * STREAMS
 

@@ -1,4 +1,4 @@
-"""The short way (core.steady) says what the long one would have said, and costs only those whom a change concerns."""
+"""The fast path says what the slow path would have said, and costs only those whom a change concerns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer, Thorough, shown
-from xdsprism.core.events import Send
-from xdsprism.core.store import Applied
-from xdsprism.core.stream import Stream
-from xdsprism.core.types import CLUSTER, ENDPOINT, ROUTE
+from xdsprism.core.model.events import Send
+from xdsprism.core.model.store import Applied
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, ROUTE
+from xdsprism.core.serve.stream import Stream
 
 
 @pytest.fixture(params=[True, False], ids=["delta", "sotw"])

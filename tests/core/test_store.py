@@ -6,14 +6,24 @@ import pytest
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse
 
 from tests.core.support import changeset, variant
-from xdsprism.core.codec import Encoder
-from xdsprism.core.constraint_codec import constraint_from_proto
-from xdsprism.core.constraints import TRUE, Eq
-from xdsprism.core.events import Send
-from xdsprism.core.expr import parse, show
-from xdsprism.core.store import Applied, Store
-from xdsprism.core.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, Origin, Params, Routing, Variant, make_variant
-from xdsprism.core.views import digest_of
+from xdsprism.core.codec.constraints import constraint_from_proto
+from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.model.constraints import TRUE, Eq
+from xdsprism.core.model.events import Send
+from xdsprism.core.model.expr import parse, show
+from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.types import (
+    CLUSTER,
+    ENDPOINT,
+    NO_PARAMS,
+    ROUTE,
+    Origin,
+    Params,
+    Routing,
+    Variant,
+    make_variant,
+)
+from xdsprism.core.model.views import digest_of
 from xdsprism.errors import ConfigError
 
 PROD = Params({"env": "prod"})

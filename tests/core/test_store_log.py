@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, changeset
-from xdsprism.core import table as table_module
-from xdsprism.core.store import Store
-from xdsprism.core.table import LOG_SLACK, Table
-from xdsprism.core.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
-from xdsprism.core.variants import VariantSet
-from xdsprism.core.views import alike
+from xdsprism.core.model import table as table_module
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.table import LOG_SLACK, Table
+from xdsprism.core.model.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
+from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.model.views import alike
 
 PROD = Params({"env": "prod"})
 TEST = Params({"env": "test"})

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from xdsprism.core.constraints import TRUE, keys
-from xdsprism.core.expr import show
-from xdsprism.core.template import Compiled, TemplateError, compile_template
+from xdsprism.core.model.constraints import TRUE, keys
+from xdsprism.core.model.expr import show
+from xdsprism.core.model.template import Compiled, TemplateError, compile_template
 
 TP2_EXAMPLE = {
     "name": "main",

@@ -7,12 +7,20 @@ from envoy.api.v2 import discovery_pb2 as v2
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
-from xdsprism.core.codec import Encoder, variant_of
-from xdsprism.core.constraints import TRUE
-from xdsprism.core.events import Absence, Send
-from xdsprism.core.expr import parse
-from xdsprism.core.twins import RESOURCE, Names, as_v2, as_v3, wrapper_of
-from xdsprism.core.types import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LB_ENDPOINT_COLLECTION, PREFIX, TYPES, Variant
+from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.events import Absence, Send
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.type_versions import RESOURCE, Names, as_v2, as_v3, wrapper_of
+from xdsprism.core.model.types import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LB_ENDPOINT_COLLECTION,
+    PREFIX,
+    TYPES,
+    Variant,
+)
 from xdsprism.messages.twins import v2_name
 
 OLD = as_v2(CLUSTER)

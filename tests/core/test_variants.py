@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.constraints import TRUE, Constraint, matches
-from xdsprism.core.decisions import Branch
-from xdsprism.core.expr import parse, show
-from xdsprism.core.types import Variant, make_variant
-from xdsprism.core.variants import Clash, VariantSet, padded
+from xdsprism.core.model.constraints import TRUE, Constraint, matches
+from xdsprism.core.model.decisions import Branch
+from xdsprism.core.model.expr import parse, show
+from xdsprism.core.model.types import Variant, make_variant
+from xdsprism.core.model.variants import Clash, VariantSet, padded
 
 TP2_TABLE = (
     "env!=prod and version!=v1",

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.core.support import Bench, changeset, play
-from xdsprism.core.events import DeltaRequest, Node
-from xdsprism.core.facts import Forgotten
-from xdsprism.core.hosts import without_port
-from xdsprism.core.settings import Limits, Settings
-from xdsprism.core.store import Store
-from xdsprism.core.types import NO_PARAMS, ROUTE, VIRTUAL_HOST, Params
+from xdsprism.core.model.events import DeltaRequest, Node
+from xdsprism.core.model.facts import Forgotten
+from xdsprism.core.model.hosts import without_port
+from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.steps import finish
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import NO_PARAMS, ROUTE, VIRTUAL_HOST, Params
 from xdsprism.errors import ConfigError
 
 # -- who serves a host
@@ -398,7 +399,7 @@ def test_who_leaves_the_base_set_is_owed_no_answer_about_it():
     for line in ("rds +one", "vhds +*"):
         peer.ask(line)
     assert peer.hears() == ["rds one=1", "vhds -one/_"]
-    peer.session("vhds").revisit({"one"})
+    finish(peer.session("vhds").revisit({"one"}))
     peer.ask("vhds -*")
     assert not peer.session("vhds").pending
     assert peer.hears() == []

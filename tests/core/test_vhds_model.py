@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.constraints import FALSE, TRUE, Constraint, matches
-from xdsprism.core.events import DeltaRequest, Node, Rejection
-from xdsprism.core.expr import parse
-from xdsprism.core.types import VIRTUAL_HOST, Params, Variant, make_variant
+from xdsprism.core.model.constraints import FALSE, TRUE, Constraint, matches
+from xdsprism.core.model.events import DeltaRequest, Node, Rejection
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.types import VIRTUAL_HOST, Params, Variant, make_variant
 from xdsprism.errors import ConfigError
 
 LABELS = st.sampled_from(["a", "b", "ab"])

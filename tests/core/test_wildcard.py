@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.events import Node, SotwRequest
-from xdsprism.core.types import CLUSTER
+from xdsprism.core.model.events import Node, SotwRequest
+from xdsprism.core.model.types import CLUSTER
 
 
 @pytest.mark.parametrize("word", ["lds", "cds", "srds"])

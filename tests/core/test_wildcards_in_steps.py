@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from xdsprism.core.events import DeltaRequest, Node, Request, Send, SotwRequest
-from xdsprism.core.expr import parse
-from xdsprism.core.facts import Facts
-from xdsprism.core.interest import Interest
-from xdsprism.core.settings import Settings
-from xdsprism.core.steps import EVERY, finish
-from xdsprism.core.store import Applied, Store
-from xdsprism.core.stream import Stream
-from xdsprism.core.types import CLUSTER, NO_PARAMS, Params, make_variant
-from xdsprism.core.variants import VariantSet
+from xdsprism.core.model.events import DeltaRequest, Node, Request, Send, SotwRequest
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.facts import Facts
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.steps import EVERY, finish
+from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
+from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.serve.interest import Interest
+from xdsprism.core.serve.stream import Stream
 
 COUNT = 20 * EVERY
 

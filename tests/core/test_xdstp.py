@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.types import Params
-from xdsprism.core.xdstp import (
+from xdsprism.core.model.types import Params
+from xdsprism.core.model.xdstp import (
     XdsName,
     authority_of,
     canonical,

@@ -6,10 +6,10 @@ import pytest
 
 from tests.core.modes import both
 from tests.core.support import Bench, Peer, changeset, error_about, play
-from xdsprism.core.events import DeltaRequest, SotwRequest
-from xdsprism.core.settings import Settings
-from xdsprism.core.table import Table
-from xdsprism.core.types import CLUSTER, LISTENER, NO_PARAMS, PREFIX, VIRTUAL_HOST, Params
+from xdsprism.core.model.events import DeltaRequest, SotwRequest
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.table import Table
+from xdsprism.core.model.types import CLUSTER, LISTENER, NO_PARAMS, PREFIX, VIRTUAL_HOST, Params
 
 BASE = "xdstp://auth/envoy.config.cluster.v3.Cluster"
 RDS = "xdstp://auth/envoy.config.route.v3.RouteConfiguration"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 KEYS = ("env", "version")
 VALUES = ("a", "b")

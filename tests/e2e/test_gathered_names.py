@@ -19,7 +19,7 @@ from tests.support.on_demand import WITH_AND_WITHOUT_RELAY, Client, Request, Sce
 from tests.support.relay_process import RelayedLab
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
-from xdsprism.core.settings import ENGINE
+from xdsprism.core.model.settings import ENGINE
 
 LIMIT = 64 * 1024 * 1024
 PATIENCE = 240.0  # seconds for a scan, on a busy machine

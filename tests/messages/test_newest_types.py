@@ -8,7 +8,7 @@ import pytest
 from envoy.config.cluster.v3 import cluster_pb2
 from validate import validate_pb2
 
-from xdsprism.core.types import CLUSTER, ROUTE
+from xdsprism.core.model.types import CLUSTER, ROUTE
 from xdsprism.messages.installed import installed_class
 from xdsprism.messages.protos import find_message, newest, type_name
 from xdsprism.sources.parse import Parsed, parse

@@ -27,7 +27,7 @@ from xds.type.v3.typed_struct_pb2 import TypedStruct
 
 from scripts.v2_fields import CHANGED
 from tests.messages.samples import all_types, random_message
-from xdsprism.core.types import CLUSTER, LISTENER, PREFIX
+from xdsprism.core.model.types import CLUSTER, LISTENER, PREFIX
 from xdsprism.messages.protos import find_message
 from xdsprism.messages.twins import MAX_DEPTH, to_v2, to_v3, v2_name, v3_name
 

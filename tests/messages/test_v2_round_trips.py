@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import xdsprism as xp
 from scripts.v2_fields import CHANGED, lacking
 from tests.messages.samples import all_types, fill_field, filled
-from xdsprism.core.types import PREFIX
+from xdsprism.core.model.types import PREFIX
 from xdsprism.messages.convert import is_map
 from xdsprism.messages.nested import ANY
 from xdsprism.messages.protos import find_message, type_name

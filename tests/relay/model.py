@@ -10,17 +10,17 @@ from envoy.config.core.v3.base_pb2 import Node
 from tests.client.test_against_server import Watched, shown
 from xdsprism.client.checks import checking
 from xdsprism.client.last_good import Shelf
-from xdsprism.core.authority import Authority
-from xdsprism.core.cached import CacheTable
-from xdsprism.core.constraints import Constraint
-from xdsprism.core.events import Key
-from xdsprism.core.relaying import Relaying
-from xdsprism.core.replies import Check, RequestEncoder, ResponseDecoder
-from xdsprism.core.settings import Settings
-from xdsprism.core.store import Store
-from xdsprism.core.subscriber import Subscriber
-from xdsprism.core.types import NO_PARAMS, Params, Variant
-from xdsprism.core.watching import Entry, Recalled
+from xdsprism.core.codec.client_side import Check, RequestEncoder, ResponseDecoder
+from xdsprism.core.model.cached import CacheTable
+from xdsprism.core.model.constraints import Constraint
+from xdsprism.core.model.events import Key
+from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import NO_PARAMS, Params, Variant
+from xdsprism.core.relay.relaying import Relaying
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry, Recalled
+from xdsprism.core.watch.subscriber import Subscriber
 from xdsprism.errors import WatchError
 from xdsprism.relay.feed import Sink, _as_it_came, _hashed
 from xdsprism.relay.judging import named
@@ -141,7 +141,7 @@ class Line:
 
 
 class Supplier:
-    """core.supply.Supply on a line."""
+    """core.relay.supply.Supply on a line."""
 
     def __init__(self, line: Line) -> None:
         self.relaying: Relaying | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.client.rig import endpoint
 from tests.client.wrapping import wrap
-from xdsprism.core.twins import as_v3
+from xdsprism.core.model.type_versions import as_v3
 from xdsprism.testing import PeerStream, ScriptedPeer
 
 Judge = Callable[[str, str, dict[str, str]], bool]  # of type, name and params: whether the stream ends

@@ -11,7 +11,7 @@ from tests.client.rig import bootstrap, both, cluster, timeless
 from tests.relay.rig import Origin, Station, station
 from tests.relay.test_groups import Legacy, _Served
 from xdsprism.admin import read_model
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 NAME = "xdstp://auth/envoy.config.cluster.v3.Cluster/a"
 OTHER = "xdstp://bare/envoy.config.cluster.v3.Cluster/a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ import xdsprism as xp
 from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import Raw, held, pair
 from tests.relay.test_vhds import envoy, heard, host, routes
-from xdsprism.core.authority import Authority
-from xdsprism.core.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, Revisits
-from xdsprism.core.types import NO_PARAMS, Params, make_variant
-from xdsprism.core.watching import Entry, State
+from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
+from xdsprism.core.relay.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, PAUSE, REST, Revisits
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry, State
 from xdsprism.errors import WatchError
 
 FEW = 10
@@ -65,7 +66,7 @@ async def test_what_was_forgotten_is_asked_for_some_at_a_time_until_its_client_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # VHD-25, VHD-26, PRX-27
-    monkeypatch.setattr("xdsprism.core.revisiting.AT_ONCE", 5)
+    monkeypatch.setattr("xdsprism.core.relay.revisiting.AT_ONCE", 5)
     async with pair(settings=SMALL) as (origin, relay):
         origin.put(routes("rc"))
         raw = await envoy(relay)
@@ -132,18 +133,85 @@ def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> N
     for name in names:
         revisits.add(xp.CLUSTER, name, NO_PARAMS)
     assert revisits.look(0.0) == ([], [])
-    assert revisits.due == EVERY
-    assert revisits.look(EVERY) == ([], [])
+    assert revisits.due == PAUSE
+    assert revisits.look(PAUSE) == ([], [])
     first = [names[0], *names[2 : AT_ONCE + 1]]  # for one of them nobody waits any more
     assert supply.names == first
     supply.answer()
     found = [(xp.CLUSTER, "n5", NO_PARAMS)]
-    assert revisits.look(EVERY + 1) == (found, [])
+    assert revisits.look(1.5) == (found, [])
     assert supply.names == ["n5"]
-    assert revisits.look(2 * EVERY) == ([], found)
-    assert supply.names == [*names[AT_ONCE + 1 :], *first[: AT_ONCE - 9]]
-    assert revisits.look(3 * EVERY) == ([], [])  # what has no answer is let go of too
-    assert len(supply.names) == AT_ONCE
+    assert revisits.due == 1.5 + REST * 0.5
+    assert revisits.look(3.0) == ([], found)
+    assert supply.names == names[AT_ONCE + 1 :]  # the first were asked for a moment ago
+    assert revisits.look(3.0 + EVERY) == ([], [])  # what has no answer is let go of too
+    assert supply.names == [*first, *names[AT_ONCE + 1 :]][:AT_ONCE]
+
+
+class Clock:
+    """Time passes from one thing that is due to the next; a server takes so long for each batch."""
+
+    def __init__(self, revisits: Revisits, supply: Counter, takes: float) -> None:
+        self.batches: list[tuple[float, list[str]]] = []
+        self._revisits, self._supply, self._takes = revisits, supply, takes
+
+    def run(self, until: float) -> None:
+        now, answers = 0.0, None
+        while True:
+            known = {*self._supply.names}
+            self._revisits.look(now)
+            if now == answers:
+                answers = None
+            if {*self._supply.names} - known:
+                assert len(self._supply.names) <= AT_ONCE  # what was not answered is let go of first
+                self.batches.append((now, self._supply.names))
+                answers = now + self._takes
+            due = self._revisits.due
+            now = min(time for time in (due, answers, until) if time is not None)
+            if now == until:
+                return
+            if now == answers:
+                self._supply.answer()
+
+
+def test_ten_thousand_forgotten_names_are_looked_at_within_thirty_seconds() -> None:
+    # VHD-25
+    supply = Counter()
+    revisits = made(supply)
+    names = [f"n{number}" for number in range(10_000)]
+    for name in names:
+        revisits.add(xp.CLUSTER, name, NO_PARAMS)
+    clock = Clock(revisits, supply, takes=0.2)
+    clock.run(30.0)
+    asked = [name for _, batch in clock.batches for name in batch]
+    assert {*asked} == {*names}
+    assert asked[:10_000] == names
+    assert max(len(batch) for _, batch in clock.batches) == AT_ONCE
+
+
+@pytest.mark.parametrize(("takes", "most"), [(0.01, 60), (0.5, 30), (1.0, 15), (4.0, 12), (100.0, 12)])
+def test_a_server_is_asked_for_a_quarter_of_its_time_or_once_in_five_seconds(takes: float, most: int) -> None:
+    # VHD-25
+    supply = Counter()
+    revisits = made(supply)
+    for number in range(50_000):
+        revisits.add(xp.CLUSTER, f"n{number}", NO_PARAMS)
+    clock = Clock(revisits, supply, takes)
+    clock.run(60.0)
+    assert most - 2 <= len(clock.batches) <= most
+
+
+def test_a_few_names_are_asked_for_once_in_five_seconds() -> None:
+    # VHD-25
+    supply = Counter()
+    revisits = made(supply)
+    for number in range(30):
+        revisits.add(xp.CLUSTER, f"n{number}", NO_PARAMS)
+    clock = Clock(revisits, supply, takes=0.01)
+    clock.run(30.0)
+    times = [time for time, _ in clock.batches]
+    assert all(later - earlier >= EVERY for earlier, later in pairwise(times))
+    assert len(times) == 6
 
 
 def test_when_nobody_waits_any_more_there_is_nothing_to_ask_for() -> None:
@@ -153,10 +221,10 @@ def test_when_nobody_waits_any_more_there_is_nothing_to_ask_for() -> None:
     revisits = made(supply, lambda _, name: name in waiting)
     revisits.add(xp.CLUSTER, "a", NO_PARAMS)
     revisits.look(0.0)
-    revisits.look(EVERY)
+    revisits.look(PAUSE)
     assert supply.names == ["a"]
     waiting.clear()
-    revisits.look(2 * EVERY)
+    revisits.look(PAUSE + EVERY)
     assert supply.names == []
     assert revisits.due is None
 

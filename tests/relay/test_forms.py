@@ -10,8 +10,8 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 import xdsprism as xp
 from tests.client.rig import both, cluster, endpoint, follow, listener, quiet, route, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, marks, pair, station
-from xdsprism.core.facts import Sent
-from xdsprism.core.types import make_variant
+from xdsprism.core.model.facts import Sent
+from xdsprism.core.model.types import make_variant
 from xdsprism.testing import ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)

@@ -12,8 +12,8 @@ import xdsprism as xp
 from tests.client.rig import both, cluster, follow, quiet, timeless
 from tests.client.wrapping import error, is_nack, reply, resource_name, wrap
 from tests.relay.rig import marks, station
-from xdsprism.core.constraint_codec import constraint_from_proto
-from xdsprism.core.constraints import TRUE
+from xdsprism.core.codec.constraints import constraint_from_proto
+from xdsprism.core.model.constraints import TRUE
 from xdsprism.errors import UsageError
 from xdsprism.testing import ScriptedPeer
 

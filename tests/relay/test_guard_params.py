@@ -7,9 +7,9 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import both, endpoint, follow, quiet, timeless
 from tests.relay.rig import Origin, marks, pair, station
-from xdsprism.core.limits import Limits, Refusal
-from xdsprism.core.question_params import question_params
-from xdsprism.core.types import Params
+from xdsprism.core.model.limits import Limits, Refusal
+from xdsprism.core.model.types import Params
+from xdsprism.core.watch.query_params import question_params
 from xdsprism.testing import ScriptedPeer
 
 PROD, TEST = {"env": "prod"}, {"env": "test"}

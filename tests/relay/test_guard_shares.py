@@ -7,11 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
-from tests.client.rig import Follower, cluster, endpoint, follow, quiet, timeless
-from tests.relay.rig import MODE_IDS, MODES, Origin, Station, marks, pair
-from xdsprism.core.types import make_variant
+from tests.client.rig import Follower, both, cluster, endpoint, follow, quiet, timeless
+from tests.relay.rig import MODE_IDS, MODES, Origin, Raw, Station, held, marks, pair
+from xdsprism.core.model.types import make_variant
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
 
@@ -20,8 +21,8 @@ ROOM, MANY = 20, 60  # what all streams to the server carry, and what the greedy
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xdsprism.core.spread.STREAMS", 2)
-    monkeypatch.setattr("xdsprism.core.spread.SUBSCRIPTIONS_PER_STREAM", ROOM // 2)
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 2)
+    monkeypatch.setattr("xdsprism.core.relay.spread.SUBSCRIPTIONS_PER_STREAM", ROOM // 2)
 
 
 def names(whose: str, count: int) -> list[str]:
@@ -41,7 +42,7 @@ def fill(origin: Origin, *owners: str) -> None:
 
 
 async def has(follower: Follower, known: dict[str, str]) -> set[str]:
-    """What it has by now, of all that it was told."""
+    """What it has by now and was told nothing bad of."""
     await quiet(60)
     known.update(await marks(follower))
     return {name for name, mark in known.items() if mark == "1"}
@@ -66,7 +67,7 @@ async def test_modest_clients_are_served_whoever_comes_first(up: bool, down: boo
         kept = await has(much, {})
         asked = {name for name, _ in origin.asked(xp.ENDPOINT) if name.startswith("greedy")}
         assert len(asked) == ROOM - 10
-        assert asked == kept if down or first == "modest" else asked < kept  # SOT-7: SotW has no word for a removal
+        assert asked == kept
         for each, at in zip(watched, whose, strict=True):
             told = await marks(each)
             assert told == [(name, "1") for name in names(at, 5)]  # and was told nothing else at any time
@@ -84,29 +85,115 @@ async def test_what_the_greedy_client_got_last_gives_way_and_it_is_told_why() ->
         assert await has(much, known) == {*names("greedy", ROOM)}
         few = follow(modest, xp.ENDPOINT, *names("modest", 3))
         assert [mark for _, mark in await marks(few)] == ["1"] * 3
-        assert await marks(much) == [(f"greedy-{number}", "NOT_FOUND") for number in (19, 18, 17)]
-        known.update((f"greedy-{number}", "NOT_FOUND") for number in (19, 18, 17))
+        told = [(f"greedy-{number}", "(INVALID_ARGUMENT)") for number in (19, 18, 17)]
+        assert await marks(much) == told  # and it keeps what it has
+        known.update(told)
         assert len(origin.asked(xp.ENDPOINT)) == ROOM
         await few.close()
         assert await has(much, known) == {*names("greedy", ROOM)}  # when nothing lingers, there is room again
 
 
+async def settle(client: Raw, wanted: dict[str, Any]) -> list[Any]:
+    """Accept everything until all are quiet. wanted: what each SotW request repeats."""
+    responses = await client.rest()
+    for response in responses:
+        await client.ack(response, **wanted)
+    return responses
+
+
+@pytest.mark.parametrize("params", [None, {"env": "prod"}], ids=["plain", "locators"])
+@pytest.mark.parametrize("make", [endpoint, cluster], ids=["one by one", "full state"])
+@both
 @timeless
-async def test_who_reads_errors_is_told_why_something_gave_way() -> None:
-    # PRX-35, DYN-46
-    async with pair() as (origin, relay), several(relay, "modest") as (modest,):
-        fill(origin, "greedy", "modest")
-        greedy = await relay.raw()
-        await greedy.want(xp.ENDPOINT, *names("greedy", ROOM), params={"env": "prod"})
-        for response in await greedy.rest():
-            await greedy.ack(response)
-        follow(modest, xp.ENDPOINT, "modest-0")
-        responses = await greedy.rest()
-        assert [gone.name for each in responses for gone in each.removed_resource_names] == ["greedy-19"]
-        (error,) = [error for each in responses for error in each.resource_errors]
-        assert (error.resource_name.name, error.error_detail.code) == ("greedy-19", 3)
-        assert "this client has its share" in error.error_detail.message
+async def test_what_gave_way_is_an_error_with_the_reason_and_no_removal(
+    delta: bool, make: Any, params: dict[str, str] | None
+) -> None:
+    # PRX-35, SOT-4, ERR-7: the resource is still there, only the relay can't follow it
+    type_url = f"type.googleapis.com/{make('a', '1').DESCRIPTOR.full_name}"
+    async with pair(linger=0.0) as (origin, relay), several(relay, "modest") as (modest,):
+        mine = names("greedy", ROOM)
+        origin.put(*(make(name, "1") for name in mine), endpoint("modest-0", "1"))
+        greedy = await relay.raw(delta=delta)
+        await greedy.want(type_url, *mine, params=params)
+        keys = [pb.ResourceLocator(name=name, dynamic_parameters=params) for name in mine] if params else mine
+        wanted = {} if delta else {"resource_locators" if params else "resource_names": keys}
+        responses = await settle(greedy, wanted)
+        assert sum(len(held(response)) for response in responses) == ROOM
+        few = follow(modest, xp.ENDPOINT, "modest-0")
+        responses = await settle(greedy, wanted)
+        if (
+            make is cluster and not delta
+        ):  # ERR-2: a full state repeats what stays, and so has no word for what is wrong
+            assert responses == []
+        else:
+            (error,) = [error for each in responses for error in each.resource_errors]
+            assert (error.resource_name.name, error.error_detail.code) == ("greedy-19", 3)
+            assert "this client has its share" in error.error_detail.message
+            assert [held(each) for each in responses] == [{}]
+        assert not (delta and any(each.removed_resources or each.removed_resource_names for each in responses))
+        origin.put(make("greedy-0", "2"))
+        assert [len(held(each)) for each in await settle(greedy, wanted)] == [
+            ROOM if make is cluster and not delta else 1
+        ]
+        await few.close()
+        await quiet(60)
+        responses = await settle(greedy, wanted)
+        assert [len(held(each)) for each in responses] == ([] if make is cluster and not delta else [1])  # it is over
+        origin.put(make("greedy-19", "2"))
+        assert len(await settle(greedy, wanted)) == 1
         greedy.close()
+
+
+@pytest.mark.parametrize("make", [endpoint, cluster], ids=["one by one", "full state"])
+@both
+@timeless
+async def test_what_was_never_there_for_lack_of_room_is_absent_and_said_to_be_refused(delta: bool, make: Any) -> None:
+    # PRX-35, DYN-46
+    type_url = f"type.googleapis.com/{make('a', '1').DESCRIPTOR.full_name}"
+    async with pair() as (origin, relay):
+        mine = names("greedy", ROOM + 2)
+        origin.put(*(make(name, "1") for name in mine))
+        greedy = await relay.raw(delta=delta)
+        await greedy.want(type_url, *mine)
+        responses = await greedy.rest()
+        assert sum(len(held(response)) for response in responses) == ROOM
+        errors = {error.resource_name.name for each in responses for error in each.resource_errors}
+        assert len(errors) == 2
+        if delta:
+            assert {name for each in responses for name in each.removed_resources} == errors
+        greedy.close()
+
+
+@both
+@timeless
+async def test_one_who_asks_for_what_gave_way_takes_it_from_nobody_who_has_it(delta: bool) -> None:
+    # PRX-35: another stream of the greedy client, or one that comes back
+    async with pair() as (origin, relay), several(relay, "greedy", "modest", delta=delta) as (greedy, modest):
+        fill(origin, "greedy", "modest")
+        much = follow(greedy, xp.ENDPOINT, *names("greedy", ROOM))
+        assert len(await marks(much)) == ROOM
+        await marks(follow(modest, xp.ENDPOINT, "modest-0"))
+        assert await marks(much) == [("greedy-19", "(INVALID_ARGUMENT)")]
+        async with relay.client(node="greedy", address="10.0.0.1", delta=delta) as other:
+            late = follow(other, xp.ENDPOINT, "greedy-19")
+            await quiet(60)
+            assert [mark for _, mark in await marks(late)][-1:] == ["INVALID_ARGUMENT"]
+        assert await marks(much) == []  # it has it, and was told once
+
+
+@timeless
+async def test_a_wildcard_gives_way_after_all_names_of_its_client() -> None:
+    # PRX-35: what a wildcard lists would be removed
+    async with pair() as (origin, relay), several(relay, "greedy", "modest") as (greedy, modest):
+        fill(origin, "greedy", "modest")
+        origin.put(cluster("c", "1"))
+        follow(greedy, xp.ENDPOINT, *names("greedy", ROOM - 1))
+        everything = follow(greedy, xp.CLUSTER)
+        assert await marks(everything) == [("c", "1")]
+        follow(modest, xp.ENDPOINT, *names("modest", 5))
+        await quiet(60)
+        origin.put(cluster("c", "2"))
+        assert await marks(everything) == [("c", "2")]
 
 
 @modes

@@ -14,7 +14,7 @@ from tests.client.wrapping import wrap
 from tests.relay.picky import PickyServer, bad_names
 from tests.relay.rig import marks, pair, station
 from xdsprism.admin.cache_model import Moment, upstreams
-from xdsprism.core.quarantine import RETRY
+from xdsprism.core.watch.quarantine import RETRY
 from xdsprism.observe.metrics import ClientMetrics
 from xdsprism.testing import ScriptedPeer
 

@@ -208,7 +208,7 @@ async def test_clients_within_their_limits_are_together_not_too_many_for_one_str
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # PRX-35: 60,000 and 60,000 on streams that take 100,000, a hundred times smaller
-    monkeypatch.setattr("xdsprism.core.spread.SUBSCRIPTIONS_PER_STREAM", 900)
+    monkeypatch.setattr("xdsprism.core.relay.spread.SUBSCRIPTIONS_PER_STREAM", 900)
     server = StrictServer(locators=1000)
     async with (
         station(server.connect, upstream_form="locators", linger=1.0) as relay,

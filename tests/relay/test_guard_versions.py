@@ -17,8 +17,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 import xdsprism as xp
 from tests.client.rig import both, quiet, timeless
 from tests.relay.rig import station
-from xdsprism.core.twins import as_v2
-from xdsprism.core.types import PREFIX
+from xdsprism.core.model.type_versions import as_v2
+from xdsprism.core.model.types import PREFIX
 from xdsprism.messages.twins import to_v2
 from xdsprism.testing import PeerStream, ScriptedPeer
 

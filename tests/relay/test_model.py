@@ -16,16 +16,17 @@ import xdsprism as xp
 from tests.client.rig import MAKE
 from tests.client.test_against_server import Shown, shown
 from tests.relay.model import Clock, ModelClient, RelaySite, Site, Watcher
-from xdsprism.core.cached import NOTHING
-from xdsprism.core.codec import variant_of
-from xdsprism.core.constraints import Constraint, canonical, matches
-from xdsprism.core.events import WILDCARD
-from xdsprism.core.findings import listen
-from xdsprism.core.relaying import LINGER
-from xdsprism.core.standing import Standing
-from xdsprism.core.store import Store
-from xdsprism.core.types import Params
-from xdsprism.core.xdstp import is_wild, wildcards
+from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.model.cached import NOTHING
+from xdsprism.core.model.constraints import Constraint, canonical, matches
+from xdsprism.core.model.events import WILDCARD
+from xdsprism.core.model.steps import finish
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import Params
+from xdsprism.core.model.xdstp import is_wild, wildcards
+from xdsprism.core.relay.findings import listen
+from xdsprism.core.relay.relaying import LINGER
+from xdsprism.core.relay.standing import Standing
 
 NAMES = ("a", "b")
 TALKATIVE = 100  # turns after which nobody can have anything new to say
@@ -174,7 +175,7 @@ class RelayModel:
         for subject, kept in relaying._standing.items():
             known, asked = relaying._known.get(subject, NOTHING), relaying._asked.get(subject, {})
             said = listen(relaying._voices(subject), known, relaying._supply.pin)
-            found = Standing.of(known, said, asked)
+            found = finish(Standing.of(known, said, asked))
             assert found is not None, subject
             assert (kept.findings, kept.pending) == (found.findings, found.pending)
             assert {form: {*each} for form, each in kept.holders.items()} == {

@@ -9,7 +9,7 @@ import xdsprism as xp
 from tests.client.rig import both, cluster, timeless
 from tests.relay.rig import Station, chain, pair, station
 from tests.relay.test_groups import SOURCE, Legacy, _Served
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 NAMES = ["env", "labels.app", "node.locality.zone", "node.user_agent_version.major_minor"]
 

@@ -16,7 +16,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 import xdsprism as xp
 from tests.client.rig import both, cluster, endpoint, follow, listener, quiet, route, timeless
 from tests.relay.rig import MODE_IDS, MODES, chain, held, marks, pair, station
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 from xdsprism.testing import ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)

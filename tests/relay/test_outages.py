@@ -11,7 +11,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import bootstrap, both, cluster, endpoint, follow, quiet, server, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, marks, pair, station
-from xdsprism.core.facts import Sent
+from xdsprism.core.model.facts import Sent
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
 

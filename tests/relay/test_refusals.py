@@ -12,7 +12,7 @@ import xdsprism as xp
 from tests.client.rig import both, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, marks, pair, station
 from tests.support.facts import each_of
-from xdsprism.core.facts import Acked, Nacked
+from xdsprism.core.model.facts import Acked, Nacked
 from xdsprism.testing import ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from xdsprism.core.authority import Authority
-from xdsprism.core.cached import CachedSet, CacheTable
-from xdsprism.core.constraints import Constraint
-from xdsprism.core.expr import parse
-from xdsprism.core.relaying import Relaying
-from xdsprism.core.store import Store
-from xdsprism.core.types import CLUSTER, NO_PARAMS, Params, make_variant
-from xdsprism.core.watching import Entry, State
+from xdsprism.core.model.cached import CachedSet, CacheTable
+from xdsprism.core.model.constraints import Constraint
+from xdsprism.core.model.expr import parse
+from xdsprism.core.model.store import Store
+from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
+from xdsprism.core.relay.relaying import Relaying
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry, State
 from xdsprism.errors import WatchError
 
 PROD, TEST = Params({"env": "prod"}), Params({"env": "test"})
@@ -30,7 +30,7 @@ class Bench:
         self.log: list[tuple[str, Params]] = []
         self.now = 0.0
 
-    # -- core.supply.Supply
+    # -- core.relay.supply.Supply
 
     def ask(self, type_url: str, name: str, params: Params) -> Entry:
         assert params not in self.asked

@@ -13,8 +13,8 @@ from tests.client.rig import both, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Raw, marks, pair, station
 from tests.relay.test_refusals import heard
 from xdsprism.admin.cache_model import Moment, upstreams
-from xdsprism.core.facts import Acked, Nacked
-from xdsprism.core.nack_reports import WAIT
+from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.relay.nack_reports import WAIT
 from xdsprism.observe.metrics import ClientMetrics
 from xdsprism.testing import PeerStream, ScriptedPeer
 

@@ -28,9 +28,9 @@ from tests.relay.test_model import RelayModel
 from xdsprism.client import last_good
 from xdsprism.client.disk import Disk, _prepare
 from xdsprism.client.last_good import LastGood, Shelf
-from xdsprism.core.codec import variant_of
-from xdsprism.core.relaying import LINGER
-from xdsprism.core.types import NO_PARAMS, Params
+from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.model.types import NO_PARAMS, Params
+from xdsprism.core.relay.relaying import LINGER
 
 STEPS = 40
 RUNS = int(os.environ.get("XDSPRISM_RESTARTS", "40"))  # of each block

@@ -12,7 +12,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 import xdsprism as xp
 from tests.client.rig import FOREVER, both, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, marks, pair, station
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 from xdsprism.testing import ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)

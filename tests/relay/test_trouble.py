@@ -11,7 +11,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 import xdsprism as xp
 from tests.client.rig import bootstrap, both, clock, cluster, endpoint, follow, quiet, server, timeless
 from tests.relay.rig import MODE_IDS, MODES, Station, held, marks, pair, station
-from xdsprism.core.facts import Closed, Sent
+from xdsprism.core.model.facts import Closed, Sent
 from xdsprism.testing import PeerStream, ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)

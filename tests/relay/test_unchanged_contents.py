@@ -7,7 +7,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 import xdsprism as xp
 from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import station
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 from xdsprism.testing import ScriptedPeer
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.client.rig import timeless
-from xdsprism.core.steps import Steps
+from xdsprism.core.model.steps import Steps
 from xdsprism.relay.work import AT_ONCE, Work
 from xdsprism.server.slicing import Slices
 
@@ -95,3 +95,5 @@ async def test_all_of_it_can_be_finished_now() -> None:
     made.begin(nothing(log, "c", 0))
     await asyncio.sleep(1)
     assert log[-1] == "c is done"
+    made.begin(nothing(log, "d", 0))
+    assert log[-1] == "d is done", "at once, as nothing is under way"

@@ -13,7 +13,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 import xdsprism as xp
 from tests.client.rig import bootstrap, cluster, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, Raw, Station, station
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 BASE = "xdstp://auth/envoy.config.cluster.v3.Cluster"
 A, B, FOO = f"{BASE}/foo/a", f"{BASE}/foo/b", f"{BASE}/foo/*"

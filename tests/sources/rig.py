@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from xdsprism.core import types
-from xdsprism.core.store import Store
+from xdsprism.core.model import types
+from xdsprism.core.model.store import Store
 from xdsprism.sources.files import FileSource, LoadReport
 
 Put = Callable[[str, str], Path]

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.sources.samples import FOUR, cluster, text
-from xdsprism.core import types
-from xdsprism.core.constraints import keys, matches
-from xdsprism.core.expr import show
-from xdsprism.core.store import Store
+from xdsprism.core.model import types
+from xdsprism.core.model.constraints import keys, matches
+from xdsprism.core.model.expr import show
+from xdsprism.core.model.store import Store
 from xdsprism.errors import ConfigError
 from xdsprism.sources.catalog import MAX_PROBLEMS, Catalog
 

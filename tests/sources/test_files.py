@@ -14,7 +14,7 @@ from tests.sources.rig import Put, Running, replace, running
 from tests.sources.samples import FOUR, cluster
 from tests.support.waiting import eventually
 from xdsprism import watch
-from xdsprism.core import types
+from xdsprism.core.model import types
 from xdsprism.errors import ConfigError
 from xdsprism.sources import files
 from xdsprism.sources.files import FileSource, LoadReport

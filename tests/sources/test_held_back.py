@@ -11,7 +11,7 @@ import pytest
 
 from tests.sources.rig import Put, Running, replace, running
 from tests.sources.samples import FOUR, cluster
-from xdsprism.core.holding import Guard
+from xdsprism.core.model.removal_guard import Guard
 from xdsprism.errors import ConfigError
 from xdsprism.sources import files
 from xdsprism.sources.files import FileSource, NotConfirmedError

@@ -8,10 +8,10 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tests.sources.samples import CLUSTER, FOUR, ROUTE, cluster, text
-from xdsprism.core import types
-from xdsprism.core.constraints import FALSE, TRUE, Constraint, Eq, matches
-from xdsprism.core.expr import show
-from xdsprism.core.types import Origin, Variant
+from xdsprism.core.model import types
+from xdsprism.core.model.constraints import FALSE, TRUE, Constraint, Eq, matches
+from xdsprism.core.model.expr import show
+from xdsprism.core.model.types import Origin, Variant
 from xdsprism.sources.parse import parse
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from xdsprism.core.template import compile_template
+from xdsprism.core.model.template import compile_template
 from xdsprism.sources.trace import trace
 
 TEMPLATE: dict[str, Any] = {

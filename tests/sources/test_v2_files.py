@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 
 import xdsprism as xp
 from tests.cli.rig import run
-from xdsprism.core.twins import as_v2
-from xdsprism.core.types import PREFIX, TYPES
+from xdsprism.core.model.type_versions import as_v2
+from xdsprism.core.model.types import PREFIX, TYPES
 from xdsprism.messages.twins import v2_name
 from xdsprism.sources.parse import parse
 

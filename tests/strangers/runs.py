@@ -8,7 +8,7 @@ from random import Random
 from tests.strangers import negatives
 from tests.strangers.upstream import Habits
 from tests.strangers.world import SUBJECTS, Run, script
-from xdsprism.core.relaying import LINGER
+from xdsprism.core.relay.relaying import LINGER
 
 
 def some(random: Random, things: tuple[str, ...]) -> tuple[str, ...]:

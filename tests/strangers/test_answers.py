@@ -8,7 +8,7 @@ import xdsprism as xp
 from tests.strangers.shapes import TRUE, both, eq, has, no
 from tests.strangers.upstream import Habits
 from tests.strangers.world import Watcher, World
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 PROD, TEST, QA = (Params({"env": env}) for env in ("prod", "test", "qa"))
 PROD_X = Params({"env": "prod", "x": "1"})

@@ -8,8 +8,8 @@ import xdsprism as xp
 from tests.strangers.shapes import eq, has, no
 from tests.strangers.upstream import Habits
 from tests.strangers.world import World
-from xdsprism.core.events import WILDCARD
-from xdsprism.core.types import Params
+from xdsprism.core.model.events import WILDCARD
+from xdsprism.core.model.types import Params
 
 A, B, EDS_A = (xp.CLUSTER, "a"), (xp.CLUSTER, "b"), (xp.ENDPOINT, "a")
 TEST, OTHER = Params({"env": "test"}), Params({"x": "1"})

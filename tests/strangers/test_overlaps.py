@@ -8,8 +8,8 @@ import xdsprism as xp
 from tests.strangers.shapes import TRUE, both, either, eq, has, no
 from tests.strangers.upstream import Habits
 from tests.strangers.world import Client, World
-from xdsprism.core.events import WILDCARD
-from xdsprism.core.types import NO_PARAMS, Params
+from xdsprism.core.model.events import WILDCARD
+from xdsprism.core.model.types import NO_PARAMS, Params
 
 A, EDS_A = (xp.CLUSTER, "a"), (xp.ENDPOINT, "a")
 TEST, PROD, PROD_X = Params({"env": "test"}), Params({"env": "prod"}), Params({"env": "prod", "x": "1"})

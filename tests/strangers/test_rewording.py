@@ -8,7 +8,7 @@ import xdsprism as xp
 from tests.strangers.shapes import eq
 from tests.strangers.upstream import Habits
 from tests.strangers.world import World
-from xdsprism.core.types import Params
+from xdsprism.core.model.types import Params
 
 A = (xp.CLUSTER, "a")
 

@@ -8,9 +8,9 @@ import xdsprism as xp
 from tests.strangers.shapes import eq
 from tests.strangers.upstream import Habits
 from tests.strangers.world import Watcher, World
-from xdsprism.core.events import WILDCARD
-from xdsprism.core.settings import RELAY
-from xdsprism.core.types import NO_PARAMS, Params
+from xdsprism.core.model.events import WILDCARD
+from xdsprism.core.model.settings import RELAY
+from xdsprism.core.model.types import NO_PARAMS, Params
 
 A, B, EDS_A = (xp.CLUSTER, "a"), (xp.CLUSTER, "b"), (xp.ENDPOINT, "a")
 ONE, PROD_ONE = Params({"v": "1"}), Params({"env": "prod", "v": "1"})

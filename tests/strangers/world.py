@@ -18,11 +18,11 @@ import xdsprism as xp
 from tests.relay.model import Clock, Line, RelaySite
 from tests.strangers.shapes import Shape, family, region, split, text, to_proto
 from tests.strangers.upstream import FULL_STATE, Habits, Stranger, Subject, everywhere
-from xdsprism.core.events import WILDCARD, Key
-from xdsprism.core.facts import Rejected
-from xdsprism.core.relaying import LINGER
-from xdsprism.core.types import NO_PARAMS, Params
-from xdsprism.core.watching import Watch
+from xdsprism.core.model.events import WILDCARD, Key
+from xdsprism.core.model.facts import Rejected
+from xdsprism.core.model.types import NO_PARAMS, Params
+from xdsprism.core.relay.relaying import LINGER
+from xdsprism.core.watch.entry import Watch
 from xdsprism.errors import STATUS
 
 SUBJECTS: tuple[Subject, ...] = tuple((type_url, name) for type_url in (xp.CLUSTER, xp.ENDPOINT) for name in "ab")

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 import os
 
-from xdsprism.core.settings import ENGINE
+from xdsprism.core.model.settings import ENGINE
 
 ENGINES = tuple(os.environ.get("XDSPRISM_TEST_ENGINES", ENGINE).split(","))

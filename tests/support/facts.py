@@ -1,10 +1,10 @@
-"""Facts for tests that count what happened, whichever way it went (core.steady)."""
+"""Facts for tests that count what happened, whichever way it went (core.serve.fast_path)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xdsprism.core.facts import Acked, Fact, Requested, Routine, Sent
+from xdsprism.core.model.facts import Acked, Fact, Requested, Routine, Sent
 
 
 def each_of(facts: Iterable[Fact]) -> Iterator[Fact]:

@@ -14,7 +14,7 @@ import grpc
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import DecodeError
 
-from xdsprism.core.salvage import salvaged
+from xdsprism.core.codec.salvage import salvaged
 
 _STREAMS = 32
 # Nothing is too long, and a server that is back is found at once.

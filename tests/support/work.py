@@ -17,7 +17,7 @@ _ROOT = Path(xdsprism.__file__).parent
 
 @contextmanager
 def counted(*files: str) -> Iterator[Counter[str]]:
-    """Calls of the functions in these files, such as `core/topic.py`; a generator counts each time that it goes on."""
+    """Count calls of the functions in these files (`core/watch/upstream.py`), and each time a generator goes on."""
     names = {str(_ROOT / file): file for file in files}
     found: Counter[str] = Counter()
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from xdsprism.core.pieces import RequestPieces
+from xdsprism.core.codec.pieces import RequestPieces
 from xdsprism.http2.grpc import PiecesFactory
 from xdsprism.server.calls import Call
 from xdsprism.server.engine_grpcio import Conversation

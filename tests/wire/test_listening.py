@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 
 from xdsprism import Server, Store
-from xdsprism.core.settings import Engine
+from xdsprism.core.model.settings import Engine
 from xdsprism.errors import XdsError
 from xdsprism.server.http_port import HttpPort
 

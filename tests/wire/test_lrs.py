@@ -12,9 +12,9 @@ from envoy.service.load_stats.v3 import lrs_pb2 as v3
 
 from tests.wire.rig import Stream, cluster, put, until
 from xdsprism import Client, Server, Settings, Store
-from xdsprism.core.events import SEND_ALL_CLUSTERS
-from xdsprism.core.facts import Fact, LoadsHeard, LoadsRefused
-from xdsprism.core.loads import Locality
+from xdsprism.core.loads.loads import Locality
+from xdsprism.core.model.events import SEND_ALL_CLUSTERS
+from xdsprism.core.model.facts import Fact, LoadsHeard, LoadsRefused
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 

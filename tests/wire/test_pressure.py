@@ -29,10 +29,10 @@ from tests.wire.rig import (
     until,
 )
 from xdsprism import CLUSTER, ENDPOINT, SECRET, Limits, Server, Settings, Store
-from xdsprism.core.codec import Encoder
-from xdsprism.core.events import Send
-from xdsprism.core.table import LOG_SLACK
-from xdsprism.core.types import Variant
+from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.model.events import Send
+from xdsprism.core.model.table import LOG_SLACK
+from xdsprism.core.model.types import Variant
 from xdsprism.server.calls import Peer
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both

@@ -21,8 +21,8 @@ import xdsprism as xp
 from tests.client.rig import Follower, bootstrap, both, cluster, server, timeless
 from tests.wire.rig import DELTA, SOTW, Stream, names_in, until
 from xdsprism.admin.read_model import explain, resources
-from xdsprism.core.facts import Consulted, Fact
-from xdsprism.core.types import Params
+from xdsprism.core.model.facts import Consulted, Fact
+from xdsprism.core.model.types import Params
 from xdsprism.messages.verdicts import Validate
 from xdsprism.observe.metrics import Metrics
 from xdsprism.observe.quota import PEER

@@ -11,7 +11,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, names_in, put, tag_of
 from xdsprism import CLUSTER, ENDPOINT, Server, Store
-from xdsprism.core.facts import Joined, OtherNode
+from xdsprism.core.model.facts import Joined, OtherNode
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 

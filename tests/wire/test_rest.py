@@ -29,8 +29,8 @@ from tests.support import web
 from tests.wire.api import services
 from tests.wire.rig import PATIENCE, cluster, put, put_bytes, unary, until
 from xdsprism import CLUSTER, LISTENER, SECRET, Server, Settings, Store
-from xdsprism.core.facts import Fact, Nacked, Polled
-from xdsprism.core.settings import Limits
+from xdsprism.core.model.facts import Fact, Nacked, Polled
+from xdsprism.core.model.settings import Limits
 from xdsprism.errors import PeerError
 from xdsprism.server import rest as module
 from xdsprism.server import rest_json

@@ -13,7 +13,7 @@ import pytest
 from tests.support.certificates import Authority, Pair
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import Server, Store, Tls
-from xdsprism.core.facts import Fact, Opened
+from xdsprism.core.model.facts import Fact, Opened
 from xdsprism.http2.facts import CertificatesInUse
 from xdsprism.http2.facts import Fact as ConnectionFact
 

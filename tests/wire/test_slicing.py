@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xdsprism import CLUSTER, ENDPOINT, VIRTUAL_HOST, Settings, Store
-from xdsprism.core.steps import EVERY
+from xdsprism.core.model.steps import EVERY
 from xdsprism.errors import PeerError
 from xdsprism.server import hub as hub_module
 from xdsprism.server import long_work
@@ -341,3 +341,73 @@ def test_a_long_fetch_is_answered_in_slices_with_the_same_bytes() -> None:
         call.close()
     assert said[0] == said[1]
     assert len(pb.DiscoveryResponse.FromString(said[0][0]).resources) == len(MANY)
+
+
+# -- few changes that concern very many
+
+
+def moved(store: Store, *, by: int) -> None:
+    with store.transaction() as tx:
+        for number in range(20):
+            tx.put(VirtualHost(name=f"m/v{number}", domains=[f"*.v{(number + by) % 20}.test"]))
+
+
+def test_a_few_virtual_hosts_that_move_very_many_hosts_are_told_in_slices() -> None:
+    # OPS-10, VHD-12, SRV-18
+    hosts = [f"m/h{number}.v{number % 20}.test" for number in range(2_000)]
+    said = []
+    for sliced in (True, False):
+        store = Store(validate="off")
+        moved(store, by=0)
+        rig = Rig(store, sliced=sliced)
+        call, other = rig.open(), rig.open()
+        call.receive(subscribing(hosts, VIRTUAL_HOST))
+        rig.rest(call)
+        moved(store, by=1)
+        if sliced:
+            rig.turn()
+            assert rig.hub.changes  # not all is told, and so nothing is said
+            assert not list(call.poll())
+            other.receive(subscribing(["n1"]))
+            assert len(list(other.poll())) == 1
+        said.append(parsed(rig.rest(call)[0]))
+    assert [{each.name for each in one.resources} for one in said[0]] == [{f"m/v{number}" for number in range(20)}]
+    aliases = [{each.name: {*each.aliases} for each in one.resources} for response in said for one in response]
+    assert aliases[0] == aliases[1]
+    assert {*hosts} == {alias for found in aliases[0].values() for alias in found}
+
+
+def test_who_comes_back_for_the_state_of_a_large_table_is_compared_in_slices() -> None:
+    # SOT-12, OPS-10
+    store = Store(validate="off")
+    put(store, **{f"c{number}": 1 for number in range(1_500)})
+    rig = Rig(store)
+    first = rig.open(delta=False)
+    first.receive(pb.DiscoveryRequest(node=Node(id="n"), type_url=CLUSTER).SerializeToString())
+    version = pb.DiscoveryResponse.FromString(rig.rest(first)[0][0]).version_info
+    put(store, c0=1, c1500=1)
+    put(store, c1500=1)
+    with store.transaction() as tx:
+        tx.delete(CLUSTER, "c1500")
+    for named, answers in ((version, 0), ("0123456789abcdef", 1)):
+        call = rig.open(delta=False)
+        asked = pb.DiscoveryRequest(node=Node(id="n"), type_url=CLUSTER, version_info=named)
+        call.receive(asked.SerializeToString())
+        assert call.is_busy
+        assert len(rig.rest(call)[0]) == answers
+
+
+def test_subscriptions_that_were_begun_when_their_stream_is_closed_are_taken_back() -> None:
+    # OPS-7
+    rig = Rig(filled())
+    call = rig.open()
+    call.receive(subscribing(MANY))
+    session = None
+    while session is None or len(session._wants) <= len(rig.hub.interest._names.get(ENDPOINT, {})):
+        rig.turn()
+        session = call.stream.sessions.get(ENDPOINT)
+    call.close()
+    while rig.turns:
+        rig.turn()
+    assert not rig.hub.interest._names
+    assert not rig.hub.interest._groups

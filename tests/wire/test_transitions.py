@@ -23,9 +23,9 @@ from tests.wire.rig import cluster, put, put_bytes, until
 from xdsprism import CLUSTER, Server, Settings, Store
 from xdsprism.client.bootstrap import ServerConfig
 from xdsprism.client.transport import ByteStream, GrpcTransport
-from xdsprism.core.facts import Nacked
-from xdsprism.core.loads import Locality
-from xdsprism.core.twins import as_v2
+from xdsprism.core.loads.loads import Locality
+from xdsprism.core.model.facts import Nacked
+from xdsprism.core.model.type_versions import as_v2
 from xdsprism.release import release
 
 FREE = "127.0.0.1:0"

@@ -24,9 +24,9 @@ from tests.support.facts import each_of
 from tests.wire.api import V2_METHODS, Defined
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, put, put_bytes, sessions, tag_of, unary, until
 from xdsprism import CLUSTER, ENDPOINT, LISTENER, SECRET, Server, Store
-from xdsprism.core.facts import Nacked, Sent
-from xdsprism.core.twins import RESOURCE, as_v2, as_v3
-from xdsprism.core.types import EXTENSION_CONFIG
+from xdsprism.core.model.facts import Nacked, Sent
+from xdsprism.core.model.type_versions import RESOURCE, as_v2, as_v3
+from xdsprism.core.model.types import EXTENSION_CONFIG
 from xdsprism.server.methods import V2, discovery_methods
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both

@@ -16,8 +16,8 @@ from tests.support import web
 from tests.wire.api import METHODS, V2_METHODS, Defined
 from tests.wire.rig import SOTW, Stream, cluster, put, unary
 from xdsprism import CLUSTER, LISTENER, Server, Store
-from xdsprism.core.twins import as_v2
-from xdsprism.core.types import PREFIX
+from xdsprism.core.model.type_versions import as_v2
+from xdsprism.core.model.types import PREFIX
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from ..core.twins import as_v3
-from ..core.types import SECRET, TypeUrl
+from ..core.model.type_versions import as_v3
+from ..core.model.types import SECRET, TypeUrl
 from ..errors import UsageError
 from ..messages.as_json import as_json
 from ..messages.convert import has_own_form

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.cached import CachedSet
-from ..core.constraints import failing, keys, matches, unpadded
-from ..core.expr import show
-from ..core.holdings import Holding
-from ..core.quarantine import Quarantined
-from ..core.relaying import Relaying
-from ..core.table import Table
-from ..core.types import Params, TypeUrl, Variant
-from ..core.upstream import Upstream
-from ..core.watching import Entry
+from ..core.model.cached import CachedSet
+from ..core.model.constraints import failing, keys, matches, unpadded
+from ..core.model.expr import show
+from ..core.model.limits import Scarce
+from ..core.model.table import Table
+from ..core.model.types import Params, TypeUrl, Variant
+from ..core.relay.holdings import Holding
+from ..core.relay.relaying import Relaying
+from ..core.watch.entry import Entry
+from ..core.watch.quarantine import Quarantined
+from ..core.watch.upstream import Upstream
 from .read_model import Row, time_of_day, variant_row
 
 QUARANTINED = 100  # subscriptions to a server that are listed, at most
@@ -133,6 +134,11 @@ def _why_not(holding: Holding, params: Mapping[str, str]) -> Row:
 
 def upstreams(known: Upstreams, moment: Moment) -> Row:
     return {"upstreams": [_upstream(group, each, moment) for group, each in known]}
+
+
+def room(relaying: Relaying) -> Row:
+    """PRX-35: what all clients together may ask servers for only so much of."""
+    return {"room": {kind.value: relaying.room(kind)._asdict() for kind in Scarce}}
 
 
 def _upstream(group: Params | None, each: Upstream, moment: Moment) -> Row:

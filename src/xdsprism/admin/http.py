@@ -18,10 +18,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ..core.holding import HeldBack
-from ..core.table import Table
-from ..core.types import TYPES, TypeUrl, resolve_type
-from ..core.xdstp import spelled
+from ..core.model.removal_guard import HeldBack
+from ..core.model.table import Table
+from ..core.model.types import TYPES, TypeUrl, resolve_type
+from ..core.model.xdstp import spelled
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
@@ -180,7 +180,9 @@ async def _forget(view: View, request: Request) -> Response:
 
 async def _upstreams(view: View, request: Request) -> Response:
     _params(request)
-    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) if view.behind else {})
+    if view.behind is None:
+        return _Json({})
+    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) | cache_model.room(view.behind.relaying))
 
 
 async def _clients(view: View, request: Request) -> Response:

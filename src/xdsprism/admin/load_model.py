@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.load_reports import ClientLoads, ClusterRates, LoadReports, LocalityRates
+from ..core.loads.load_reports import ClientLoads, ClusterRates, LoadReports, LocalityRates
 from .cache_model import Moment
 from .read_model import LIMIT, Page, Row
 

@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from ..core.answers import Progress
-from ..core.bounded import NAME_BYTES, bounded
-from ..core.constraints import keys
-from ..core.events import WILDCARD, Key, Node
-from ..core.expr import show
-from ..core.facts import Refused
-from ..core.holding import HeldBack, Loss
-from ..core.interest import Interest
-from ..core.removals import AnySession
-from ..core.store import Store
-from ..core.table import Table
-from ..core.types import TypeUrl, Variant
-from ..core.variants import VariantSet
-from ..core.xdstp import is_wild, spelled
+from ..core.model.constraints import keys
+from ..core.model.events import WILDCARD, Key, Node
+from ..core.model.expr import show
+from ..core.model.facts import Refused
+from ..core.model.removal_guard import HeldBack, Loss
+from ..core.model.store import Store
+from ..core.model.table import Table
+from ..core.model.truncation import NAME_BYTES, bounded
+from ..core.model.types import TypeUrl, Variant
+from ..core.model.variants import VariantSet
+from ..core.model.xdstp import is_wild, spelled
+from ..core.serve.in_flight import Progress
+from ..core.serve.interest import Interest
+from ..core.serve.removals import AnySession
 from ..errors import Problem
 from ..server.hub import Connected
 from ..sources.files import LoadReport

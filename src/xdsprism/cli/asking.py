@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ..core.twins import as_v3
-from ..core.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
-from ..core.xdstp import authority_of, canonical
+from ..core.model.type_versions import as_v3
+from ..core.model.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
+from ..core.model.xdstp import authority_of, canonical
 from ..errors import UsageError, WatchError
 from .options import ENVIRONMENT, Address, params_option
 from .variables import choose_typed
@@ -20,7 +20,7 @@ from .variables import choose_typed
 if TYPE_CHECKING:
     from ..client.bootstrap import Bootstrap
     from ..client.client import Client
-    from ..core.facts import Lost
+    from ..core.model.facts import Lost
 
 NODE = {"id": "xdsprism"}  # where no bootstrap says otherwise
 LASTING = 1.0  # seconds: a stream that was open for longer was a success, although there was nothing to say
@@ -140,7 +140,7 @@ class Happenings:
         self._known: set[str] = set()
 
     def __call__(self, facts: Sequence[object]) -> None:
-        from ..core.facts import Lost, Reached, Rejected
+        from ..core.model.facts import Lost, Reached, Rejected
 
         for fact in facts:
             if isinstance(fact, Reached):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.types import Origin
+from ..core.model.types import Origin
 from ..errors import Problem
 from . import output as out
 from .options import FILES_VALIDATED, descriptors_option, keys, node_params_option, validate_option
 
 if TYPE_CHECKING:
-    from ..core.store import Store
-    from ..core.types import Variant
+    from ..core.model.store import Store
+    from ..core.model.types import Variant
     from ..messages.verdicts import Validate
 
 GAPS = 5  # examples shown of each resource
@@ -68,7 +68,7 @@ def check(config: tuple[str, ...], output: str | None, node_params: str | None, 
 
 def _sent_by_nodes(text: str | None) -> Callable[[str], bool]:
     """Which keys clients have by their node; any, where that is not said. Raises UsageError."""
-    from ..core.node_params import can_send, check_names
+    from ..core.model.node_params import can_send, check_names
 
     if text is None:
         return lambda _: True
@@ -79,7 +79,7 @@ def _sent_by_nodes(text: str | None) -> Callable[[str], bool]:
 
 def _unsendable(store: Store, is_sent: Callable[[str], bool]) -> Iterator[Problem]:
     """Each key that constraints mention and no node can give, where it is mentioned first."""
-    from ..core import constraints
+    from ..core.model import constraints
 
     places: dict[str, list[Variant]] = {}
     for table in store.tables():
@@ -101,7 +101,7 @@ def _unsendable(store: Store, is_sent: Callable[[str], bool]) -> Iterator[Proble
 
 def _why_not(key: str, is_sent: Callable[[str], bool]) -> str | None:
     """Why no client has this param by its node; None: one can have it."""
-    from ..core.node_params import NODE_FIELDS, is_unknown_field
+    from ..core.model.node_params import NODE_FIELDS, is_unknown_field
 
     if is_unknown_field(key):
         return f"a node has no such field, so only locator clients can send it; there are {', '.join(NODE_FIELDS)}"
@@ -113,7 +113,7 @@ def _why_not(key: str, is_sent: Callable[[str], bool]) -> str | None:
 def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
     """As /api/resources shows them, with what no variant covers; `padded`: constraints as clients get them (DYN-34)."""
     from ..admin import read_model
-    from ..core.expr import show
+    from ..core.model.expr import show
 
     rows = list(read_model.resources(store, limit=None).rows)
     for row in rows:

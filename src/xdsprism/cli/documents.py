@@ -8,11 +8,11 @@ from envoy.service.discovery.v3.discovery_pb2 import Resource
 from google.protobuf.json_format import MessageToDict
 
 from ..admin.bodies import document_of
-from ..core.codec import name_of
-from ..core.constraints import TRUE
-from ..core.expr import show
-from ..core.twins import RESOURCE
-from ..core.types import TypeUrl, Variant
+from ..core.codec.server_side import name_of
+from ..core.model.constraints import TRUE
+from ..core.model.expr import show
+from ..core.model.type_versions import RESOURCE
+from ..core.model.types import TypeUrl, Variant
 from ..messages.protos import find_message, type_name
 from ..messages.twins import to_v3
 

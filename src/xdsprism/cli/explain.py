@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.types import resolve_type
+from ..core.model.types import resolve_type
 from ..errors import UsageError, XdsError
 from . import output as out
 from .admin_port import request

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import WILDCARD
-from ..core.xdstp import is_glob
+from ..core.model.events import WILDCARD
+from ..core.model.xdstp import is_glob
 from . import output as out
 from .asking import Happenings, Question, asking, complaint, title
 
 if TYPE_CHECKING:
     from ..client.client import Client
     from ..client.updates import Update
-    from ..core.types import Variant
+    from ..core.model.types import Variant
     from ..errors import WatchError
 
 

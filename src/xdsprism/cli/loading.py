@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..core.store import Store
+    from ..core.model.store import Store
     from ..messages.verdicts import Validate
     from ..sources.files import LoadReport
 
 
 def load(paths: tuple[str, ...], validate: Validate) -> tuple[Store, LoadReport]:
     """Raises ConfigError with everything that is wrong."""
-    from ..core.store import Store
+    from ..core.model.store import Store
     from ..sources.files import FileSource
 
     store = Store()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.node_params import NODE_FIELDS
-from ..core.settings import ENGINE
+from ..core.model.node_params import NODE_FIELDS
+from ..core.model.settings import ENGINE
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..core.settings import Settings
+    from ..core.model.settings import Settings
     from ..server.tls import Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -215,7 +215,8 @@ def daemon_options(command: F) -> F:
                 type=click.Choice(["grpcio", "h2"]),
                 default=ENGINE,
                 show_default=True,
-                help="What carries the streams: a transport of our own, or grpcio's, which costs more.",
+                help="What carries the streams: a transport of our own, or grpcio's, which costs more and bounds less "
+                "of what clients send.",
             ),
             click.option(
                 "--max-connection-age",
@@ -310,7 +311,7 @@ def keys(option: str, text: str) -> Collection[str] | None:
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
     """What the options above say about the protocol."""
-    from ..core.settings import Settings
+    from ..core.model.settings import Settings
 
     clusters = given["load_clusters"]
     return Settings(

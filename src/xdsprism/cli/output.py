@@ -64,7 +64,7 @@ def _dumper() -> Any:
 
 def params_text(params: dict[str, str]) -> str:
     """Params as EXPR writes them, so that what is printed can be pasted into `$when`."""
-    from ..core.constraints import All, Eq
-    from ..core.expr import show
+    from ..core.model.constraints import All, Eq
+    from ..core.model.expr import show
 
     return show(All(tuple(Eq(key, value) for key, value in params.items()))) if params else "no params"

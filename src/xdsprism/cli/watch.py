@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ..client.updates import Update
-    from ..core.types import Variant
+    from ..core.model.types import Variant
     from ..errors import WatchError
 
 COLOURS = {"added": "green", "changed": "yellow", "removed": "red"}

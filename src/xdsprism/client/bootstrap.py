@@ -20,8 +20,8 @@ from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from google.protobuf.message import DecodeError
 
-from ..core import xdstp
-from ..core.types import NO_PARAMS, Params
+from ..core.model import xdstp
+from ..core.model.types import NO_PARAMS, Params
 from ..errors import ConfigError, Problem, UsageError, show_path
 from ..messages.convert import has_own_form, to_message
 from ..messages.faults import Faults, kind_of

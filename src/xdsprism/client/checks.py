@@ -9,10 +9,10 @@ from typing import Any as AnyType
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
-from ..core.codec import name_of
-from ..core.replies import Check, Checked
-from ..core.types import CLUSTER, TypeUrl
-from ..core.xdstp import is_xdstp
+from ..core.codec.client_side import Check, Checked
+from ..core.codec.server_side import name_of
+from ..core.model.types import CLUSTER, TypeUrl
+from ..core.model.xdstp import is_xdstp
 from ..errors import XdsError, show_path
 from ..messages.installed import installed_class
 from ..messages.protos import find_message, type_name

@@ -4,7 +4,7 @@
         async for update in client.watch(xdsprism.CLUSTER, "backend"):
             ...
 
-Everything is decided in `core/subscriber.py`; here are the loops around it.
+Everything is decided in `core/watch/subscriber.py`; here are the loops around it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..core import xdstp
-from ..core.authority import Authority
-from ..core.dialect import Dialect, RequestForm
-from ..core.events import WILDCARD, Key
-from ..core.facts import Fact
-from ..core.replies import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
-from ..core.subscriber import Subscriber
-from ..core.twins import as_v3
-from ..core.types import VIRTUAL_HOST, Params, TypeSpec, TypeUrl
-from ..core.upstream import Upstream
-from ..core.watching import Entry, Recalled, Watch
+from ..core.codec.client_side import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
+from ..core.model import xdstp
+from ..core.model.dialect import Dialect, RequestForm
+from ..core.model.events import WILDCARD, Key
+from ..core.model.facts import Fact
+from ..core.model.type_versions import as_v3
+from ..core.model.types import VIRTUAL_HOST, Params, TypeSpec, TypeUrl
+from ..core.watch.authority import Authority
+from ..core.watch.entry import Entry, Recalled, Watch
+from ..core.watch.subscriber import Subscriber
+from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..observe.logs import FactLog, log
 from ..release import release
@@ -40,7 +40,7 @@ from .transport import RECEIVE_BYTES, GrpcTransport, Transport
 from .updates import Update, Watching, vhost_name
 
 if TYPE_CHECKING:
-    from ..core.loads import Loads
+    from ..core.loads.loads import Loads
     from .csds import StatusServer
     from .dependencies import ConfigWatching
     from .last_good import LastGood, Shelf
@@ -68,6 +68,7 @@ class Client:
     """
 
     _work: Do = staticmethod(at_once)  # how what a server says is taken in
+    _aside: Do = staticmethod(at_once)  # how requests are found and encoded
     _features: tuple[str, ...] = FEATURES  # of the node: what whoever gets the resources can do
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -435,6 +436,7 @@ class Client:
                 taken=self._all_taken,
                 chance=self._chance,
                 work=self._work,
+                aside=self._aside,
             )
         return known
 

@@ -13,9 +13,9 @@ from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.status.v3 import csds_pb2 as pb
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ..core.constraints import canonical
-from ..core.replies import node_bytes
-from ..core.watching import Collection, Entry, State
+from ..core.codec.client_side import node_bytes
+from ..core.model.constraints import canonical
+from ..core.watch.entry import Collection, Entry, State
 from ..errors import UsageError
 from ..messages.redaction import redacted_bytes
 from ..release import release

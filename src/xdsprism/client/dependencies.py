@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from google.protobuf.message import DecodeError
 
-from ..core.dependencies import (
+from ..core.codec.references import CONNECTION_MANAGER, aggregated, clusters_of, endpoints_of, unpacked
+from ..core.model.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE, Params, TypeUrl
+from ..core.watch.dependencies import (
     ClusterPart,
     CollectionPart,
     Config,
@@ -22,9 +24,7 @@ from ..core.dependencies import (
     Ref,
     RoutePart,
 )
-from ..core.references import CONNECTION_MANAGER, aggregated, clusters_of, endpoints_of, unpacked
-from ..core.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE, Params, TypeUrl
-from ..core.watching import Watch
+from ..core.watch.entry import Watch
 from ..errors import WatchError
 from .leds import collections_of, endpoints_in, with_endpoints
 from .updates import Update, update_of

@@ -24,7 +24,7 @@ from typing import Any
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ..core.types import TypeUrl, Variant
+from ..core.model.types import TypeUrl, Variant
 from ..errors import UsageError
 from .disk_rows import (
     COLUMNS,

@@ -19,10 +19,10 @@ from zlib import crc32
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from ..core.bounded import NAME_BYTES, bounded
-from ..core.constraint_codec import constraint_from_proto, constraint_to_proto
-from ..core.constraints import Constraint
-from ..core.types import TypeUrl, Variant
+from ..core.codec.constraints import constraint_from_proto, constraint_to_proto
+from ..core.model.constraints import Constraint
+from ..core.model.truncation import NAME_BYTES, bounded
+from ..core.model.types import TypeUrl, Variant
 from ..errors import UsageError
 
 TABLES = (

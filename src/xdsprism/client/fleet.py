@@ -10,8 +10,8 @@ from typing import Any
 from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
-from ..core.replies import USER_AGENT, ads_path
-from ..core.types import TypeUrl
+from ..core.codec.client_side import USER_AGENT, ads_path
+from ..core.model.types import TypeUrl
 from .bootstrap import ServerConfig
 from .transport import ByteStream, GrpcTransport
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from ..core.authority import Authority
-from ..core.constraints import TRUE, Constraint, canonical, matches
-from ..core.types import VIRTUAL_HOST, Params, TypeUrl, Variant
-from ..core.watching import Collection, Entry, Recalled, State
+from ..core.model.constraints import TRUE, Constraint, canonical, matches
+from ..core.model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
+from ..core.watch.authority import Authority
+from ..core.watch.entry import Collection, Entry, Recalled, State
 from .disk import Disk, Kept, What, may_keep
 
 PAUSE = 0.2  # seconds over which changes are collected before they are written

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from ..core.replies import RequestEncoder, ResponseDecoder
-from ..core.steps import Steps, finish
-from ..core.subscriber import Subscriber
-from ..core.upstream import Upstream
+from ..core.codec.client_side import RequestEncoder, ResponseDecoder
+from ..core.model.steps import Steps, finish
+from ..core.watch.subscriber import Subscriber
+from ..core.watch.upstream import Upstream
 from ..errors import PeerError, WatchError
 from ..observe.logs import log
 from .transport import ByteStream, Ended, Transport
@@ -46,6 +46,7 @@ class Line:
         taken: Callable[[], Awaitable[None]],
         chance: Callable[[], float],
         work: Do,
+        aside: Do,
     ) -> None:
         self.transport = transport
         self._subscriber = subscriber
@@ -57,8 +58,9 @@ class Line:
         self._taken = taken  # watchers have what the last response brought
         self._chance = chance
         self._work = work  # takes in what was read, at once or in slices
-        self._is_taken_in = asyncio.Event()  # ... and this is done, so that questions are not taken for answered by it
-        self._is_taken_in.set()
+        self._aside = aside  # finds and encodes what to write, which waits for no other work
+        # One at a time, so that no question is taken for answered by a response that was read before it was written.
+        self._turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._said = asyncio.Event()  # nothing waits to be written, or there is no stream to write it on
@@ -140,14 +142,12 @@ class Line:
         while True:
             message = await stream.receive()
             self._upstream.stop_reading(self._loop.time())
-            self._is_taken_in.clear()
-            try:
-                response = await self._work(decoder.decoding(message))
-                await self._work(self._subscriber.receiving(self._upstream, response, self._loop.time()))
-            except PeerError as error:
-                raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
-            finally:
-                self._is_taken_in.set()
+            async with self._turn:
+                try:
+                    response = await self._work(decoder.decoding(message))
+                    await self._work(self._subscriber.receiving(self._upstream, response, self._loop.time()))
+                except PeerError as error:
+                    raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
             self._settle()
             await self._taken()
             self._upstream.read_on(self._loop.time())
@@ -157,9 +157,10 @@ class Line:
         encoder = self._encoder()
         while self._upstream.wanted and not self._upstream.is_spent:
             self._woken.clear()
-            await self._is_taken_in.wait()
-            for type_url, asked in self._subscriber.poll(self._upstream, self._loop.time()):
-                await stream.send(encoder.encode(type_url, asked.body))
+            async with self._turn:
+                requests = await self._aside(self._subscriber.polling(self._upstream, self._loop.time()))
+            for type_url, asked in requests:
+                await stream.send(await self._aside(encoder.encoding(type_url, asked.body)))
             self._settle()
             if self._upstream.is_behind:
                 self._woken.set()

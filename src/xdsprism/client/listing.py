@@ -15,10 +15,10 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.events import WILDCARD, Key
-from ..core.types import NO_PARAMS, TypeUrl
-from ..core.watching import State, Watch
-from ..core.xdstp import is_glob
+from ..core.model.events import WILDCARD, Key
+from ..core.model.types import NO_PARAMS, TypeUrl
+from ..core.model.xdstp import is_glob
+from ..core.watch.entry import State, Watch
 from ..errors import UsageError, WatchError
 from .updates import Update, update_of
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..core.backoff import Backoff
-from ..core.load_codec import decode_answer, encode_request
-from ..core.loads import NAMED_METRICS, UTILIZATIONS, Loads, LoadSession
+from ..core.codec.loads import decode_answer, encode_request
+from ..core.loads.loads import NAMED_METRICS, UTILIZATIONS, Loads, LoadSession
+from ..core.model.backoff import Backoff
 from ..errors import XdsError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from ..core.bounded import TEXT_BYTES, bounded
+from ..core.model.truncation import TEXT_BYTES, bounded
 from ..errors import PeerError
 from .bootstrap import ServerConfig
 from .credentials import Access

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.events import Key
-from ..core.expression import Expression
-from ..core.types import TypeUrl, Variant
-from ..core.watching import Notice, Watch
+from ..core.codec.expression import Expression
+from ..core.model.events import Key
+from ..core.model.types import TypeUrl, Variant
+from ..core.watch.entry import Notice, Watch
 from ..errors import UsageError, WatchError
 from .checks import decoded
 

@@ -48,6 +48,9 @@ class GrpcError(Exception):
         self.message = message
 
 
+Broken = GrpcError  # former name, which engine_grpcio still uses
+
+
 def _literal(value: bytes) -> bytes:
     """Encode a string literal without Huffman coding (RFC 7541, section 5.2)."""
     size = len(value)
@@ -270,11 +273,14 @@ class MessageReader:
             return message
         if flag != 1 or not self._gzip:
             raise GrpcError("INTERNAL", "a message is compressed, and the call has no grpc-encoding that we support")
-        return _inflated(message, self._limit)
+        return inflated(message, self._limit)
 
 
-def _inflated(message: bytes, limit: int) -> bytes:
-    """Inflate a gzip message within the limits on size and ratio, before a small message takes much memory."""
+def inflated(message: bytes, limit: int) -> bytes:
+    """Inflate a gzip message within the limits on size and ratio, before a small message takes much memory.
+
+    Raises GrpcError above the limits, and for bytes that are not gzip.
+    """
     most = min(limit, INFLATED, max(ALWAYS, RATIO * len(message)))
     inflater = zlib.decompressobj(wbits=31)
     try:

@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ..core.types import PREFIX
+from ..core.model.types import PREFIX
 from ..errors import ConfigError, Problem
 from .descriptors import Library, shipped
 from .given import check_together, defines_more, read_set

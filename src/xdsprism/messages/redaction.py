@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
-from ..core.types import TypeUrl
+from ..core.model.types import TypeUrl
 from .nested import ANY, TYPED
 from .protos import find_message, type_name
 from .sensitive import is_sensitive

@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from udpa.annotations import migrate_pb2, versioning_pb2
 
-from ..core.types import TypeUrl
+from ..core.model.types import TypeUrl
 from .nested import ANY, TYPED, typed_parts
 from .protos import find_message, type_name
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from ..core.types import LISTENER, TypeUrl
+from ..core.model.types import LISTENER, TypeUrl
 from ..errors import UsageError
 from . import envoy_checks, rules
 from .faults import Faults

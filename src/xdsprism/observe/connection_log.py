@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..core.bounded import bounded
+from ..core.model.truncation import bounded
 from ..http2.facts import CallRefused, Cause, Fact, HandshakeFailed, RefusalCause
 from ..http2.limits import Rate, TokenBucket
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from ..core.facts import ChangeHeldBack, Fact
-from ..core.holding import HeldBack
-from ..core.types import TypeUrl
+from ..core.model.facts import ChangeHeldBack, Fact
+from ..core.model.removal_guard import HeldBack
+from ..core.model.types import TypeUrl
 
 
 class HoldingMetrics:

@@ -10,9 +10,9 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ..core.facts import Fact, LoadsHeard, LoadsRefused
-from ..core.load_reports import ClientLoads, LoadReports, LocalityRates, MetricRate
-from ..core.loads import UTILIZATIONS, Locality
+from ..core.loads.load_reports import ClientLoads, LoadReports, LocalityRates, MetricRate
+from ..core.loads.loads import UTILIZATIONS, Locality
+from ..core.model.facts import Fact, LoadsHeard, LoadsRefused
 
 MOST = 1000  # series of a gauge: clients say what clusters there are, and where, and may say anything
 OTHER = "other"

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from ..core.bounded import NAME_BYTES, TEXT_BYTES, bounded
-from ..core.dialect import RequestForm
-from ..core.events import Node
-from ..core.facts import (
+from ..core.model.dialect import RequestForm
+from ..core.model.events import Node
+from ..core.model.facts import (
     Ambiguous,
     ChangeHeldBack,
     ChangeLetThrough,
@@ -34,10 +33,12 @@ from ..core.facts import (
     Reached,
     Refused,
     Rejected,
+    ShareExceeded,
     SubscriptionQuarantined,
     SubscriptionsRefused,
 )
-from .quota import Kind, Peer, Quota
+from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
+from .quota import MEMORY, Kind, Peer, Quota
 from .traffic import EVERYDAY
 
 Format = Literal["text", "json"]
@@ -65,6 +66,7 @@ class FactLog:
         self._opened: dict[int, Opened] = {}
         self._clients: dict[int, str] = {}
         self._told: dict[int, dict[int, float]] = {}  # by stream: the hashes of what was said of it, and when
+        self._told_peers: dict[Peer, dict[int, float]] = {}  # the same of what is about all streams of a client
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -89,6 +91,8 @@ class FactLog:
                 _say(logging.INFO, "revision %(revision)d published, %(n)d changed", revision=revision, n=changes)
             case Refused() | ChangeHeldBack() | ChangeLetThrough():
                 _refused(fact)
+            case ShareExceeded():
+                self._write_share(fact)
             case _:
                 self._write_of_servers(fact)
 
@@ -151,13 +155,29 @@ class FactLog:
                 if self._is_news(stream, "other node"):
                     self._about(stream, logging.WARNING, text)
 
+    def _write_share(self, fact: ShareExceeded) -> None:
+        """PRX-35: there may be thousands, of any of the client's streams."""
+        peer, kind, now = fact.client, fact.kind.value, self._clock()
+        told = self._told_peers.pop(peer, {})
+        if len(self._told_peers) >= MEMORY:
+            del self._told_peers[next(iter(self._told_peers))]
+        self._told_peers[peer] = told  # the one that was told of last is at the end
+        if self._is_new(told, peer, kind) and self._quota.allows(peer, Kind.TROUBLE, now):
+            text = (
+                "%(client)s at %(peer)s has more than its share of the %(kind)s that servers can be asked for: "
+                "it keeps what it has, but no server is asked for the newest (docs/limits.md)"
+            )
+            _say(logging.WARNING, text, client=peer[1] or "a client", peer=peer[0], kind=kind)
+
     def _is_news(self, stream: int, *what: str) -> bool:
         """Whether this was not said of the stream a while ago; if it was, it is only counted."""
-        now = self._clock()
-        told, key = self._told.setdefault(stream, {}), hash(what)
+        return self._is_new(self._told.setdefault(stream, {}), self._peer(stream), *what)
+
+    def _is_new(self, told: dict[int, float], peer: Peer, *what: str) -> bool:
+        now, key = self._clock(), hash(what)
         at = told.get(key)
         if at is not None and now - at < INTERVAL:
-            self._quota.omit(self._peer(stream), now)
+            self._quota.omit(peer, now)
             return False
         told.pop(key, None)
         if len(told) >= TOLD:

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from ..core.facts import (
+from ..core.model.facts import (
     Ambiguous,
     Closed,
     Consulted,
@@ -32,12 +32,14 @@ from ..core.facts import (
     Reached,
     Refused,
     Rejected,
+    ShareExceeded,
     SubscriptionQuarantined,
     SubscriptionsRefused,
     Suppressed,
 )
-from ..core.store import Applied, Store
-from ..core.types import TYPES, TypeUrl
+from ..core.model.limits import Scarce
+from ..core.model.store import Applied, Store
+from ..core.model.types import TYPES, TypeUrl
 from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -232,17 +234,29 @@ class RestMetrics:
 
 
 class CacheMetrics:
-    """What a relay's cache had for those who came: a reader of facts beside `Metrics`, which knows the labels."""
+    """What a relay's cache had for those who came, and what there was no room for.
+
+    A reader of facts beside `Metrics`, which knows the labels.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._label = metrics.label
         text = "Subscriptions by what the cache had for them: an answer, none, or one that may be out of date"
         self._lookups = Counter("xdsprism_cache_lookups", text, ["type", "result"], registry=metrics.registry)
+        text = "Subscriptions, types and groups past a client's share, where servers can be asked for no more"
+        no_room = Counter("xdsprism_relay_no_room", text, ["kind", "result"], registry=metrics.registry)
+        self._no_room = {
+            (kind, gave_way): no_room.labels(kind.value, "gave_way" if gave_way else "refused")
+            for kind in Scarce
+            for gave_way in (True, False)
+        }
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if isinstance(fact, Looked):
                 self._lookups.labels(self._label(fact.type_url), fact.found).inc(fact.count)
+            elif isinstance(fact, ShareExceeded):
+                self._no_room[fact.kind, fact.gave_way].inc(fact.count)
 
 
 class _StreamCollector(Collector):

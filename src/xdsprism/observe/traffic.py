@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..core.facts import Acked, Fact, Requested, Routine, Sent
-from ..core.types import TypeUrl
+from ..core.model.facts import Acked, Fact, Requested, Routine, Sent
+from ..core.model.types import TypeUrl
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 EVERYDAY = frozenset({Requested, Sent, Acked, Routine})

@@ -15,22 +15,22 @@ from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Client
 from ..client.disk import may_keep
 from ..client.line import Do, at_once
-from ..core.authority import Authority
-from ..core.codec import routing_of
-from ..core.constraints import TRUE, Constraint, canonical
-from ..core.dialect import Dialect, RequestForm
-from ..core.events import Key
-from ..core.node_params import write_named
-from ..core.question_params import refused_entry
-from ..core.references import references_of
-from ..core.relaying import Relaying
-from ..core.replies import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
-from ..core.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
-from ..core.twins import RESOURCE
-from ..core.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
-from ..core.upstream import Upstream
-from ..core.variants import pins
-from ..core.watching import Entry, Notice, State, Watch
+from ..core.codec.client_side import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
+from ..core.codec.references import references_of
+from ..core.codec.server_side import routing_of
+from ..core.model.constraints import TRUE, Constraint, canonical
+from ..core.model.dialect import Dialect, RequestForm
+from ..core.model.events import Key
+from ..core.model.limits import Scarce
+from ..core.model.node_params import write_named
+from ..core.model.type_versions import RESOURCE
+from ..core.model.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
+from ..core.model.variants import pins
+from ..core.relay.relaying import Relaying
+from ..core.relay.spread import TypeSpread
+from ..core.watch.authority import Authority
+from ..core.watch.entry import Entry, Notice, State, Watch
+from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..messages.twins import to_v3
 from ..messages.verdicts import Validate
@@ -64,10 +64,12 @@ class FeedClient(Client):
         dialect: Callable[[ServerConfig], Dialect],
         validate: Validate = "off",
         work: Do = at_once,
+        aside: Do = at_once,
         **options: Any,
     ) -> None:
         super().__init__(bootstrap, fail_on_data_errors=True, **options)
         self._work = work
+        self._aside = aside
         self._known_dialect = dialect
         self.nobody = Authority("", ())  # knows the names that no server can be asked for
         self._settled = settled
@@ -168,7 +170,7 @@ class FeedClient(Client):
 
 
 class Feed:
-    """The relay's subscriptions (core.supply.Supply).
+    """The relay's subscriptions (core.relay.supply.Supply).
 
     form: how servers are asked; UNKNOWN: as each turns out to understand, which is remembered here (PRX-32).
     """
@@ -197,17 +199,15 @@ class Feed:
         self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
         self._closing: set[asyncio.Task[None]] = set()
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | None:
+    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
         group = self._group(params)
-        if group not in self.clients and len(self.clients) >= GROUPS:
-            return refused_entry(type_url, name, params, f"{GROUPS} groups of clients are asked for already")
+        if group not in self.clients and len(self.clients) - (None in self.clients) >= GROUPS:
+            return Scarce.GROUPS
         if not self._spread.admits(type_url):
-            most = STREAMS * TYPES_PER_STREAM
-            why = f"{most} types that not every client knows are asked for already"
-            return refused_entry(type_url, name, params, why)
+            return Scarce.TYPES
         place = self._spread.place(type_url, group)
         if place is None:
-            return None
+            return Scarce.SUBSCRIPTIONS
         client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)

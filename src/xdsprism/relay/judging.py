@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError, Message
 
-from ..core.bounded import NAME_BYTES, TEXT_BYTES, bounded
-from ..core.codec import name_of
-from ..core.replies import Check, Checked
-from ..core.types import TypeUrl
+from ..core.codec.client_side import Check, Checked
+from ..core.codec.server_side import name_of
+from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
+from ..core.model.types import TypeUrl
 from ..errors import show_path
 from ..messages.protos import find_message, type_name
 from ..messages.verdicts import Validate, errors_in, is_for_grpc

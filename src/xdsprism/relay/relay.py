@@ -7,26 +7,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
 from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
-from ..core.cached import CacheTable
-from ..core.dialect import RequestForm
-from ..core.facts import Fact, Lost, Reached
-from ..core.fairness import Fairness, Question
-from ..core.limits import Limits
-from ..core.nack_reports import NackReports
-from ..core.question_params import narrowed
-from ..core.relaying import LINGER, Relaying
-from ..core.revisiting import Revisits
-from ..core.settings import ENGINE, Engine, Settings, UpstreamForm
-from ..core.shares import Client as ClientKey
-from ..core.steps import Steps
-from ..core.store import Store
-from ..core.types import Params, TypeUrl
+from ..core.model.cached import CacheTable
+from ..core.model.dialect import RequestForm
+from ..core.model.facts import Fact, Lost, Reached
+from ..core.model.limits import Client as ClientKey
+from ..core.model.limits import Limits
+from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
+from ..core.model.steps import Steps
+from ..core.model.store import Store
+from ..core.model.types import Params, TypeUrl
+from ..core.relay.budgets import Question
+from ..core.relay.fairness import Fairness
+from ..core.relay.nack_reports import NackReports
+from ..core.relay.relaying import LINGER, Relaying
+from ..core.relay.revisiting import Revisits
+from ..core.watch.query_params import narrowed
 from ..errors import UsageError
 from ..messages.verdicts import Validate, check_mode
 from ..observe.logs import log
@@ -34,6 +35,8 @@ from ..server.server import Server
 from ..server.tls import Tls
 from .feed import Feed, FeedClient
 from .work import Work
+
+T = TypeVar("T")
 
 MAX_STALE = 24 * 3600.0
 AGING = 1.0  # seconds between two looks at how old everything is, at least
@@ -114,6 +117,7 @@ class Relay:
             demand=self.relaying,
         )
         self._work = Work(lambda: self.server.hub.slices)
+        self._writing_work = Work(lambda: self.server.hub.slices)  # requests to servers
         self._flush_waits = False  # for other work
         self._reports = NackReports(self._are_judging) if report_nacks else None
         self._delta = delta
@@ -151,10 +155,14 @@ class Relay:
 
     def forget(self, type_url: TypeUrl, name: str) -> bool:
         """PRX-28: drop what is known of a name, and ask again; False: nothing is. No stream ends."""
-        self._work.finish()
-        known = self.relaying.forget(type_url, name, asyncio.get_running_loop().time())
-        self.server.hub.turn()
+        known = self.relaying.remembers(type_url, name)
+        if known:
+            self._work.begin(self._forgetting(type_url, name))
         return known
+
+    def _forgetting(self, type_url: TypeUrl, name: str) -> Steps[None]:
+        yield from self.relaying.forgetting(type_url, name, asyncio.get_running_loop().time())
+        self.server.hub.turn()
 
     async def __aenter__(self) -> Self:
         self.enter()
@@ -189,6 +197,7 @@ class Relay:
             self.feed.dialect,
             self._validate,
             self._work.do,
+            self._aside,
             delta=delta,
             connect=self._connect,
             cache=cache,
@@ -198,6 +207,14 @@ class Relay:
         if self._reports is not None:
             client.subscriber.review = self._reports.came
         return client
+
+    async def _aside(self, steps: Steps[T], /) -> T:
+        """Find or encode requests. While one name is looked at in steps they wait, so that one request has all of it.
+
+        Each request has a response of its own, after which all of the name may have to be looked at once more.
+        """
+        work = self._work if self.relaying.is_planning else self._writing_work
+        return await work.do(steps)
 
     def _pass_on(self, facts: Sequence[Fact]) -> None:
         for reader in self.readers:
@@ -224,8 +241,11 @@ class Relay:
             self._aging = asyncio.get_running_loop().call_later(AGING, self._age)
 
     def _age(self) -> None:
+        self._work.begin(self._look_at_ages())
+
+    def _look_at_ages(self) -> Steps[None]:
         loop = asyncio.get_running_loop()
-        due = self.relaying.age(loop.time())
+        due = yield from self.relaying.aging(loop.time())
         self._aging = loop.call_at(max(due, loop.time() + AGING), self._age) if due is not None else None
         self._settled()
 

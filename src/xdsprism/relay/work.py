@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..core.steps import Steps, finish
+from ..core.model.steps import Steps, finish
 from ..observe.logs import log
 from ..server.slicing import Slices
 

@@ -13,21 +13,27 @@ import grpc.aio
 
 from ..errors import PeerError, UsageError
 from ..http2.facts import CallRefused, Fact, Wrong
-from ..http2.grpc import PiecesFactory
-from ..http2.limits import Times
+from ..http2.grpc import Broken, PiecesFactory, inflated
+from ..http2.limits import Limits, Times
 from .addresses import find_fault, why_not
 from .calls import Call, Method, Peer
 from .certificates import identities_of
 from .large_messages import LARGEST, LargeMessages
+from .room import descriptors, room_for
 from .tls import Material
 
 log = logging.getLogger("xdsprism.server")
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    # Messages without compression only, bit 0; a call with another ends with UNIMPLEMENTED. grpc inflates 58 kB of gzip
-    # to 60 MB before it tells anybody, and has no limit for that but the one on messages.
-    ("grpc.compression_enabled_algorithms_bitset", 1),
+    # grpc inflates 58 kB of gzip to 60 MB before it tells anybody, and has no limit for that but the one on messages.
+    # So it hands us messages as they came, and we inflate them. Identity is bit 0 and gzip bit 2; a call with another
+    # encoding ends with UNIMPLEMENTED.
+    ("grpc.per_message_decompression", 0),
+    ("grpc.compression_enabled_algorithms_bitset", 0b101),
+    # The window of a stream that nobody reads stays at 64 KiB. By its own measuring grpc widens it to 128 MiB, and
+    # keeps whatever a client then sends into it.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),  # two servers on one port by mistake must fail, not share
     # Envoy and gRPC send keepalives of their own; do not answer those with GOAWAY.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -36,6 +42,9 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
+# Each stream can make grpc hold a message of up to LARGEST before we see it, so there are fewer than in http2/.
+LIMITS = Limits(streams=100)
+GZIP = b"\x1f\x8b"  # how gzip begins, and no protobuf message: 0x1f is a field of wire type 7, which does not exist
 AGE_GRACE = Times().age_grace
 # To grpc a call is over when its last bytes are in a buffer of its own, and it does not tell when they have left that.
 # If somebody took so many seconds to read, it has these to read the rest, before the process may end.
@@ -51,11 +60,20 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     """Serves methods of bytes with grpc.aio."""
 
     def __init__(
-        self, methods: Iterable[Method], *, receive_bytes: int, age: float | None = None, tls: Material | None = None
+        self,
+        methods: Iterable[Method],
+        *,
+        receive_bytes: int,
+        limits: Limits = LIMITS,
+        preface: float = Times().preface,
+        age: float | None = None,
+        tls: Material | None = None,
     ) -> None:
-        """`age`: seconds, until a connection is drained; grpc takes up to a tenth off, or adds it.
+        """Of `limits`, grpc has those on connections and on streams of one.
 
-        It says so to the client, and no more: that a stream is to end is for us to say, and after that.
+        `preface`: seconds that a client has for the TLS handshake and its first SETTINGS. `age`: seconds until a
+        connection is drained; grpc takes up to a tenth off, or adds it. It says so to the client, and no more: that a
+        stream is to end is for us to say, and after that.
         """
         self._longest = age * 1.1 if age is not None else None
         self._methods = {method.path: method for method in methods}
@@ -67,7 +85,13 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self.readers: list[Callable[[Sequence[Fact]], None]] = []  # of calls that are refused; the rest grpc keeps
         self._large = LargeMessages(receive_bytes)
         largest = max(receive_bytes, LARGEST)  # of any method: grpc knows no limit of one
-        options: tuple[tuple[str, int], ...] = (*OPTIONS, ("grpc.max_receive_message_length", largest))
+        options: tuple[tuple[str, int], ...] = (
+            *OPTIONS,
+            ("grpc.max_receive_message_length", largest),
+            ("grpc.max_concurrent_streams", limits.streams),
+            ("grpc.max_allowed_incoming_connections", min(limits.connections, room_for(descriptors()))),
+            ("grpc.server_handshake_timeout_ms", round(preface * 1_000)),
+        )
         if age is not None:
             grace = round(AGE_GRACE * 1_000)
             options += (("grpc.max_connection_age_ms", round(age * 1_000)), ("grpc.max_connection_age_grace_ms", grace))
@@ -218,6 +242,8 @@ class Conversation:
     async def _read(self) -> None:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
+                if message.startswith(GZIP):
+                    message = _inflated(message, self._large.limit)
                 if len(message) > self._large.limit:
                     await self._receive_parts(message)
                 else:
@@ -291,6 +317,15 @@ class Conversation:
             status, details = grpc.StatusCode.INTERNAL, f"internal error: {error!r}"
         with suppress(grpc.aio.InternalError):  # the client left before it could be told
             await self._context.abort(status, details[:DETAILS])
+
+
+def _inflated(message: bytes, limit: int) -> bytes:
+    """Raises PeerError for what becomes too large, or is not what gzip makes."""
+    try:
+        return inflated(message, limit)
+    except Broken as error:
+        refusal = PeerError(error.status, error.message)
+    raise refusal  # out here it has no context, which would hold the message until the client can be told
 
 
 def _configuration(tls: Material) -> Any:

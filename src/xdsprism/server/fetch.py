@@ -1,15 +1,15 @@
-"""Serves a fetch (one request, one response) as a call, over gRPC and REST; core/fetching.py decides."""
+"""Serves a fetch (one request, one response) as a call, over gRPC and REST; core/serve/fetching.py decides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.events import Request, Send
-from ..core.facts import Facts
-from ..core.fetching import Fetch, Patience, Unchanged
-from ..core.steps import Steps
-from ..core.twins import Names
-from ..core.types import TypeUrl
+from ..core.model.events import Request, Send
+from ..core.model.facts import Facts
+from ..core.model.steps import Steps
+from ..core.model.type_versions import Names
+from ..core.model.types import TypeUrl
+from ..core.serve.fetching import Fetch, Patience, Unchanged
 from ..errors import PeerError
 from .calls import Peer
 from .hub import Connected, Hub, XdsCall

@@ -10,20 +10,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from secrets import token_hex
 
-from ..core.codec import Decoder, Encoder, Known
-from ..core.events import Request, Send
-from ..core.facts import Closed, Fact, Facts, Opened, Published
-from ..core.interest import Demand, Interest, Interested
-from ..core.load_reports import LoadReports
-from ..core.settings import RELAY, SERVER, Settings
-from ..core.shares import Client
-from ..core.steps import Steps
-from ..core.store import Applied, Store
-from ..core.stream import Stream
-from ..core.twins import Names, has_twin
-from ..core.types import CLUSTER, Change, Params, TypeUrl
+from ..core.codec.server_side import Decoder, Encoder, Known
+from ..core.loads.load_reports import LoadReports
+from ..core.model.events import Request, Send
+from ..core.model.facts import Closed, Fact, Facts, Opened, Published
+from ..core.model.limits import Client
+from ..core.model.settings import RELAY, SERVER, Settings
+from ..core.model.steps import Steps
+from ..core.model.store import Applied, Store
+from ..core.model.type_versions import Names, has_twin
+from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
+from ..core.serve.interest import Demand, Interest, Interested
+from ..core.serve.stream import Stream
 from ..messages.twins import to_v2
 from .calls import Call, Peer
 from .long_work import LongWork
@@ -129,7 +130,7 @@ class Hub:
             self.turn()
 
     def listed(self, type_url: TypeUrl, name: str) -> None:
-        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.cached)."""
+        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.model.cached)."""
         for session in self.interest.everybody(type_url, name):
             call = self._calls.get(session.stream)
             if call is not None:
@@ -150,8 +151,12 @@ class Hub:
 
     def _applied(self, applied: Applied) -> None:
         self.changes += applied.changes
-        if self._telling is not None or (self.slices is not None and len(self.changes) > LONG_COUNT):
+        if self._telling is not None:
             self._tell_in_slices(applied.changes)
+        elif self.slices is not None and (
+            len(self.changes) > LONG_COUNT or self.interest.weight(applied.changes) > LONG_COUNT
+        ):
+            self._tell_in_slices(self.changes)
         self.facts.append(Published(applied.revision, len(applied.changes)))
         self.turn()
 
@@ -183,7 +188,7 @@ class Hub:
         return True
 
     def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
-        """These have news. `alone`: what that is, is quickly found (core.steady)."""
+        """These have news. `alone`: what that is, is quickly found (core.serve.fast_path)."""
         calls, woken = self._calls, self._woken
         for session in sessions:
             call = calls.get(session.stream)
@@ -241,7 +246,14 @@ class XdsCall(Call):
                 work.receive(message)
                 self.hold_back(True)  # noqa: FBT003
                 return
-        self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
+        request = self._decoder.alike.get(message) or self._decoder.decode(message)
+        if not request.body.nonce and self.stream.weight(request) > LONG_COUNT:
+            work = self._long_work()
+            if work is not None:
+                work.begin(partial(self.taking, request))
+                self.hold_back(True)  # noqa: FBT003
+                return
+        self.take(request)
         if self._parting is not None:
             self.wake()
 
@@ -383,7 +395,8 @@ class _Telling:
         self._last = 0  # the newest stream that was there then: whoever came later sees the store as it is
 
     def add(self, changes: Iterable[Change], last: int) -> None:
-        self._types.update([change.type_url for change in changes])
+        types = {change.type_url for change in changes}
+        self._types |= types | ({VIRTUAL_HOST} if ROUTE in types else set())  # VHD-16
         self._last = last
 
     def holds_back(self, call: XdsCall) -> bool:

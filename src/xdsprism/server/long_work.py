@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ..core.events import Send
-from ..core.steps import Steps
+from ..core.model.events import Send
+from ..core.model.steps import Steps
 from .slicing import LONG_COUNT, Job, Slices
 
 

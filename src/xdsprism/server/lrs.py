@@ -1,12 +1,12 @@
-"""Serves the load reporting service (LRS) as a call; core/load_reports.py decides what to request and to keep."""
+"""Serves the load reporting service (LRS) as a call; core/loads/load_reports.py decides what to request and to keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.load_codec import decode_request, encode_answer
-from ..core.store import Applied
-from ..core.types import CLUSTER
+from ..core.codec.loads import decode_request, encode_answer
+from ..core.model.store import Applied
+from ..core.model.types import CLUSTER
 from .calls import Call
 from .hub import Hub
 

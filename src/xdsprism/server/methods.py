@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..core.pieces import RequestPieces
-from ..core.types import (
+from ..core.codec.pieces import RequestPieces
+from ..core.model.types import (
     CLUSTER,
     ENDPOINT,
     EXTENSION_CONFIG,

@@ -1,4 +1,4 @@
-"""Runs the calls of resource providers, each in a task with a timeout; core/providing.py decides which to make."""
+"""Runs the calls of resource providers, each in a task with a timeout; core/provide/ decides which to make."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import timedelta
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
-from ..core.codec import name_of, variant_of
-from ..core.constraints import Constraint
-from ..core.facts import Ambiguous
-from ..core.providing import Job, Provided, Providing
-from ..core.recorded import RecordedParams
-from ..core.types import Origin, Variant
+from ..core.codec.server_side import name_of, variant_of
+from ..core.model.constraints import Constraint
+from ..core.model.facts import Ambiguous
+from ..core.model.types import Origin, Variant
+from ..core.provide.providing import Job, Provided, Providing
+from ..core.provide.recorded import RecordedParams
 from ..errors import UsageError, XdsError
 from ..messages.protos import find_message, type_name
 from ..observe.quota import Kind, Quota

@@ -21,10 +21,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..core.events import Send
-from ..core.facts import Polled
-from ..core.fetching import ANSWER, Patience, Unchanged
-from ..core.types import TypeUrl
+from ..core.model.events import Send
+from ..core.model.facts import Polled
+from ..core.model.types import TypeUrl
+from ..core.serve.fetching import ANSWER, Patience, Unchanged
 from ..errors import PeerError, UsageError
 from ..http2.facts import Fact
 from ..http2.limits import Limits

@@ -12,9 +12,9 @@ from typing import Any
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from google.protobuf.json_format import ParseDict, ParseError
 
-from ..core.codec import Encoder, sotw_forms
-from ..core.events import Send
-from ..core.types import Variant
+from ..core.codec.server_side import Encoder, sotw_forms
+from ..core.model.events import Send
+from ..core.model.types import Variant
 from ..errors import PeerError
 from ..messages.as_json import as_json
 from ..messages.document import camel

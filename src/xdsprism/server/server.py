@@ -8,10 +8,10 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.interest import Demand
-from ..core.providing import ProvidingStore
-from ..core.settings import ENGINE, Engine, Settings
-from ..core.store import Store
+from ..core.model.settings import ENGINE, Engine, Settings
+from ..core.model.store import Store
+from ..core.provide.providing import ProvidingStore
+from ..core.serve.interest import Demand
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
 from ..http2.limits import Times

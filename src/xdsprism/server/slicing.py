@@ -1,8 +1,8 @@
 """Long work of many streams in slices of time, so that a loop which does it still answers everybody else.
 
 Each turn of the loop runs the work that there is for `BUDGET` seconds at most, the streams in turn. What comes in
-meanwhile is served between two slices. The core says where work may be interrupted (core/steps.py), this file says
-when.
+meanwhile is served between two slices. The core says where work may be interrupted
+(core/model/steps.py), this file says when.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from ..core.steps import Steps
+from ..core.model.steps import Steps
 
 log = logging.getLogger("xdsprism.server")
 
-BUDGET = 0.02  # seconds of work in one turn of the loop
-SHARE = 0.005  # of these, until it is another stream's turn
+# A request that comes during a slice waits for three of them at most: what is ready in a turn runs before what the turn
+# finds in sockets, and the engine hears a request in the turn after the one that read it.
+BUDGET = 0.008  # seconds of work in one turn of the loop
+SHARE = 0.004  # of these, until it is another stream's turn
 
 LONG_BYTES = 8 * 1024  # a request of more is read in slices
 LONG_COUNT = 1_000  # subscriptions or resources: more are looked at, encoded or dropped in slices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..core.types import Changeset
+from ..core.model.types import Changeset
 
 # Does what of publishing takes long, perhaps in a thread; what it returns does the rest. Raises as Publish does.
 Prepare = Callable[[Changeset], Callable[[], object]]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from ..core.holding import Loss
-from ..core.types import Changeset, Origin, TypeUrl, Variant
+from ..core.model.removal_guard import Loss
+from ..core.model.types import Changeset, Origin, TypeUrl, Variant
 from ..errors import Problem
 from ..messages.verdicts import Validate
 from .parse import Doubt, chunks, parse_chunk

@@ -1,8 +1,8 @@
 """Files and directories as a source: a thin loop around the catalog, which decides.
 
 An edit is an event, an event is a scan, what has another stamp is read once it is at rest (settling.py), of that the
-catalog says what to publish, and the guard whether it looks like an accident (core/holding.py). What can't be read is
-tried again, as no event says when it can: descriptors may be gone for a moment, or a file server.
+catalog says what to publish, and the guard whether it looks like an accident (core/model/removal_guard.py). What can't
+be read is tried again, as no event says when it can: descriptors may be gone for a moment, or a file server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from watchfiles import Change
 
-from ..core.holding import Guard, HeldBack, Loss
-from ..core.types import Changeset
+from ..core.model.removal_guard import Guard, HeldBack, Loss
+from ..core.model.types import Changeset
 from ..errors import ConfigError, Problem, XdsError
 from ..messages.verdicts import Validate
 from ..watch import FileChange, Plan, Watch, make_plan

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..core.constraints import Constraint
-from ..core.store import Applied, Store
-from ..core.types import Changeset, Variant
+from ..core.model.constraints import Constraint
+from ..core.model.store import Applied, Store
+from ..core.model.types import Changeset, Variant
 from ..errors import ConfigError, Problem, show_path
 from ..messages.faults import Faults
 from ..messages.verdicts import Validate, is_for_grpc, judge_contents

@@ -10,13 +10,13 @@ from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
-from ..core.codec import variant_of
-from ..core.constraints import FALSE, TRUE, Constraint, canonical, unpadded
-from ..core.expr import parse
-from ..core.expression import Expression
-from ..core.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
-from ..core.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
-from ..core.xdstp import spelled
+from ..core.codec.expression import Expression
+from ..core.codec.server_side import variant_of
+from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
+from ..core.model.expr import parse
+from ..core.model.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
+from ..core.model.xdstp import spelled
+from ..core.provide.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
 from ..errors import Problem, UsageError
 from ..messages.verdicts import Validate, check_mode
 from .judging import Findings, Judge

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
-from ..core.codec import check_ttl, name_of, variant_of
-from ..core.constraint_codec import constraint_from_proto
-from ..core.constraints import FALSE, TRUE, Constraint
-from ..core.expr import parse as parse_expression
-from ..core.template import WHEN, Compiled, TemplateError, compile_template
-from ..core.types import ENDPOINT, LISTENER, VIRTUAL_HOST, Origin, TypeUrl, Variant
-from ..core.xdstp import own_name, spelled
+from ..core.codec.constraints import constraint_from_proto
+from ..core.codec.server_side import check_ttl, name_of, variant_of
+from ..core.model.constraints import FALSE, TRUE, Constraint
+from ..core.model.expr import parse as parse_expression
+from ..core.model.template import WHEN, Compiled, TemplateError, compile_template
+from ..core.model.types import ENDPOINT, LISTENER, VIRTUAL_HOST, Origin, TypeUrl, Variant
+from ..core.model.xdstp import own_name, spelled
 from ..errors import Problem, UsageError, show_path
 from ..messages.convert import UnknownField, from_any, to_message, unknown_type
 from ..messages.document import Document, MalformedError, Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.template import MATCH, WHEN
+from ..core.model.template import MATCH, WHEN
 from ..messages.document import Path, spelling
 
 

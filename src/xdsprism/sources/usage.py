@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.types import LISTENER, Reference, TypeUrl, Variant
+from ..core.model.types import LISTENER, Reference, TypeUrl, Variant
 from ..messages.verdicts import is_for_grpc
 
 Key = tuple[TypeUrl, str]

@@ -9,9 +9,9 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Delt
 from google.protobuf.any_pb2 import Any
 from google.rpc.status_pb2 import Status
 
-from ..core.settings import Settings
-from ..core.store import Store
-from ..core.types import TypeUrl
+from ..core.model.settings import Settings
+from ..core.model.store import Store
+from ..core.model.types import TypeUrl
 from ..server.calls import Peer
 from ..server.hub import Hub
 

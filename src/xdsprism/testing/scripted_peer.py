@@ -16,7 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 
 from ..client.transport import ByteStream, Ended
-from ..core.types import TypeUrl
+from ..core.model.types import TypeUrl
 from .fake_transport import FakeTransport
 
 

@@ -1,0 +1,360 @@
+"""The client's side of protobuf: requests to bytes, bytes to responses.
+
+The messages of v2 and v3 are one on the wire (gRFC A30): what differs are the names of methods and types, and one field
+of the node. Everything is written and read as v3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any as AnyType
+
+from envoy.config.core.v3.base_pb2 import Node as NodeProto
+from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
+
+from ...errors import PeerError, UsageError
+from ..model.constraints import TRUE, Constraint
+from ..model.events import SEND_ALL_CLUSTERS, Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
+from ..model.responses import Arrival, Flaw, Heartbeat, Response, Unresolved
+from ..model.steps import EVERY, Steps, finish, pieces
+from ..model.truncation import NAME_BYTES, TEXT_BYTES, bounded
+from ..model.type_versions import RESOURCE, as_v2, as_v3
+from ..model.types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
+from ..model.xdstp import spelled as _name  # XTP-1: an xdstp name has one spelling in here
+from .constraints import constraint_from_proto
+from .server_side import domains_of
+from .wire import join_field
+
+USER_AGENT = "xdsprism"
+
+LONG = 16 * EVERY  # names that are encoded in one step
+
+# A95: it can take the endpoints of a locality from an LbEndpointCollection.
+LISTS_OF_ENDPOINTS = "xds.endpoint.supports_lb_endpoint_collection"
+
+# What this client can do. TTL-1 knows two spellings of one thing.
+FEATURES = (
+    "envoy.lb.does_not_support_overprovisioning",
+    SEND_ALL_CLUSTERS,
+    "xds.config.resource-in-sotw",
+    "xds.config.supports-resource-in-sotw",
+    "xds.config.supports-resource-ttl",
+    LISTS_OF_ENDPOINTS,
+)
+
+_ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
+
+
+def ads_path(*, v3: bool, delta: bool) -> str:
+    """VER-5, VER-6."""
+    return _ADS.format("v3" if v3 else "v2", "Delta" if delta else "Stream")
+
+
+def node_bytes(node: bytes, release: str, *, v3: bool, features: Iterable[str] = FEATURES) -> bytes:
+    """The node of the bootstrap, and what the library says of itself (CLI-1)."""
+    proto = NodeProto.FromString(node)
+    proto.user_agent_name = USER_AGENT
+    proto.user_agent_version = release
+    proto.client_features.extend(feature for feature in features if feature not in proto.client_features)
+    encoded: bytes = proto.SerializeToString(deterministic=True)
+    if not v3:  # A30: build_version is a field of v2 only, and v3's message has no place for it
+        encoded += join_field(5, f"{USER_AGENT} {release}".encode())
+    return encoded
+
+
+class RequestEncoder:
+    """Writes the requests of one stream: the node goes into the first (CLI-1), long lists are encoded once."""
+
+    def __init__(self, node: bytes, *, delta: bool, v3: bool) -> None:
+        self._node = node
+        self._delta = delta
+        self._v3 = v3
+        self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
+
+    def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
+        return finish(self.encoding(type_url, request))
+
+    def encoding(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> Steps[bytes]:
+        """What `encode` does, in steps."""
+        node, self._node = self._node, b""
+        url = (type_url if self._v3 else as_v2(type_url)).encode()
+        if isinstance(request, SotwRequest):
+            return b"".join(
+                [
+                    _text(1, request.version),
+                    join_field(2, node) if node else b"",
+                    join_field(4, url),
+                    _text(5, request.nonce),
+                    _error(6, request.error),
+                    (yield from self._names(type_url, request.wanted)),
+                ]
+            )
+        return b"".join(
+            [
+                join_field(1, node) if node else b"",
+                join_field(2, url),
+                (yield from self._keys(request.subscribe, 3, 8)),
+                (yield from self._keys(request.unsubscribe, 4, 9)),
+                (yield from self._versions(request.initial_versions)),
+                _text(6, request.nonce),
+                _error(7, request.error),
+            ]
+        )
+
+    def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> Steps[bytes]:
+        known = self._listed.get(type_url)
+        if known is None or known[0] is not wanted:
+            known = self._listed[type_url] = wanted, (yield from self._keys(wanted, 3, 7))
+        return known[1]
+
+    def _keys(self, keys: tuple[Key, ...], name: int, locator: int) -> Steps[bytes]:
+        parts: list[bytes] = []
+        for piece in pieces(keys, LONG):
+            parts += [
+                join_field(name, each.encode()) if params is None else join_field(locator, _locator(each, params))
+                for each, params in piece
+            ]
+            if len(piece) == LONG:
+                yield
+        return b"".join(parts)
+
+    def _versions(self, versions: Mapping[str, str]) -> Steps[bytes]:
+        parts: list[bytes] = []
+        for piece in pieces(versions.items(), LONG):
+            parts += [_pair(5, name, version) for name, version in piece]
+            if len(piece) == LONG:
+                yield
+        return b"".join(parts)
+
+
+def _locator(name: str, params: Mapping[str, str]) -> bytes:
+    return _text(1, name) + b"".join(_pair(2, key, value) for key, value in params.items())
+
+
+def _pair(number: int, key: str, value: str) -> bytes:
+    return join_field(number, join_field(1, key.encode()) + join_field(2, value.encode()))
+
+
+def _text(number: int, text: str) -> bytes:
+    return join_field(number, text.encode()) if text else b""
+
+
+def _error(number: int, error: Rejection | None) -> bytes:
+    if error is None:
+        return b""
+    return join_field(number, Status(code=error.code, message=error.message).SerializeToString())
+
+
+# -- responses in
+
+
+@dataclass(slots=True, eq=False)
+class Checked:
+    """What the contents of a resource turn out to be: a message with a name, or the reasons why not."""
+
+    message: object
+    name: str
+    faults: tuple[str, ...] = ()
+
+
+# What one resource of a response turns out to be.
+Read = Arrival | Heartbeat | Unresolved | Flaw
+
+# Reads and checks the contents of a resource.
+Check = Callable[[TypeUrl, bytes], Checked]
+
+
+class ResponseDecoder:
+    """Reads the responses of one stream. A resource that is no good is a Flaw, and never stops the others (NAK-18)."""
+
+    def __init__(
+        self,
+        check: Check,
+        *,
+        delta: bool,
+        locators: bool = True,
+        asks: Callable[[TypeUrl], bool] = lambda _: True,
+        dress: Callable[[Variant, object], Variant] = lambda variant, _: variant,
+    ) -> None:
+        self._check = check
+        self._delta = delta
+        self._locators = locators  # DYN-54: whether resource_name is looked at
+        self._dress = dress  # last touches, for whoever passes it on
+        self._asks = asks  # NAK-22: what is in a response that nobody asked for is not even looked at
+
+    def decode(self, message: bytes) -> Response:
+        """Raises PeerError for what is no response at all."""
+        return finish(self.decoding(message))
+
+    def decoding(self, message: bytes) -> Steps[Response]:
+        """The same in steps."""
+        try:
+            if self._delta:
+                return (yield from self._delta_response(pb.DeltaDiscoveryResponse.FromString(message)))
+            return (yield from self._sotw_response(pb.DiscoveryResponse.FromString(message)))
+        except DecodeError as error:
+            raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
+
+    def _sotw_response(self, proto: AnyType) -> Steps[Response]:
+        url = as_v3(proto.type_url)
+        if not self._asks(url):
+            return Response(url, proto.version_info, proto.nonce)
+        read: list[Read] = []
+        for piece in pieces(proto.resources):
+            read += [self._item(url, item, proto.version_info) for item in piece]
+            if len(piece) == EVERY:
+                yield
+        return _response(url, proto.version_info, proto, read, (), ())
+
+    def _delta_response(self, proto: AnyType) -> Steps[Response]:
+        url = as_v3(proto.type_url)
+        if not self._asks(url):
+            return Response(url, proto.system_version_info, proto.nonce)
+        read: list[Read] = []
+        for piece in pieces(proto.resources):
+            read += [self._resource(url, resource, resource.version) for resource in piece]
+            if len(piece) == EVERY:
+                yield
+        removed = tuple(_name(name) for name in proto.removed_resources)
+        withdrawn: list[Absence] = []
+        for gone in proto.removed_resource_names if self._locators else ():
+            try:
+                withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
+            except UsageError as error:
+                read.append(_unidentified(gone.name, f"its removal can't be read: {error}"))
+        return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
+
+    def _item(self, url: TypeUrl, item: AnyType, version: str) -> Read:
+        """CLI-21: a SotW response has resources as they are, or wrapped."""
+        if as_v3(item.type_url) != RESOURCE or url == RESOURCE:
+            return self._contents(url, item, version)
+        try:
+            resource = pb.Resource.FromString(item.value)
+        except DecodeError as error:
+            return Flaw("", None, f"a Resource that can't be decoded: {error}", version)
+        return self._resource(url, resource, resource.version or version)
+
+    def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Read:
+        name, constraint = _name(resource.name), None
+        if self._locators and resource.HasField("resource_name"):
+            if name:  # DYN-55
+                return Flaw(name, None, "it has both name and resource_name", version)
+            name = _name(resource.resource_name.name)
+            try:
+                constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
+            except UsageError as error:
+                return _unidentified(name, f"its constraints can't be read: {error}", version)
+        ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
+        if not resource.HasField("resource"):
+            return self._empty(url, resource, name, constraint, ttl, version)
+        return self._contents(url, resource.resource, version, name, constraint, ttl, resource)
+
+    def _empty(
+        self,
+        url: TypeUrl,
+        resource: AnyType,
+        name: str,
+        constraint: Constraint | None,
+        ttl: float | None,
+        version: str,
+    ) -> Heartbeat | Unresolved | Flaw:
+        if name and ttl is not None:
+            return Heartbeat(name, constraint, ttl)
+        aliases = tuple(map(_name, resource.aliases))
+        if self._delta and (aliases or (name and url == VIRTUAL_HOST)):  # VHD-7
+            return Unresolved(name, constraint, version, aliases)
+        if not name:
+            return Flaw("", None, "a Resource with neither name nor contents", version)
+        return Flaw(name, constraint, "it has no contents", version)
+
+    def _contents(
+        self,
+        url: TypeUrl,
+        item: AnyType,
+        version: str,
+        name: str = "",
+        constraint: Constraint | None = None,
+        ttl: float | None = None,
+        resource: AnyType = None,
+    ) -> Arrival | Flaw:
+        body = item.value
+        aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
+        if as_v3(item.type_url) != url:  # NAK-25
+            what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
+            return Flaw(name, constraint, f"it is a {what}, not a {url}", version, aliases)
+        checked = self._check(url, body)
+        inner = checked.name if checked.name == name else _name(checked.name)
+        if checked.faults:
+            return Flaw(name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases)
+        if not (name or inner):
+            return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
+        variant = Variant(
+            url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras, ttl=ttl
+        )
+        if url == VIRTUAL_HOST and checked.message is not None:
+            variant.domains = domains_of(checked.message)  # by which it is told whom it can be for
+        # The message goes: ten thousand that live at once cost more than to decode each again when somebody takes it.
+        return Arrival(self._dress(variant, checked.message), constraint is not None, ttl)
+
+
+def _response(
+    url: TypeUrl,
+    version: str,
+    proto: AnyType,
+    read: Iterable[Read],
+    removed: tuple[str, ...],
+    withdrawn: tuple[Absence, ...],
+) -> Response:
+    errors = [*map(_error_of, proto.resource_errors)]
+    read = [*read, *(item for item in errors if isinstance(item, Flaw))]
+    flaws = [item for item in read if isinstance(item, Flaw)]
+    return Response(
+        url,
+        version,
+        proto.nonce,
+        tuple(item for item in read if isinstance(item, Arrival)),
+        tuple(item for item in read if isinstance(item, Heartbeat)),
+        tuple(flaws),
+        removed,
+        withdrawn,
+        tuple(item for item in errors if isinstance(item, ResourceError)),
+        tuple(item for item in read if isinstance(item, Unresolved)),
+        bounded(proto.control_plane.identifier, NAME_BYTES),
+    )
+
+
+def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
+    """What else a Resource says of its contents: passed on as it came.
+
+    The aliases of a virtual host are no part of that: they say by which strings this client asked (VHD-4), and would
+    be others for the next one.
+    """
+    aliases = tuple(map(_name, resource.aliases))
+    own = url != VIRTUAL_HOST and bool(aliases)
+    if not own and not resource.HasField("cache_control") and not resource.HasField("metadata"):
+        return aliases, b""
+    rest = pb.Resource()
+    rest.CopyFrom(resource)
+    for field in ("resource", "name", "resource_name", "version", "ttl", *(() if own else ("aliases",))):
+        rest.ClearField(field)
+    return aliases, rest.SerializeToString(deterministic=True)
+
+
+def _error_of(error: AnyType) -> ResourceError | Flaw:
+    """TP3. PRX-37: one whose constraints can't be read must not deny the resource to everybody."""
+    about = error.resource_name
+    try:
+        constraint = constraint_from_proto(about.dynamic_parameter_constraints)
+    except UsageError as wrong:
+        return _unidentified(about.name, f"whom its error is for can't be read: {wrong}")
+    detail = error.error_detail
+    text = bounded(detail.message, TEXT_BYTES)  # it is kept, passed on by a relay, shown and logged
+    return ResourceError(Absence(_name(about.name), constraint), detail.code, text)
+
+
+def _unidentified(name: str, reason: str, version: str = "") -> Flaw:
+    """PRX-37: it may be any of the variants that were asked for by a locator; none of them is taken or lost by it."""
+    return Flaw(_name(name), TRUE, reason, version, is_identified=False)

@@ -1,0 +1,244 @@
+"""What a message refers to: the resources of other names that a client has to have in order to use it.
+
+    listener ─▶ scoped routes ─▶ route configuration ─▶ cluster ─▶ endpoints
+        └──────────┴── filter configurations (ECDS)        └─▶ clusters of an aggregate
+
+A listener is searched through whatever is packed in it, so that any filter which names a cluster is found (TCP proxies,
+external authorization, access logs). What is packed and can't be read has no references. References to what a client
+gets elsewhere (a file, a server of its own) are left out: no stream here has any part in them.
+
+The server holds removals back by these (removals.py), and the client follows them (dependencies.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
+from typing import Any as AnyType
+
+from google.protobuf.descriptor_pool import Default, DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from ..model.events import WILDCARD
+from ..model.types import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LISTENER,
+    ROUTE,
+    SCOPED_ROUTE,
+    VIRTUAL_HOST,
+    Reference,
+    TypeUrl,
+)
+from ..model.xdstp import spelled
+
+_ANY = "google.protobuf.Any"
+_EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
+_DEPTH = 16  # of messages that are packed in one another
+_SHARED = 100_000  # references of messages that are kept once for all that have the same
+
+# By the end of their names, as v2 has other packages for the same messages (VER-9).
+CONNECTION_MANAGER = ".HttpConnectionManager"
+AGGREGATES = ("aggregate.v3.ClusterConfig", "aggregate.v2alpha.ClusterConfig")
+
+# What is packed in listeners and clusters and is imported when it is met: by the end of its name, module and class.
+# The rest is read where the program knows it already.
+_HTTP = "envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2"
+_TCP = "envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2"
+_AGGREGATE = "envoy.extensions.clusters.aggregate.v3.cluster_pb2"
+_PACKED = {
+    CONNECTION_MANAGER: (_HTTP, "HttpConnectionManager"),
+    ".TcpProxy": (_TCP, "TcpProxy"),
+    **dict.fromkeys(AGGREGATES, (_AGGREGATE, "ClusterConfig")),
+}
+
+_ADS = (None, "ads", "self")  # of a config source: it is this stream, or nothing is said about it
+
+
+def references_of(type_url: TypeUrl, message: AnyType) -> tuple[Reference, ...]:
+    """Each once, in the order in which they are met. None: the message could not be read, and has none."""
+    if message is None:
+        return ()
+    if type_url == LISTENER:
+        found = _search(message)
+    elif type_url in (ROUTE, VIRTUAL_HOST):
+        found = ((CLUSTER, name) for name in clusters_of(message))
+    elif type_url == SCOPED_ROUTE:
+        found = _scope(message)
+    elif type_url == CLUSTER:
+        found = _cluster(message)
+    else:
+        return ()
+    named: dict[Reference, None] = {}
+    with suppress(DecodeError):  # what can't be read has none
+        named.update(((kind, spelled(name)), None) for kind, name in found if name)
+    return _shared(tuple(named))
+
+
+@lru_cache(_SHARED)
+def _shared(references: tuple[Reference, ...]) -> tuple[Reference, ...]:
+    """Of a million virtual hosts most lead to the same few clusters."""
+    return references
+
+
+# -- each kind of resource
+
+
+def clusters_of(message: AnyType) -> tuple[str, ...]:
+    """The clusters that a route configuration or a virtual host names; to choose one by a header names none."""
+    is_host = "routes" in message.DESCRIPTOR.fields_by_name
+    names: dict[str, None] = {}
+    for host in (message,) if is_host else message.virtual_hosts:
+        for route in host.routes:
+            if route.HasField("route"):
+                names.update(dict.fromkeys(_targets(route.route)))
+    for level in (message,) if is_host else (message, *message.virtual_hosts):
+        names.update((policy.cluster, None) for policy in level.request_mirror_policies)
+    names.pop("", None)
+    return tuple(names)
+
+
+def _targets(action: AnyType) -> list[str]:
+    found = [policy.cluster for policy in action.request_mirror_policies]
+    if action.HasField("weighted_clusters"):
+        return [*(weighted.name for weighted in action.weighted_clusters.clusters), *found]
+    return [action.cluster, *found]
+
+
+def _scope(message: AnyType) -> Iterator[Reference]:
+    yield ROUTE, message.route_configuration_name
+    if message.HasField("route_configuration"):
+        yield from ((CLUSTER, name) for name in clusters_of(message.route_configuration))
+
+
+def _cluster(message: AnyType) -> Iterator[Reference]:
+    service = endpoints_of(message)
+    if service is not None:
+        yield ENDPOINT, service
+    yield from ((CLUSTER, name) for name in aggregated(message) or ())
+
+
+def endpoints_of(cluster: AnyType) -> str | None:
+    """The name of a cluster's endpoints, where they come by EDS."""
+    if cluster.WhichOneof("cluster_discovery_type") != "type" or cluster.type != _EDS:
+        return None
+    return str(cluster.eds_cluster_config.service_name or cluster.name)
+
+
+def aggregated(cluster: AnyType) -> tuple[str, ...] | None:
+    """The clusters that an aggregate is made of; None: it is none. Raises DecodeError."""
+    config = cluster.cluster_type.typed_config
+    if not config.type_url.endswith(AGGREGATES):
+        return None
+    message = unpacked(config)
+    return tuple(message.clusters) if message is not None else None
+
+
+# -- through a message, and whatever is packed in it
+
+
+def _search(message: AnyType) -> Iterator[Reference]:
+    """In any message of a listener. Without recursion: whoever made it may have packed it deeply."""
+    waiting = [(message, _DEPTH)]
+    while waiting:
+        each, depth = waiting.pop()
+        kind = each.DESCRIPTOR.name
+        if each.DESCRIPTOR.full_name == _ANY:
+            with suppress(DecodeError):
+                inner = unpacked(each) if depth else None
+                waiting += [(inner, depth - 1)] if inner is not None else []
+        elif kind == "RouteConfiguration":
+            yield from ((CLUSTER, name) for name in clusters_of(each))
+        elif kind == "Rds":
+            if _is_here(each.config_source):
+                yield ROUTE, each.route_config_name
+        elif kind == "ScopedRoutes":
+            yield from _scoped_routes(each)
+        else:
+            yield from _named_in(each)
+            waiting += ((inner, depth) for inner in _parts_of(each))
+
+
+def _named_in(message: AnyType) -> Iterator[Reference]:
+    """What the fields of a message itself name."""
+    roles = _roles(message.DESCRIPTOR)
+    for field, value in message.ListFields():
+        role = roles.get(field.number)
+        if role == "cluster":
+            yield CLUSTER, value
+        elif role == "filter" and _is_here(value.config_source):
+            yield EXTENSION_CONFIG, message.name
+
+
+def _parts_of(message: AnyType) -> Iterator[AnyType]:
+    """The messages right inside."""
+    roles = _roles(message.DESCRIPTOR)
+    for field, value in message.ListFields():
+        role = roles.get(field.number)
+        if role == "message":
+            yield value
+        elif role == "list":
+            yield from value
+        elif role == "map":
+            yield from value.values()
+
+
+def _scoped_routes(message: AnyType) -> Iterator[Reference]:
+    if message.HasField("scoped_rds"):
+        if _is_here(message.scoped_rds.scoped_rds_config_source):
+            yield SCOPED_ROUTE, WILDCARD
+        return
+    for scope in message.scoped_route_configurations_list.scoped_route_configurations:
+        if _is_here(message.rds_config_source):
+            yield from _scope(scope)
+
+
+def _is_here(source: AnyType) -> bool:
+    """Whether a client asks for it on the stream that brought the message."""
+    return source.WhichOneof("config_source_specifier") in _ADS
+
+
+@lru_cache(4096)
+def _roles(descriptor: AnyType) -> dict[int, str]:
+    """What each field of a message is, by its number; those that lead nowhere are missing."""
+    roles = ((field.number, _role(descriptor, field)) for field in descriptor.fields)
+    return {number: role for number, role in roles if role is not None}
+
+
+def _role(descriptor: AnyType, field: AnyType) -> str | None:
+    inner = field.message_type
+    if inner is None:
+        names = ("cluster", "cluster_name", "name" if descriptor.name == "ClusterWeight" else "")
+        text = field.cpp_type == field.CPPTYPE_STRING and not field.is_repeated
+        return "cluster" if text and field.name in names else None
+    if field.name == "config_discovery":
+        return "filter" if "name" in descriptor.fields_by_name else None
+    if inner.GetOptions().map_entry:
+        return "map" if inner.fields_by_name["value"].message_type is not None else None
+    return "list" if field.is_repeated else "message"
+
+
+def unpacked(packed: AnyType) -> AnyType | None:
+    """What is in an Any; None where this program does not know the type. Raises DecodeError.
+
+    It is looked for in the pool that the Any is of: what is read from files has one of its own (messages/protos.py).
+    """
+    kind = _kind(packed.DESCRIPTOR.file.pool, packed.type_url.rpartition("/")[2])
+    return kind.FromString(packed.value) if kind is not None else None
+
+
+@lru_cache(4096)
+def _kind(pool: DescriptorPool, full_name: str) -> type[Message] | None:
+    for ending, (module, name) in _PACKED.items():
+        if full_name.endswith(ending):
+            if pool is Default():
+                import_module(module)  # which puts it there
+            full_name = f"{module.rpartition('.')[0]}.{name}"  # that of v3, whose fields are read here
+    try:
+        return GetMessageClass(pool.FindMessageTypeByName(full_name))
+    except (KeyError, TypeError):
+        return None

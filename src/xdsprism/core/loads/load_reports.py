@@ -1,0 +1,279 @@
+"""What clients report of their loads: what they are asked for, what of it makes sense, and the rates that it comes to.
+
+lrs.proto, from the server's side; loads.py has the client's. The server says once how often it wants to hear, and of
+which clusters. What comes is kept for as long as the stream is there, until the next report of the cluster, or until
+three of them should have come. A report that makes no sense is an error of its own: the stream goes on, and so does the
+rest of what came with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isfinite
+
+from ..model.events import SEND_ALL_CLUSTERS, WILDCARD, Node
+from ..model.facts import Fact, LoadsHeard, LoadsRefused
+from ..model.settings import Settings
+from ..model.types import NO_PARAMS, Params
+from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport
+
+MISSED = 3  # reports in a row, and nothing is known any more
+LONGEST = 366 * 86400.0  # seconds that a report may be about
+MOST = 2**63  # requests in it: a negative number is written as one that is larger
+ERRORS = 100  # remembered for each stream
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMessage:
+    """What came in: the reports may be of any nonsense, and an interval that is none is not a number."""
+
+    node: Node | None = None
+    reports: tuple[ClusterReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRate:
+    per_second: float  # requests that had it
+    mean: float | None  # of its values; None: no request had it
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityRates:
+    """Requests per second, but for those in progress."""
+
+    locality: Locality
+    issued: float = 0.0
+    succeeded: float = 0.0
+    failed: float = 0.0
+    in_progress: int = 0
+    metrics: dict[str, MetricRate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRates:
+    cluster: str
+    service: str
+    heard_at: float
+    localities: tuple[LocalityRates, ...]
+    drops: dict[str, float]  # per second, by category; "": for no particular reason
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLoads:
+    """Of everybody who gave this as the id of its node."""
+
+    node: str
+    streams: int
+    clusters: tuple[ClusterRates, ...]
+    errors: dict[str, tuple[float, str]]  # by cluster: when, and what was wrong
+
+
+def fault_in(report: ClusterReport, name_bytes: int) -> str | None:
+    """What is wrong with a report, if anything is."""
+    if not report.cluster:
+        return "cluster_name is empty"
+    if len(report.cluster) > name_bytes or len(report.service) > name_bytes:
+        return f"a name of more than {name_bytes} characters"
+    if not isfinite(report.interval):
+        return "load_report_interval is no length of time"
+    if not 0 < report.interval <= LONGEST:
+        return f"load_report_interval is {report.interval:g} seconds: there are no rates in that"
+    for what, number in _numbers(report):
+        if not (number < MOST and isfinite(number)):
+            return f"{what} is {number}: a negative number, an overflow, or none at all"
+    return None
+
+
+def _numbers(report: ClusterReport) -> Iterator[tuple[str, float]]:
+    for category, count in report.drops:
+        yield f"dropped_requests of {category!r}" if category else "total_dropped_requests", count
+    for place in report.localities:
+        yield "total_issued_requests", place.issued
+        yield "total_successful_requests", place.succeeded
+        yield "total_error_requests", place.failed
+        yield "total_requests_in_progress", place.in_progress
+        for metric in place.metrics:
+            yield f"num_requests_finished_with_metric of {metric.name!r}", metric.requests
+            yield f"total_metric_value of {metric.name!r}", metric.total
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    at: float
+    report: ClusterReport
+
+
+class LoadReports:
+    """What all clients report. `seen` lists the clusters that a client with these params gets from us."""
+
+    def __init__(self, settings: Settings, seen: Callable[[Params], Iterable[str]]) -> None:
+        self.settings = settings
+        self._seen = seen
+        self._reporters: dict[Reporter, None] = {}
+
+    def open(self, facts: list[Fact]) -> Reporter:
+        reporter = Reporter(self.settings, self._seen, facts, lambda: self._reporters.pop(reporter, None))
+        self._reporters[reporter] = None
+        return reporter
+
+    def __len__(self) -> int:
+        return len(self._reporters)
+
+    def clients(self, now: float) -> list[ClientLoads]:
+        """By the ids of their nodes, in order; several may share one, and their loads add up."""
+        found: dict[str, list[Reporter]] = {}
+        for reporter in self._reporters:
+            if reporter.node is not None:
+                found.setdefault(reporter.node.id, []).append(reporter)
+        return [_client(node, found[node], now) for node in sorted(found)]
+
+
+class Reporter:
+    """One stream of load reports."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        seen: Callable[[Params], Iterable[str]],
+        facts: list[Fact],
+        forget: Callable[[], object],
+    ) -> None:
+        self.node: Node | None = None
+        self.errors: dict[str, tuple[float, str]] = {}
+        self._settings = settings
+        self._seen = seen
+        self._facts = facts
+        self._forget = forget
+        self._params = NO_PARAMS
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._size = 0  # of these, with all their localities
+        self._said: LoadAnswer | None = None
+
+    @property
+    def lists(self) -> bool:
+        """Whether it is told which clusters there are, since it can't be told to report all of its own."""
+        return (
+            self.node is not None
+            and self._settings.load_clusters is None
+            and SEND_ALL_CLUSTERS not in self.node.features
+        )
+
+    def receive(self, message: LoadMessage, now: float) -> None:
+        if self.node is None:  # as in SRV-6: the first message says who it is, or it is anonymous
+            self.node = message.node or Node()
+            self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
+        for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
+            self._drop(key)
+        taken = sum(self._take(report, now) for report in message.reports)
+        self._facts.append(LoadsHeard(self.node.id, taken))
+
+    def poll(self) -> LoadAnswer | None:
+        """What the client is to be told now, if it is not what it was told before."""
+        if self.node is None:
+            return None
+        answer = self._answer()
+        if answer == self._said:
+            return None
+        self._said = answer
+        return answer
+
+    def close(self) -> None:
+        self._forget()
+
+    def kept(self, now: float) -> list[_Kept]:
+        return [kept for kept in self._kept.values() if not self._is_old(kept, now)]
+
+    def _answer(self) -> LoadAnswer:
+        """LRS-1."""
+        interval, listed = self._settings.load_interval, self._settings.load_clusters
+        if listed is not None:
+            return LoadAnswer(interval, frozenset(listed))
+        if self.lists:
+            return LoadAnswer(interval, frozenset(self._seen(self._params)))
+        return LoadAnswer(interval, send_all=True)
+
+    def _is_old(self, kept: _Kept, now: float) -> bool:
+        return now - kept.at > MISSED * max(self._settings.load_interval, kept.report.interval)
+
+    def _take(self, report: ClusterReport, now: float) -> bool:
+        limits = self._settings.limits
+        fault = fault_in(report, limits.name_bytes)
+        key = report.cluster, report.service
+        if fault is None:
+            self._drop(key)
+            if self._size + _size(report) > limits.loads:
+                fault = f"more than {limits.loads} clusters and localities on one stream"
+        if fault is not None:
+            self._refuse(report.cluster[: limits.name_bytes], fault, now)
+            return False
+        self.errors.pop(report.cluster, None)
+        self._kept[key] = _Kept(now, report)
+        self._size += _size(report)
+        return True
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        kept = self._kept.pop(key, None)
+        self._size -= _size(kept.report) if kept is not None else 0
+
+    def _refuse(self, cluster: str, fault: str, now: float) -> None:
+        before = self.errors.pop(cluster, (0.0, ""))[1]
+        self.errors[cluster] = now, fault
+        for old in islice(list(self.errors), max(0, len(self.errors) - ERRORS)):
+            del self.errors[old]
+        node = self.node.id if self.node is not None else ""
+        self._facts.append(LoadsRefused(node, cluster, fault, news=before != fault))
+
+
+def _size(report: ClusterReport) -> int:
+    return 1 + len(report.drops) + sum(1 + len(place.metrics) for place in report.localities)
+
+
+# -- rates
+
+
+def _client(node: str, reporters: list[Reporter], now: float) -> ClientLoads:
+    found: dict[tuple[str, str], list[_Kept]] = {}
+    for reporter in reporters:
+        for kept in reporter.kept(now):
+            found.setdefault((kept.report.cluster, kept.report.service), []).append(kept)
+    errors = {cluster: error for reporter in reporters for cluster, error in reporter.errors.items()}
+    return ClientLoads(node, len(reporters), tuple(_cluster(*key, found[key]) for key in sorted(found)), errors)
+
+
+def _cluster(cluster: str, service: str, heard: list[_Kept]) -> ClusterRates:
+    places: dict[Locality, list[tuple[LocalityReport, float]]] = {}
+    drops: Counter[str] = Counter()
+    for kept in heard:
+        for place in kept.report.localities:
+            places.setdefault(place.locality, []).append((place, kept.report.interval))
+        for category, count in kept.report.drops:
+            drops[category] += count / kept.report.interval  # type: ignore[assignment] # a Counter of floats
+    localities = tuple(_locality(place, places[place]) for place in sorted(places, key=_by_name))
+    return ClusterRates(cluster, service, max(kept.at for kept in heard), localities, dict(drops))
+
+
+def _by_name(locality: Locality) -> tuple[str, str, str]:
+    return locality.region, locality.zone, locality.sub_zone
+
+
+def _locality(locality: Locality, heard: list[tuple[LocalityReport, float]]) -> LocalityRates:
+    """The same place may be reported more than once, at several priorities."""
+    names = dict.fromkeys(metric.name for place, _ in heard for metric in place.metrics)
+    return LocalityRates(
+        locality,
+        sum(place.issued / seconds for place, seconds in heard),
+        sum(place.succeeded / seconds for place, seconds in heard),
+        sum(place.failed / seconds for place, seconds in heard),
+        sum(place.in_progress for place, _ in heard),
+        {name: _metric(name, heard) for name in names},
+    )
+
+
+def _metric(name: str, heard: list[tuple[LocalityReport, float]]) -> MetricRate:
+    found = [(metric, seconds) for place, seconds in heard for metric in place.metrics if metric.name == name]
+    requests = sum(metric.requests for metric, _ in found)
+    mean = sum(metric.total for metric, _ in found) / requests if requests else None
+    return MetricRate(sum(metric.requests / seconds for metric, seconds in found), mean)

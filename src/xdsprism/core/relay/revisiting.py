@@ -1,0 +1,137 @@
+"""Names that sessions forgot, of which a relay asks its servers from time to time (VHD-25).
+
+Envoy asks for a host or a cluster on demand once, keeps the answer that there is none, and waits for a push. A server
+sees which names are created and which sessions forgot them (serve/forgotten_names.py). A relay sees only the names that
+it subscribes to. So it subscribes to forgotten names, one batch after the other, and drops each name that still has no
+resource as soon as the server says so, so that no server carries more subscriptions for it. Where there is a resource,
+the relay gets it as if a client wanted it, and the sessions that forgot the name find it in the store.
+
+The next batch follows the sooner the quicker the server answered the last one: the server is asked during a quarter of
+the time at most, or for one batch every EVERY seconds. Each name is asked for once in EVERY seconds at most.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from ..model.limits import Limits, Refusal
+from ..model.types import Params, TypeUrl
+from ..watch.entry import Entry
+from ..watch.query_params import question_params
+from .findings import is_awaited
+from .supply import Supply
+
+EVERY = 5.0  # seconds that a server has to answer a batch, and between two questions for the same name
+PAUSE = 1.0  # seconds from the answer to a batch until the next one, at least
+REST = 3.0  # times as long as the server took to answer, at least
+AT_ONCE = 500  # names in a batch
+MOST = 100_000  # names; the oldest are not asked for any more
+MOST_BYTES = 16 * 1024 * 1024  # of their names
+
+Forgotten = tuple[TypeUrl, str, Params]
+
+
+class Revisits:
+    """Asks for these names, each in its turn.
+
+    is_forgotten: whether a client still waits for one. limits: of params that a server is asked with; None: it is asked
+    without.
+    """
+
+    def __init__(
+        self,
+        supply: Supply,
+        is_forgotten: Callable[[TypeUrl, str], bool],
+        limits: Callable[[str], Limits | None] = lambda _: None,
+    ) -> None:
+        self._supply = supply
+        self._is_forgotten = is_forgotten
+        self._limits = limits
+        self._waiting: OrderedDict[Forgotten, float] = OrderedDict()  # and before when it is not asked for again
+        self._bytes = 0
+        self._asked: dict[Forgotten, Entry] = {}  # without an answer
+        self._found: dict[Forgotten, Entry] = {}  # since the last batch
+        self._asked_at: float | None = None  # when the batch was asked that is not answered in full
+        self._due: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def due(self) -> float | None:
+        """When to look again; None: there is nothing to ask for."""
+        return self._due
+
+    def add(self, type_url: TypeUrl, name: str, params: Params, not_before: float = 0.0) -> None:
+        each = type_url, name, params
+        if each not in self._waiting:
+            self._waiting[each] = not_before
+            self._bytes += len(name)
+        while len(self._waiting) > MOST or self._bytes > MOST_BYTES:
+            self._pop()
+
+    def look(self, now: float) -> tuple[list[Forgotten], list[Forgotten]]:
+        """Ask for what is due. What was found, which is wanted until the next batch, and what is not any more."""
+        found = self._take_answers()
+        left: list[Forgotten] = []
+        if self._due is None and self._waiting:
+            self._due = now + PAUSE
+        if self._asked_at is not None and not self._asked:
+            self._due, self._asked_at = self._next_batch(self._asked_at, now), None
+        if self._due is not None and now >= self._due:
+            left = [*self._found]
+            self._let_go(self._asked, [*self._asked])
+            self._let_go(self._found, left)
+            for each in [*islice(self._next(now), AT_ONCE)]:
+                self._ask(each, now)
+            self._asked_at = now if self._asked else None
+            self._due = self._deadline(now, is_any_found=bool(found))
+        self._found.update(found)
+        return [*found], left
+
+    def _next_batch(self, asked: float, answered: float) -> float:
+        """When to ask for more. A slow server is asked no less often than one that does not answer at all."""
+        soonest = answered + PAUSE
+        return max(soonest, min(answered + REST * (answered - asked), asked + EVERY))
+
+    def _deadline(self, now: float, *, is_any_found: bool) -> float | None:
+        if self._asked:
+            return now + EVERY
+        first = next(iter(self._waiting.values()), None)
+        if first is not None:
+            return max(first, now + PAUSE)
+        return now + PAUSE if is_any_found else None
+
+    def _ask(self, each: Forgotten, now: float) -> None:
+        type_url, name, params = each
+        self.add(*each, not_before=now + EVERY)
+        limits = self._limits(name)
+        asked = question_params(params, (), limits) if limits is not None else params
+        entry = self._supply.ask(type_url, name, asked) if not isinstance(asked, Refusal) else None
+        if isinstance(entry, Entry):
+            self._asked[each] = entry
+
+    def _take_answers(self) -> dict[Forgotten, Entry]:
+        """What there is by now."""
+        answered = [each for each, entry in self._asked.items() if not is_awaited(entry)]
+        found = {each: self._asked.pop(each) for each in answered if self._asked[each].variant is not None}
+        self._let_go(self._asked, [each for each in answered if each not in found])
+        return found
+
+    def _let_go(self, asked: dict[Forgotten, Entry], names: Iterable[Forgotten]) -> None:
+        for each in names:
+            self._supply.drop(asked.pop(each))
+
+    def _next(self, now: float) -> Iterator[Forgotten]:
+        """Those that have waited for longest, each once."""
+        while self._waiting and next(iter(self._waiting.values())) <= now:
+            each = self._pop()
+            if self._is_forgotten(each[0], each[1]):
+                yield each
+
+    def _pop(self) -> Forgotten:
+        each, _ = self._waiting.popitem(last=False)
+        self._bytes -= len(each[1])
+        return each

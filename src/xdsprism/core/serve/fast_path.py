@@ -1,0 +1,194 @@
+"""The usual case without ceremony: something changed, the client is told, and accepts it.
+
+A session is at rest when it owes its client nothing and waits for nothing: no removal is held up, nothing was rejected,
+nothing has a time to live. A change then means one variant in place of another, and all that held the one and see the
+other are told so by the same response, which is made once. `push` says that, and `accept` takes the ACK. Where things
+are not as simple as that they decline, having done nothing, and `poll` and `receive` look at everything.
+
+This runs for each message to each client, so that every line of it counts: where a call could be spared, it is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from ..model.events import WILDCARD, DeltaRequest, Send, SotwRequest
+from ..model.types import Variant
+from ..model.views import alike
+from .in_flight import UNJUDGED, AnsweredSession, Unjudged
+from .subscriptions import Want, Wild
+
+News = tuple[Variant, ...]
+Replaced = tuple[Want, Variant]  # what the client has by a subscription, from now on
+
+_NOTHING: list[Send] = []
+
+
+class SteadySession(AnsweredSession):
+    """A session that knows when it has little to think about."""
+
+    __slots__ = ()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing but a change, or a request, can give it something to say."""
+        progress = self.progress
+        return not (
+            self.table.spec.on_demand
+            or self.leaving
+            or self._owed
+            or self._due
+            or self._refused
+            or self._dirty
+            or self._beats
+            or self._beating
+            or progress.nack
+            or progress.rejected
+            or self._behind
+        )
+
+    def greet(self, now: float) -> list[Send] | None:
+        """The first answer to who wants all that there is, and nothing else; None: it is not as simple as that."""
+        wild = self._wilds.get(WILDCARD, {}).get(None) if len(self._wilds) == 1 and not self._wants else None
+        if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
+            return None
+        table = self.table
+        odd = table.spec.on_demand or self.leaving or self._owed or self._dirty or self._beats or self.progress.sent
+        if (
+            odd
+            or self._refused
+            or len(self._wilds[WILDCARD]) > 1
+            or not self._lists(wild)
+            or self._trouble(wild) is not None
+        ):
+            return None
+        snapshot = wild.listing.snapshot(wild.params)
+        if not snapshot.is_plain or self._nonces[0] == table.revision:
+            return None
+        send = self._shared_wild(wild, snapshot.variants)
+        if send is None:
+            return None
+        wild.started, self._due = True, False
+        wild.cursor = wild.listing.advance(wild.cursor)
+        self._nonces = table.revision, 0
+        self.news = snapshot.variants
+        return [self._sent(send, now)]
+
+    def push(self, now: float) -> list[Send] | None:
+        """What a change means to a session that was at rest before it; None: it is not as simple as that."""
+        if self._nonces[0] == self.table.revision:
+            return None  # something was said at this revision already, so this needs a nonce of its own
+        if not self._wilds:
+            if len(self._dirty) != 1:
+                return self._push_names(now)
+            (want,) = self._dirty  # as it nearly always is
+            after = self._successor(want)
+            send = self._shared_name(want, after) if after is not None else None
+            if send is None or after is None:
+                return self._push_names(now)
+            self._dirty.clear()
+            self._hold(want, after)
+            return [self._pushed_out(send, now)]
+        wilds = self._wilds.get(WILDCARD, {})
+        if self._wants or len(self._wilds) > 1 or len(wilds) != 1:
+            return None
+        return self._push_wild(next(iter(wilds.values())), now)
+
+    def _push_names(self, now: float) -> list[Send] | None:
+        moved: list[Replaced] = []
+        for want in self._dirty:
+            after = self._successor(want)
+            if after is None:
+                return None
+            if after is not want.held:
+                moved.append((want, after))
+        replaced = [each for each in moved if not alike(each[0].held, each[1])]
+        send = self._shared(replaced) if replaced else None
+        if replaced and send is None:
+            return None
+        self._dirty.clear()
+        for want, after in moved:
+            self._hold(want, after)
+        return [self._pushed_out(send, now)] if send is not None else _NOTHING
+
+    def _successor(self, want: Want) -> Variant | None:
+        """What the client has from now on, if it is the same thing, be it with other contents."""
+        table, held, (name, tag) = self.table, want.held, want.key
+        known = table.named(name)
+        if known is None or held is None or not want.answered or held.ttl is not None:
+            return None
+        after = known.sole or known.select(want.params)
+        if after is None or after.ttl is not None or after.name != held.name:
+            return None
+        if tag is not None and after.constraint != held.constraint:
+            return None  # it is replaced by another one, which has to be said (DYN-24)
+        if not table.authoritative and (want.trouble is not None or table.trouble(name, want.params) is not None):
+            return None
+        return after
+
+    def _push_wild(self, wild: Wild, now: float) -> list[Send] | None:
+        listing, located = wild.listing, wild.tag is not None
+        if not wild.started or wild.again or wild.initial or wild.trouble is not None or self._dirty:
+            return None
+        if not self.table.authoritative and self.table.trouble(wild.name, wild.params) is not None:
+            return None
+        news = listing.difference(wild.cursor, wild.params).news
+        if news is None or (located and news):
+            return None
+        send = self._shared_wild(wild, news) if news else None
+        if news and send is None:
+            return None
+        wild.cursor = listing.advance(wild.cursor)
+        if send is None:
+            return _NOTHING
+        self._pushed_out(send, now)
+        self.news = news  # of full state, only what is new in it
+        return [send]
+
+    @abstractmethod
+    def _shared(self, replaced: list[Replaced]) -> Send | None:
+        """The response that says this, made once for all; None: there is no single one, or not in this form alone."""
+
+    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+        """The same for one, if it is known; None: it may be looked for in the usual way."""
+        return self._shared([(want, after)]) if not alike(want.held, after) else None
+
+    @abstractmethod
+    def _shared_wild(self, wild: Wild, news: News) -> Send | None:
+        """The same for what a wildcard has new."""
+
+    def _fits(self, news: News) -> bool:
+        """DLT-21, DLT-22."""
+        return sum(variant.size for variant in news) <= self.settings.response_bytes
+
+    def _pushed_out(self, send: Send, now: float) -> Send:
+        """What `_sent` does, where there are no times to live."""
+        self._nonces = self.table.revision, 0
+        self.news = send.plain or send.located
+        progress, unjudged, version = self.progress, self._unjudged, send.version
+        number = progress.sent = progress.sent + 1
+        progress.sent_version, progress.sent_at = version, now
+        kept = send if self.delta or not self._full_state else None
+        unjudged[send.nonce] = tuple.__new__(Unjudged, (number, now, version, kept, ()))
+        if len(unjudged) > UNJUDGED:
+            del unjudged[next(iter(unjudged))]
+        routine = self._facts.routines.get(send.type_url) or self._facts.routine(send.type_url)
+        routine.pushes += 1
+        routine.resources += len(send.plain) + len(send.located)
+        return send
+
+    def acknowledged(self, request: SotwRequest | DeltaRequest, now: float) -> bool:
+        """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
+        nonce = request.nonce
+        found, progress = self._unjudged.get(nonce), self.progress
+        if found is None:
+            return False
+        number, sent_at, version, _, lives = found
+        if lives or progress.nack is not None or progress.rejected:
+            return False
+        del self._unjudged[nonce]
+        progress.acked = max(progress.acked, number)
+        progress.acked_version, progress.acked_at = version, now
+        url = self.table.spec.url
+        (self._facts.routines.get(url) or self._facts.routine(url)).waits.append(now - sent_at)
+        return True

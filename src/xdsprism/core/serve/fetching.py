@@ -1,0 +1,200 @@
+"""One question and one answer: what a stream of state of the world becomes where there is none (Fetch, REST).
+
+A stream is opened for the question and ends with its answer, so all that holds for streams holds here. Three things
+are different, since nobody will listen after that:
+
+- what is not known yet (in a relay, or from a provider) is waited for;
+- the answer is whole, whatever the client has;
+- unless that is just what it has, or what it refused: then nothing is said until something changes, or until the
+  client's patience is over (RST-2, RST-4). Whatever wakes us makes us ask again from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ...errors import PeerError
+from ..model.events import WILDCARD, Key, Request, Send, SotwRequest
+from ..model.facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
+from ..model.steps import Steps, finish
+from ..model.types import TypeUrl
+from .removals import AnySession
+from .stream import Stream
+
+NOTHING = f"{0:016x}"  # the version of no resources at all; it is the sum of their hashes
+ANSWER = 10.0  # seconds for those who know, where the client does not say how long it waits
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Until when the client can wait: for something new, and for anything at all."""
+
+    news: float
+    answer: float
+
+
+class Unchanged:
+    """The client has it already."""
+
+
+UNCHANGED = Unchanged()
+
+
+class Fetch:
+    """One question on a stream of its own. `facts` is the stream's, and nobody else's."""
+
+    def __init__(self, stream: Stream, facts: Facts, type_url: TypeUrl) -> None:
+        self.told: list[Fact] = []  # what others may know
+        self._stream = stream
+        self._facts = facts
+        self._type_url = type_url
+        self._request: Request | None = None
+        self._patience = Patience(0.0, 0.0)
+        self._known: frozenset[str] = frozenset()  # versions that are no news
+        self._sends: list[Send] = []
+        self._until = 0.0
+        self.is_held = False  # it waits for something to change
+        self._was_held = False
+
+    @property
+    def is_asked(self) -> bool:
+        return self._request is not None
+
+    def receive(self, request: Request, now: float, patience: Patience | None = None) -> None:
+        """Take the question. Without patience it is answered whatever the client has. Raises PeerError."""
+        finish(self.receiving(request, now, patience))
+
+    def receiving(self, request: Request, now: float, patience: Patience | None = None) -> Steps[None]:
+        """What `receive` does, in steps."""
+        body = request.body
+        if isinstance(body, SotwRequest):
+            if patience is not None:
+                self._known = frozenset({body.version, body.nonce if body.error is not None else ""} - {""})
+            # SOT-12 is for streams: an empty answer here would read as if all that the client has were gone.
+            request = replace(request, body=replace(body, version=""))
+        self._request = request
+        self._patience = patience or Patience(now, now + ANSWER)
+        self._until = self._patience.answer
+        yield from self._ask(now)
+        self.told += [fact for fact in self._facts if isinstance(fact, (Joined, Requested))]
+        if isinstance(body, SotwRequest) and body.error is not None:
+            # RST-4: the nonce of an answer is its version, as there is no stream in which to count.
+            number, nonce = self._stream.number, body.nonce
+            self.told.append(Nacked(number, self._type_url, nonce, nonce, body.error))
+
+    def poll(self, now: float) -> Send | Unchanged | None:
+        """The answer; None: not yet. Raises PeerError where there can be none."""
+        return finish(self.polling(now))
+
+    @property
+    def backlog(self) -> int:
+        """About how much the next poll looks at."""
+        return self._session.count if self.is_held else self._stream.backlog
+
+    def polling(self, now: float) -> Steps[Send | Unchanged | None]:
+        """What `poll` does, in steps."""
+        if self._request is None:
+            return None
+        if self.is_held:
+            if now >= self._until:
+                return self._unchanged()
+            yield from self._ask_again(now)
+        self._sends += yield from self._stream.polling(now)
+        if self._waits:
+            if now < self._until:
+                return None
+            if not self._sends:
+                return self._nothing_known()
+        answer = self._answer()
+        if answer.version not in self._known:
+            self.told += [fact for fact in self._facts if not isinstance(fact, (Joined, Requested))]
+            return answer
+        self._hold(answer.version, now)
+        return self._unchanged() if now >= self._until else None
+
+    def deadline(self) -> float | None:
+        return self._until if self._request is not None else None
+
+    def hurry(self, now: float) -> None:
+        """Wait for nothing any more."""
+        self._patience = Patience(now, now)
+        self._until = now
+
+    def _hold(self, version: str, now: float) -> None:
+        """Its stream is like that of any client that has this, or has refused it: so it is shown (RST-4)."""
+        self.is_held = self._was_held = True
+        self._until = self._patience.news
+        if self._sends and self._request is not None and isinstance(self._request.body, SotwRequest):
+            body = self._request.body
+            error = body.error if body.nonce == version else None
+            body = replace(body, version=version, nonce=self._sends[-1].nonce, error=error)
+            self._stream.receive(replace(self._request, body=body), now)
+
+    def _ask_again(self, now: float) -> Steps[None]:
+        self.is_held = False
+        self._facts.clear()
+        self._sends.clear()
+        yield from self._stream.closing()
+        yield from self._ask(now)
+
+    def _nothing_known(self) -> Unchanged:
+        """A client that has something keeps it, if that was right a moment ago."""
+        if self._was_held:
+            return self._unchanged()
+        raise PeerError("UNAVAILABLE", "it is not known yet what there is: those who know have not answered")
+
+    def _ask(self, now: float) -> Steps[None]:
+        if self._request is not None:
+            yield from self._stream.receiving(self._request, now)
+
+    def _unchanged(self) -> Unchanged:
+        resources = sum(send.count for send in self._sends)
+        self.told.append(Suppressed(self._stream.number, self._type_url, resources))
+        return UNCHANGED
+
+    def _answer(self) -> Send:
+        """Where a stream would stay quiet, an empty one."""
+        if not self._sends:
+            return Send(self._type_url, False, NOTHING, NOTHING)  # noqa: FBT003
+        newest = self._sends[-1]
+        whole = self._session.table.spec.full_state
+        sends = self._sends[-1:] if whole else self._sends
+        plain = {variant.name: variant for send in sends for variant in send.plain}
+        located = {variant.identity: variant for send in sends for variant in send.located}
+        errors = {error: None for send in sends for error in send.errors}
+        other = {name for name, _ in located} | {error.about.name for error in errors}
+        if not whole and not other.isdisjoint(plain):  # DYN-15
+            message = "one answer can't hold a name both plain and as a locator: use a stream"
+            raise PeerError("INVALID_ARGUMENT", message)
+        return replace(
+            newest,
+            nonce=newest.version,
+            plain=tuple(plain.values()),
+            located=tuple(located.values()),
+            errors=tuple(errors),
+            ttl=any(send.ttl for send in sends),
+        )
+
+    @property
+    def _session(self) -> AnySession:
+        return self._stream.sessions[self._type_url]
+
+    @property
+    def _waits(self) -> bool:
+        """PRX-11: whether something that was asked for is neither known nor known not to be."""
+        session = self._session
+        return not session.table.authoritative and any(_unknown(session, session.subscriptions))
+
+
+def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
+    table = session.table
+    for key in keys:
+        params = key[1] or session.plain_params(key[0])  # DYN-13
+        if key[0] == WILDCARD:
+            known = table.lists(params)
+        else:
+            known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
+            known = known or table.is_late(key[0], params, claims=False) or session.complaint(key[0]) is not None
+        if not known:
+            yield key

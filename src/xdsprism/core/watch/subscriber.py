@@ -1,0 +1,518 @@
+"""The client's machine: who watches what, which server is asked, and what a response means to whom.
+
+Time and chance are arguments. Whoever drives it opens a stream to each upstream that is `wanted`, writes what `poll`
+gives, hands in what was read, and calls `tick` when `deadline` is over. Watchers find their notices in their `Watch`.
+
+Servers (gRFC A71): an authority asks the first server of its list. If that one can't be reached, and something that is
+watched is neither cached nor known to be missing, it asks the next as well, and so on. An authority may be set to fall
+back whenever a server can't be reached, whatever is cached (gRFC A95). The first server to answer makes all that come
+after it in the list superfluous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+
+from ...errors import WatchError
+from ..model.constraints import Constraint
+from ..model.dialect import Dialect
+from ..model.events import Key, Rejection
+from ..model.facts import Fact, LacksDelta, Lost, Reached, Rejected, SubscriptionQuarantined
+from ..model.responses import Arrival, Response
+from ..model.steps import Steps, finish, pieces
+from ..model.types import TYPES, TypeSpec, TypeUrl, Variant
+from ..model.xdstp import is_wild
+from .ambiguity import Ambiguities
+from .apply_response import Reading
+from .authority import Authority
+from .entry import Collection, Entry, Recalled, State, Watch, members_of
+from .equivalent_removals import in_held_words
+from .form_detection import Recognition
+from .quarantine import RETRY, Question
+from .requests import PORTION, Answer, Asked
+from .upstream import Held, Upstream
+from .watched_type import Topic
+
+INVALID_ARGUMENT = 3
+
+Review = Callable[[Upstream, Response, float], tuple[Rejection | None, float]]
+
+
+class Subscriber:
+    """Everything that a client watches."""
+
+    def __init__(
+        self,
+        types: Iterable[TypeSpec] = (),
+        *,
+        verify_constraints: bool = False,
+        recall: Callable[[Entry], Recalled | None] = lambda _: None,
+    ) -> None:
+        self.facts: list[Fact] = []
+        self.listeners: list[Callable[[Entry, Variant | None], None]] = []  # what an entry holds is another: was this
+        self.leavers: list[Callable[[Entry], None]] = []  # nobody watches it any more
+        self.review: Review | None = None  # how to answer what has nothing wrong with it, and how soon (PRX-18)
+        self._specs = {spec.url: spec for spec in (*TYPES, *types)}
+        self.strict = verify_constraints  # DYN-56
+        self._recall = recall
+        self._topics: dict[TypeUrl, Topic] = {}
+        self._recognition = Recognition(self._topics, self.facts)
+        self._expiries: list[tuple[float, int, Entry]] = []
+        self._ticket = count()
+        self._upstreams: list[Upstream] = []
+        self.ambiguities = Ambiguities(self.facts)
+
+    # -- setting up
+
+    def upstream(
+        self,
+        label: str,
+        *,
+        delta: bool,
+        dialect: Dialect | None = None,
+        fail_on_data_errors: bool = False,
+        timer_is_transient: bool = False,
+        trusted: bool = False,
+    ) -> Upstream:
+        made = Upstream(
+            label,
+            self,
+            delta=delta,
+            dialect=dialect,
+            fail_on_data_errors=fail_on_data_errors,
+            timer_is_transient=timer_is_transient,
+            trusted=trusted,
+        )
+        self._upstreams.append(made)
+        return made
+
+    def spec(self, type_url: TypeUrl) -> TypeSpec:
+        return self._specs.get(type_url) or TypeSpec(type_url)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is watched."""
+        return not self._topics
+
+    def entries(self) -> list[Entry]:
+        return [entry for topic in self._topics.values() for entry in topic]
+
+    # -- watchers
+
+    def watch(self, watch: Watch, authority: Authority, type_url: TypeUrl, key: Key) -> None:
+        topic = self._topics.get(type_url)
+        if topic is None:
+            topic = self._topics[type_url] = Topic(self.spec(type_url))
+        entry = topic.find(key)
+        if entry is not None:
+            entry.watches.append(watch)
+            entry.greet(watch)
+        else:
+            entry = self._enter(topic, Collection if is_wild(key[0]) else Entry, authority, key, watch)
+        watch.entries.append(entry)
+
+    def unwatch(self, watch: Watch) -> None:
+        for entry in watch.entries:
+            entry.watches.remove(watch)
+            if not entry.watches:
+                self._leave(entry)
+        watch.entries.clear()
+
+    def ask_again(self, entry: Entry) -> None:
+        """Nothing that was said of it counts any more."""
+        members = members_of(entry)
+        renewing = [upstream for upstream in entry.authority.active if self._needs_new_stream(entry, members, upstream)]
+        entry.renew()
+        for member in members:
+            member.source = None  # or a new stream would begin with what need not be sent
+        for upstream in entry.authority.active:
+            if upstream in renewing:
+                upstream.renew()
+                continue
+            upstream.note_answered(entry)  # it is not awaited before it has been asked for again
+            upstream.unwant(entry.type_url, entry.key)
+            upstream.want(entry.type_url, entry.key)
+
+    def _needs_new_stream(self, entry: Entry, members: Iterable[Entry], upstream: Upstream) -> bool:
+        """Whether something could be lost if an entry were unsubscribed and subscribed again on the same stream."""
+        if not upstream.delta:
+            return self.spec(entry.type_url).full_state  # what is not asked for in between would look as if it was gone
+        # DLT-14: the stream began with what the client has of the wildcard. A server that has yet to say what of that
+        # is gone forgets it with the subscription, and is told of it only at the beginning of a stream (DLT-16).
+        return any(member.variant is not None and not member.came_from(upstream) for member in members)
+
+    def _enter(self, topic: Topic, kind: type[Entry], authority: Authority, key: Key, watch: Watch) -> Entry:
+        entry = kind(topic.spec.url, key, authority, [watch])
+        topic.add(entry)
+        authority.entries[entry] = None
+        if not authority.active:
+            self._activate(authority)
+        else:
+            for upstream in authority.active:
+                upstream.want(entry.type_url, key)
+            self._cope(authority, [entry])
+            self._note_quarantine(entry)
+        twin = topic.answered_for_all(entry)
+        if twin is not None:
+            self._share_all(entry, twin)
+        elif isinstance(entry, Collection):
+            for name, held in topic.held_by_name(entry).items():
+                self._share(entry.member(name), held)
+        elif (member := topic.held_by_collection(entry)) is not None:
+            self._share(entry, member)
+        return entry
+
+    def _share(self, entry: Entry, held: Entry) -> None:
+        """CLI-18: what is held of it already. Servers in the field do not send that once more (WLD-10)."""
+        entry.adopt(held)
+        if entry.expires is not None:
+            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+        self._changed(entry, None)
+
+    def _share_all(self, entry: Entry, twin: Entry) -> None:
+        """PRX-32: what a server that knows no params has said to one is for the other too."""
+        if isinstance(entry, Collection) and isinstance(twin, Collection):
+            for name, held in twin.members.items():
+                self._share(entry.member(name), held)
+        self._share(entry, twin)
+
+    def _leave(self, entry: Entry) -> None:
+        for leaver in self.leavers:
+            leaver(entry)
+        del entry.authority.entries[entry]
+        for one in (entry, *members_of(entry)):
+            one.expires = None
+        topic = self._topics[entry.type_url]
+        topic.discard(entry)
+        if not topic:
+            del self._topics[entry.type_url]
+        for upstream in entry.authority.active:
+            upstream.unwant(entry.type_url, entry.key)
+            upstream.abandon(entry, members_of(entry))
+
+    # -- servers
+
+    def seek(self, authority: Authority) -> None:
+        """Find a server that can be reached, before anything is asked of it."""
+        authority.seeking = True
+        if not authority.active:
+            self._activate(authority)
+
+    def rest(self, authority: Authority) -> None:
+        """Nothing will be asked of it: its servers are let go of."""
+        authority.seeking = False
+        self._release(authority, 0)
+
+    def _activate(self, authority: Authority) -> None:
+        """FBK-3: the next server is asked for everything that is watched."""
+        upstream = authority.servers[len(authority.active)]
+        authority.active = (*authority.active, upstream)
+        upstream.users.add(authority)
+        for entry in authority.entries:
+            upstream.want(entry.type_url, entry.key)
+        upstream.wake()
+        if upstream.failing is not None:  # another authority uses it too, and knows already
+            self._cope(authority, authority.entries)
+
+    def _release(self, authority: Authority, kept: int) -> None:
+        """FBK-4: the servers after the one that answered are not needed."""
+        for upstream in authority.active[kept:]:
+            upstream.users.discard(authority)
+            for entry in authority.entries:
+                upstream.unwant(entry.type_url, entry.key)
+                upstream.abandon(entry, members_of(entry))
+            upstream.wake()
+        authority.active = authority.active[:kept]
+
+    def _cope(self, authority: Authority, entries: Iterable[Entry]) -> None:
+        """With the failure of every server in use, if that is how things are."""
+        error = authority.failing
+        if error is None:
+            return
+        if authority.wants_next_server:
+            self._activate(authority)
+            return
+        for entry in [*entries]:  # FBK-2, FBK-5, CLI-17
+            self._fall_back_on_disk(entry)
+            entry.ail(error)
+
+    def _fall_back_on_disk(self, entry: Entry) -> None:
+        recalled = self._recall(entry) if entry.lacking and entry.kept_at is None else None
+        if recalled is None:
+            return
+        for variant in recalled.variants:
+            held = entry.member(variant.name) if isinstance(entry, Collection) else entry
+            held.recall(variant, recalled.since)
+            self._changed(held, None)
+        if recalled.absent:
+            entry.recall_absence(recalled.absence, recalled.since)
+            self._changed(entry, None)
+        if recalled.whole:
+            entry.kept_at = recalled.since
+            self._changed(entry, None)
+
+    # -- streams
+
+    def opened(self, upstream: Upstream, now: float) -> None:
+        upstream.opened(now)
+        self._ask_kept(upstream, now)
+        for authority in upstream.users:
+            authority.seeking = False
+        self.facts.append(Reached(upstream.label))
+
+    def _deny_unaskable(self, upstream: Upstream, now: float) -> None:
+        """PRX-33, VHD-1: what a server without delta can't be asked for does not exist there."""
+        unaskable, upstream.unaskable[:] = upstream.unaskable[:], []
+        for type_url, key in unaskable:
+            topic = self._topics.get(type_url)
+            entry = topic.find(key) if topic is not None else None
+            if entry is not None and entry.lacking:
+                what = f"{entry.name!r} is served incrementally only, and {upstream.label} has no delta method"
+                self.fail(entry, WatchError("NOT_FOUND", what), State.DOES_NOT_EXIST, now, drop=False)
+
+    def ended(self, upstream: Upstream, error: WatchError, now: float, random: float) -> None:
+        at_once = upstream.is_to_be_asked_otherwise(error)
+        found = None
+        self._recognition.ended(upstream, error.status, now)
+        if not at_once:
+            found = upstream.quarantine.ended(error.status, str(error), now, partial(self._is_open, upstream))
+        reached = upstream.connected
+        failed = upstream.ended(error, now, random, at_once=at_once)
+        if not upstream.dialect.lacks_delta or not upstream.delta:
+            self.facts.append(Lost(upstream.label, str(error), failed, reached))
+        elif upstream.dialect.is_news(None):
+            self.facts.append(LacksDelta(upstream.label))  # PRX-33
+        if failed:
+            for authority in [*upstream.users]:
+                self._cope(authority, authority.entries)
+        if found is not None:
+            type_url, key = found.question
+            self._recognition.blamed(upstream, key[1], now)
+            self.facts.append(SubscriptionQuarantined(upstream.label, type_url, key[0], found.error, RETRY))
+            entry = self._find(found.question)
+            if entry is not None:
+                self._note_quarantine(entry)
+
+    # -- PRX-35: what makes a server end the stream
+
+    def _find(self, question: Question) -> Entry | None:
+        topic = self._topics.get(question[0])
+        return topic.find(question[1]) if topic is not None else None
+
+    def _is_open(self, upstream: Upstream, question: Question) -> bool:
+        """Whether it is wanted, and the server has said nothing of it on the present stream."""
+        entry = self._find(question)
+        if entry is None or entry.came_from(upstream):
+            return False
+        return entry.lacking or entry.usable
+
+    def _ask_kept(self, upstream: Upstream, now: float) -> None:
+        for question in upstream.quarantine.release(now, partial(self._is_open, upstream)):
+            entry = self._find(question)
+            if entry is not None and entry.state is State.RECEIVED_ERROR:
+                entry.state = State.REQUESTED  # it was not settled, and is not now
+            upstream.ask_kept(*question)
+
+    def _note_quarantine(self, entry: Entry) -> None:
+        """Whoever watches it is told that no server is asked for it, and why."""
+        held = [each.quarantine.find((entry.type_url, entry.key)) for each in entry.authority.active]
+        if held and (last := held[-1]) is not None and all(held):
+            what = f"{entry.name!r} is not asked for: {entry.authority.active[-1].label} ended the stream when it was"
+            error = WatchError("UNAVAILABLE", f"{what} ({last.error})")
+            self.fail(entry, error, State.RECEIVED_ERROR, last.until - RETRY, drop=False)
+
+    def poll(self, upstream: Upstream, now: float) -> list[tuple[TypeUrl, Asked]]:
+        """What to write now. Timers start with the request that first has a name (CLI-11)."""
+        return finish(self.polling(upstream, now))
+
+    def polling(self, upstream: Upstream, now: float) -> Steps[list[tuple[TypeUrl, Asked]]]:
+        """What `poll` does, in steps. Until it is done, no response is taken in."""
+        self._deny_unaskable(upstream, now)
+        asked = yield from upstream.polling(now)
+        for type_url, request in asked:
+            for keys in pieces(request.fresh, PORTION):
+                topic = self._topics.get(type_url)
+                for entry in topic.asked(keys, upstream) if topic is not None else ():
+                    upstream.note_asked(entry, now)
+                if len(keys) == PORTION:
+                    yield
+        return asked
+
+    def receive(self, upstream: Upstream, response: Response, now: float) -> None:
+        finish(self.receiving(upstream, response, now))
+
+    def receiving(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
+        if not upstream.asks(response.type_url):
+            return  # NAK-22
+        if upstream.heard(response.server):
+            self._recovered(upstream)
+        for each in self._recognition.readable(upstream, response, now):
+            yield from self._read(upstream, each, now)
+
+    def _read(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
+        topic = self._topics.get(response.type_url) or Topic(self.spec(response.type_url))
+        reading = Reading(self, topic, upstream, in_held_words(response, topic, upstream), now)
+        flaws = yield from reading.read()
+        error = None
+        if flaws:
+            message = "; ".join(map(str, flaws))
+            error = Rejection(INVALID_ARGUMENT, f"{len(flaws)} resource(s) invalid: {message}")  # NAK-17
+            nameless = tuple(flaw.reason for flaw in flaws if not flaw.name)
+            self.facts.append(Rejected(upstream.label, response.type_url, response.version, message, nameless))
+        wait = 0.0
+        if error is None and self.review is not None:
+            error, wait = self.review(upstream, response, now)
+        answer = Answer(response.nonce, response.version, error)
+        upstream.answer(response.type_url, answer, now, fruitful=reading.fruitful, wait=wait)
+        self._ask_kept(upstream, now)
+
+    def _recovered(self, upstream: Upstream) -> None:
+        was_failing = upstream.failing is not None
+        for authority in [*upstream.users]:
+            failures = {each.failing for each in authority.active} - {None}  # watchers were told one of these
+            self._release(authority, authority.active.index(upstream) + 1)
+            for entry in authority.entries if was_failing else ():
+                if entry.error in failures:
+                    entry.recover()
+        upstream.failing = None
+
+    def held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
+        return finish(self.find_held(upstream, type_url))
+
+    def find_held(self, upstream: Upstream, type_url: TypeUrl) -> Steps[Held]:
+        topic = self._topics.get(type_url)
+        return (yield from topic.find_held(upstream)) if topic is not None else Held({}, complete=True)
+
+    def is_listed(self, type_url: TypeUrl, name: str) -> bool:
+        topic = self._topics.get(type_url)
+        return topic is not None and topic.is_listed(name)
+
+    # -- time
+
+    def deadline(self) -> float | None:
+        timers = [upstream.timer_due for upstream in self._upstreams if upstream.timer_due is not None]
+        while self._expiries and self._expiries[0][2].expires != self._expiries[0][0]:
+            heappop(self._expiries)  # it lives longer by now, or is gone
+        expiries = [self._expiries[0][0]] if self._expiries else []
+        answers = [upstream.answer_due for upstream in self._upstreams if upstream.answer_due is not None]
+        kept = [upstream.quarantine.due for upstream in self._upstreams if upstream.quarantine.due is not None]
+        forms = [upstream.form_due for upstream in self._upstreams if upstream.form_due is not None]
+        return min([*timers, *expiries, *answers, *kept, *forms], default=None)
+
+    def tick(self, now: float) -> None:
+        for upstream in self._upstreams:
+            for response in self._recognition.tick(upstream, now):
+                finish(self._read(upstream, response, now))
+            upstream.release(now)
+            self._ask_kept(upstream, now)
+            for entry in upstream.over(upstream.doubts, now):  # they began when the timers did, and are shorter
+                if entry.doubted is not None:
+                    self._confirm(entry, entry.doubted, upstream, now)
+            for entry in upstream.over(upstream.timers, now):
+                if entry.unanswered:  # and another server has not given it meanwhile
+                    self._time_out(entry, upstream, now)
+        while self._expiries and self._expiries[0][0] <= now:
+            due, _, entry = heappop(self._expiries)
+            if entry.expires == due:
+                self._expire(entry, now)
+
+    def _time_out(self, entry: Entry, upstream: Upstream, now: float) -> None:
+        what = f"{entry.name!r}: {upstream.label} has not answered in {upstream.patience:g} s"
+        if upstream.timer_is_transient and entry not in upstream.passed_over:  # CLI-14
+            entry.fail(WatchError("UNAVAILABLE", what), State.TIMEOUT, now, drop=False)
+        else:
+            error = WatchError("NOT_FOUND", f"{what}, so it does not exist")
+            self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=upstream.fail_on_data_errors)
+
+    def doubt(self, entry: Entry, error: WatchError, now: float) -> None:
+        """There may be none: the server has a moment to say otherwise."""
+        entry.doubt(error)
+        for upstream in entry.authority.active:
+            upstream.doubt(entry, now)
+
+    def presume_gone(self, entry: Entry, now: float) -> bool:
+        """PRX-34: what it was served by is gone, and the server was asked: its silence means that there is nothing.
+
+        Not where a server always answers; nor in SotW of a type that is not full state (SOT-7). True if that is news.
+        """
+        full_state = self.spec(entry.type_url).full_state
+        telling = (full_state if not each.delta else not each.pins_absence for each in entry.authority.active)
+        news = entry.doubted is None and any(telling)
+        if news:
+            self.doubt(entry, WatchError("NOT_FOUND", f"{entry.name!r} does not exist any more"), now)
+        return news
+
+    def _confirm(self, entry: Entry, error: WatchError, upstream: Upstream, now: float) -> None:
+        upstream.note_answered(entry)
+        state = State.DOES_NOT_EXIST if error.status == "NOT_FOUND" else State.RECEIVED_ERROR
+        self.fail(entry, error, state, now, drop=upstream.fail_on_data_errors)
+
+    def _expire(self, entry: Entry, now: float) -> None:
+        """TTL-4. Whoever gave it a time to live meant that nobody should use it afterwards."""
+        entry.expires = None
+        self.drop(entry, WatchError("NOT_FOUND", f"{entry.name!r}: its time to live is over"), now)
+
+    def lives(self, entry: Entry, ttl: float | None, now: float) -> None:
+        entry.expires = now + ttl if ttl is not None else None
+        entry.unsettle()
+        if entry.expires is not None:
+            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+
+    # -- what befalls an entry
+
+    def drop(self, entry: Entry, error: WatchError, now: float) -> None:
+        self.fail(entry, error, State.DOES_NOT_EXIST, now, drop=True)
+
+    def fail(
+        self,
+        entry: Entry,
+        error: WatchError,
+        state: State,
+        now: float,
+        *,
+        drop: bool,
+        absence: Constraint | None = None,
+    ) -> bool:
+        """A resource is gone, or can't be had; `absence`: for whom, where the server said that."""
+        topic, before = self._topics[entry.type_url], entry.variant
+        if drop:
+            topic.forget_alias(entry)
+            entry.expires = None
+        entry.absence = absence
+        news = entry.fail(error, state, now, drop=drop)
+        if entry.variant is None:
+            topic.left(entry)
+        if entry.variant is None or entry.variant is not before:
+            self._changed(entry, before)
+        return news
+
+    def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
+        before, was_kept = entry.variant, entry.kept_at is not None
+        topic.forget_alias(entry)
+        upstream.note_answered(entry)
+        entry.for_all = upstream.by_names
+        news = entry.accept(arrival, upstream, now)
+        if arrival.ttl is not None or entry.expires is not None:
+            self.lives(entry, arrival.ttl, now)
+        if was_kept or entry.variant is not before:
+            self._changed(entry, before)
+        topic.note_taken(entry)
+        return news
+
+    def answered(self, collection: Collection) -> None:
+        """A server has begun to answer for it."""
+        collection.kept_at = None
+        self._changed(collection, None)
+
+    def _changed(self, entry: Entry, before: Variant | None) -> None:
+        for listener in self.listeners:
+            listener(entry, before)
+        if before is None or entry.holds(before.name):
+            return
+        other = self._topics[entry.type_url].another(before, entry)
+        if other is not None:  # VHD-12: by this string it is gone, by that it is still there
+            for listener in self.listeners:
+                listener(other, other.variant)

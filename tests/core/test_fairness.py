@@ -1,0 +1,212 @@
+"""Subscriptions, types and groups at once: whoever wants no more than its share of each is always served."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from xdsprism.core.model.facts import ShareExceeded
+from xdsprism.core.model.limits import Client, Scarce
+from xdsprism.core.model.types import ENDPOINT, Params
+from xdsprism.core.relay.budgets import Question
+from xdsprism.core.relay.fairness import Fairness
+from xdsprism.core.watch.authority import Authority
+from xdsprism.core.watch.entry import Entry
+from xdsprism.core.watch.query_params import is_crowded
+
+SERVERS: Any = (object(),)
+GREEDY, MODEST = ("10.0.0.1", "greedy"), ("10.0.0.2", "modest")
+
+
+def question(type_url: str, name: str = "a", env: str | None = None) -> Question:
+    return (type_url, name), Params({"env": env} if env is not None else {})
+
+
+class World:
+    """A supply with so much room, and clients that want something of it."""
+
+    def __init__(self, subscriptions: int = 100, types: int = 100, groups: int = 100) -> None:
+        self.rooms = {Scarce.SUBSCRIPTIONS: subscriptions, Scarce.TYPES: types, Scarce.GROUPS: groups}
+        self.held: dict[Entry, Question] = {}
+        self.asked: dict[Question, Entry] = {}
+        self.wants: dict[Client, dict[Question, None]] = {}
+        self._numbers: dict[int, Client] = {}
+        self.fairness = Fairness(self, client=self._numbers.get, wanting=self._wanting, pool=self._group)
+        self.fairness.give_way = self._give_way
+
+    def _wanting(self, question: Question) -> Iterator[Client]:
+        return (client for client, wanted in self.wants.items() if question in wanted)
+
+    def _group(self, params: Params) -> Hashable:
+        return params.get("env")
+
+    def used(self) -> dict[Scarce, int]:
+        questions = [*self.held.values()]
+        pools = Counter(self._group(params) for _, params in questions)
+        return {
+            Scarce.SUBSCRIPTIONS: max(pools.values(), default=0),
+            Scarce.TYPES: len({type_url for (type_url, _), _ in questions if type_url != ENDPOINT}),
+            Scarce.GROUPS: len({*pools} - {None}),
+        }
+
+    # -- Supply
+
+    def ask(self, type_url: str, name: str, params: Params) -> Entry | Scarce:
+        entry = Entry(type_url, (name, params), Authority("", SERVERS), [])
+        self.held[entry] = (type_url, name), params
+        for kind in (Scarce.GROUPS, Scarce.TYPES, Scarce.SUBSCRIPTIONS):
+            if self.used()[kind] > self.rooms[kind]:
+                del self.held[entry]
+                return kind
+        return entry
+
+    def drop(self, entry: Entry) -> None:
+        self.held.pop(entry, None)
+
+    def ask_again(self, entry: Entry) -> None: ...
+
+    def presume_gone(self, entry: Entry) -> None: ...
+
+    def pin(self, _: Entry) -> None: ...
+
+    # -- what a relay does
+
+    def _give_way(self, question: Question, refused: Entry) -> None:
+        entry, self.asked[question] = self.asked[question], refused
+        self.fairness.drop(question, entry, gives_way=True)
+
+    def want(self, client: Client, question: Question) -> None:
+        self._numbers[len(self._numbers)] = client
+        self.wants.setdefault(client, {})[question] = None
+        self.fairness.come(question, len(self._numbers) - 1)
+        if question not in self.asked:
+            self.asked[question] = self.fairness.ask(question, question[1])
+        self.flush()
+
+    def unwant(self, client: Client, question: Question, *, lingers: bool = False) -> None:
+        del self.wants[client][question]
+        self.fairness.part(question)
+        lingers = lingers and not is_crowded(self.asked[question])
+        if not lingers and not any(self._wanting(question)):
+            self.fairness.drop(question, self.asked.pop(question))
+        self.flush()
+
+    def flush(self) -> None:
+        asked: Counter[Question] = Counter()
+        while again := self.fairness.again():
+            for question in again:
+                if question in self.asked:
+                    self.fairness.drop(question, self.asked.pop(question))
+                    asked[question] += 1
+                    assert asked[question] == 1  # so it comes to rest
+                    self.asked[question] = self.fairness.ask(question, question[1])
+        self.fairness.rest()
+
+    def lacks(self, client: Client) -> list[Question]:
+        return [each for each in self.wants.get(client, ()) if is_crowded(self.asked[each])]
+
+
+KINDS = {
+    Scarce.SUBSCRIPTIONS: lambda whose, number: question(ENDPOINT, f"{whose}{number}"),
+    Scarce.TYPES: lambda whose, number: question(f"acme.{whose}{number}"),
+    Scarce.GROUPS: lambda whose, number: question(ENDPOINT, env=f"{whose}{number}"),
+}
+
+
+@pytest.mark.parametrize("kind", [*Scarce], ids=lambda kind: kind.value)
+def test_the_client_with_the_most_gives_way_with_what_it_got_last_and_that_is_a_fact(kind: Scarce) -> None:
+    # PRX-35
+    world = World(**{kind.value: 6})
+    for number in range(8):
+        world.want(GREEDY, KINDS[kind]("mine", number))
+    assert world.fairness.facts == [ShareExceeded(kind, GREEDY, gave_way=False, count=1)] * 2  # one each turn
+    world.fairness.facts.clear()
+    for number in range(2):
+        world.want(MODEST, KINDS[kind]("other", number))
+    assert world.lacks(MODEST) == []
+    assert world.lacks(GREEDY) == [KINDS[kind]("mine", number) for number in (4, 5, 6, 7)]
+    assert world.fairness.facts == [ShareExceeded(kind, GREEDY, gave_way=True, count=1)] * 2
+    assert world.fairness.room(kind) == (6, 4, 2)
+
+
+def test_a_type_is_free_when_none_of_its_names_is_asked_and_then_what_waits_has_it() -> None:
+    # PRX-35
+    world = World(types=1)
+    for name in ("a", "b"):
+        world.want(GREEDY, question("acme.One", name))
+    for name in ("a", "b"):
+        world.want(GREEDY, question("acme.Two", name))
+    world.unwant(GREEDY, question("acme.One", "a"))
+    assert len(world.lacks(GREEDY)) == 2
+    world.unwant(GREEDY, question("acme.One", "b"))
+    assert world.lacks(GREEDY) == []
+
+
+def test_what_waits_for_a_type_is_asked_when_another_client_has_the_type_served() -> None:
+    # PRX-35
+    world = World(types=2)
+    for number in range(3):
+        world.want(GREEDY, question(f"acme.Type{number}"))
+    assert world.lacks(GREEDY) == [question("acme.Type2")]
+    world.want(MODEST, question("acme.Type2", "b"))
+    assert world.lacks(MODEST) == []
+    assert world.lacks(GREEDY) == [question("acme.Type1")]
+
+
+def test_room_that_something_gave_way_for_in_vain_is_given_back() -> None:
+    # PRX-35: there is room for its type then, and none for its subscription
+    world = World(subscriptions=4, types=3)
+    for number in range(3):
+        world.want(GREEDY, question(f"acme.Type{number}", env="g"))
+    world.want(("10.0.0.3", "x"), question(ENDPOINT, "a"))
+    for number in range(4):
+        world.want(MODEST, question(ENDPOINT, f"mine{number}", env="m"))
+    world.want(MODEST, question("acme.New", env="m"))
+    assert world.lacks(MODEST) == [question("acme.New", env="m")]
+    assert world.lacks(GREEDY) == []
+
+
+def test_what_is_past_a_share_is_counted_once_a_turn() -> None:
+    # PRX-35, OPS-15: a client can ask for very much at once
+    world = World(subscriptions=5)
+    world.wants[GREEDY] = {question(ENDPOINT, f"n{number}"): None for number in range(50)}
+    for each in world.wants[GREEDY]:
+        world.asked[each] = world.fairness.ask(each, each[1])
+    world.fairness.rest()
+    assert world.fairness.facts == [ShareExceeded(Scarce.SUBSCRIPTIONS, GREEDY, gave_way=False, count=45)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_comes_and_goes_modest_clients_have_their_share_of_everything(seed: int) -> None:
+    # PRX-35
+    random = Random(seed)
+    rooms = {"subscriptions": 12, "types": 6, "groups": 6}
+    world = World(**rooms)
+    clients = [(f"10.0.0.{number}", "node") for number in range(3)]
+    greedy = random.choice(clients)
+
+    def any_question(client: Client) -> Question:
+        """A modest one has two types, two groups, and no more than three names of each of these."""
+        many = client == greedy
+        types = [ENDPOINT, *(f"acme.{client[0]}-{number}" for number in range(20 if many else 2))]
+        groups = [f"{client[0]}-{number}" for number in range(20 if many else 2)]
+        return question(random.choice(types), f"n{random.randrange(40 if many else 1)}", random.choice(groups))
+
+    for _ in range(200):
+        client = random.choice(clients)
+        wanted = world.wants.setdefault(client, {})
+        if wanted and random.random() < 0.3:
+            world.unwant(client, random.choice([*wanted]), lingers=random.random() < 0.5)
+        else:
+            world.want(client, any_question(client))
+        assert all(world.used()[kind] <= rooms[kind.value] for kind in Scarce)
+        assert [world.lacks(each) for each in clients if each != greedy] == [[], []]
+        for each, entry in world.asked.items():
+            assert is_crowded(entry) != (entry in world.held), each
+        assert world.fairness.room(Scarce.SUBSCRIPTIONS).taken == len(world.held)
+        assert world.fairness.room(Scarce.TYPES).taken == world.used()[Scarce.TYPES]
+        assert world.fairness.room(Scarce.GROUPS).taken == world.used()[Scarce.GROUPS]
