@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsprism.http2 import frames
-from xdsprism.http2.blocks import ROOM
-from xdsprism.http2.closed import MEMORY
+from xdsprism.http2.blocks import OVERSIZE_FACTOR
+from xdsprism.http2.closed_streams import MEMORY
 from xdsprism.http2.codes import (
     DATA,
     FRAME_HEADER,
@@ -22,7 +22,7 @@ from xdsprism.http2.codes import (
 from xdsprism.http2.facts import Limited
 from xdsprism.http2.limits import Limits
 from xdsprism.http2.outbound import LARGEST_FRAME
-from xdsprism.http2.rpc import PILE, Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
+from xdsprism.http2.rpc import STALE_TIMERS, Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
 
 # Of what we send, how long the payload is; of SETTINGS the parts.
 SIZES = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
@@ -106,25 +106,28 @@ def _windows(rpcs: RpcConnection, limits: Limits) -> None:
     found = rpcs.connection
     must(found.out.window >= 0, "more was sent than the connection's window")
     must(found.out.window <= LARGEST_WINDOW or found.failed, "a window beyond its bounds")
-    must(0 <= found._slack <= limits.connection_window >> 1, "the connection's slack is out of bounds")
+    must(0 <= found._credit <= limits.connection_window >> 1, "the connection's credit is out of bounds")
     for stream in found.streams.values():
         must(-LARGEST_WINDOW <= stream.window <= LARGEST_WINDOW, "a stream's window is out of bounds")
-        must(stream.slack <= limits.stream_window >> 1, "a stream's slack is out of bounds")
-        must(stream.slack >= 0 or not stream.hearing, "a stream's window was not made whole")
-        must(stream.queue or not stream.queued or stream.gone, "a stream with nothing to send waits")
+        must(stream.credit <= limits.stream_window >> 1, "a stream's credit is out of bounds")
+        must(stream.credit >= 0 or not stream.can_receive, "a stream's window was not made whole")
+        must(stream.queue or not stream.is_scheduled or stream.is_closed, "a stream with nothing to send waits")
 
 
 def _memory(rpcs: RpcConnection, limits: Limits) -> None:
     found = rpcs.connection
     must(len(found.streams) <= limits.streams, "too many streams")
-    must(len(found._rest) < FRAME_HEADER + SMALLEST_MAX_FRAME or found.failed, "more than a frame is kept")
+    must(len(found._partial_frame) < FRAME_HEADER + SMALLEST_MAX_FRAME or found.failed, "more than a frame is kept")
     must(len(found._closed._streams) <= MEMORY, "too many streams are remembered")
     must(len(found.out.ready) <= len(found.streams), "streams that are over wait to send")
-    must(len(rpcs._deadlines) <= PILE + 2 * limits.streams + 1, "deadlines pile up")
-    block = found._blocks.under_way
-    must(block is None or len(block.octets) <= ROOM * limits.header_bytes or found.failed, "too much of a block")
-    kept = [stream.owner.inbox.unfinished for stream in found.streams.values() if stream.owner is not None]
-    must(rpcs._unfinished == rpcs._crowd.unfinished == sum(kept), "unfinished messages are counted wrong")
+    must(len(rpcs._deadlines) <= STALE_TIMERS + 2 * limits.streams + 1, "deadlines pile up")
+    block = found._blocks.in_progress
+    must(
+        block is None or len(block.octets) <= OVERSIZE_FACTOR * limits.header_bytes or found.failed,
+        "too much of a block",
+    )
+    kept = [stream.owner.reader.unfinished for stream in found.streams.values() if stream.owner is not None]
+    must(rpcs._unfinished == rpcs._count.unfinished == sum(kept), "unfinished messages are counted wrong")
     most = limits.message_bytes + limits.unfinished_bytes + SMALLEST_MAX_FRAME
     must(rpcs._unfinished <= most, "too much of unfinished messages")
     table = found._blocks._decoder.header_table

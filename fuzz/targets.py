@@ -14,8 +14,8 @@ import hpack
 from xdsprism.http2 import frames as wire
 from xdsprism.http2.blocks import HeaderBlocks
 from xdsprism.http2.codes import END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, Code
-from xdsprism.http2.faults import Fault, StreamFault
-from xdsprism.http2.grpc import Broken, Inbox, framed, metadata, percent_encoded, timeout, trailers
+from xdsprism.http2.faults import ConnectionFault, StreamFault
+from xdsprism.http2.grpc import GrpcError, MessageReader, framed, metadata, percent_encoded, timeout, trailers
 from xdsprism.http2.limits import Limit, Limits, Rate, Times
 from xdsprism.http2.requests import Field, check_trailers, read_request
 from xdsprism.http2.rpc import Rpc, RpcConnection, RpcEvent
@@ -104,8 +104,11 @@ def _heard(said: bytes, stride: int) -> tuple[object, ...]:
     found = rpcs.connection
     if found.failed is not None:
         return found.failed.code, found.failed.limit
-    streams = {number: (each.window, each.slack, each.hearing, each.expected) for number, each in found.streams.items()}
-    return streams, found._slack, rpcs._unfinished
+    streams = {
+        number: (each.window, each.credit, each.can_receive, each.expected_bytes)
+        for number, each in found.streams.items()
+    }
+    return streams, found._credit, rpcs._unfinished
 
 
 def _cuts_do_not_matter(said: bytes, stride: int) -> None:
@@ -133,7 +136,7 @@ class Talk:
 
     def _take(self, events: list[RpcEvent]) -> None:
         self._open += self._story.take(events, LIMITS)
-        self._open = [rpc for rpc in self._open if not rpc.over]
+        self._open = [rpc for rpc in self._open if not rpc.is_over]
 
     def _answer(self) -> None:
         for rpc in list(self._open):
@@ -147,10 +150,10 @@ class Talk:
         if self._how & 32:  # the socket takes nothing now and then
             (self.rpcs.out.pause if int(self.now) % 3 == 0 else self.rpcs.out.resume)()
         while True:
-            self._take(self.rpcs.pump())
-            out = self.rpcs.out.take()
+            self._take(self.rpcs.send_queued())
+            out = self.rpcs.out.take_output()
             written(out)
-            if not out or not self.rpcs.out.more:
+            if not out or not self.rpcs.out.can_write_more:
                 break
         connection(self.rpcs, LIMITS)
 
@@ -159,7 +162,7 @@ class Talk:
         if self._how & 64:
             self.rpcs.life.drain(self.now, 5.0)
         for _ in range(400):
-            if self.rpcs.closing:
+            if self.rpcs.is_closing:
                 return
             due = self.rpcs.due
             must(due >= self.now - 1.0, "something is due that was due long ago")
@@ -190,7 +193,7 @@ def headers(data: bytes) -> None:
         at += 3 + size
         try:
             fields = _gathered(blocks, octets, cut, padding)
-        except Fault as fault:
+        except ConnectionFault as fault:
             must(fault.code in (Code.ENHANCE_YOUR_CALM, Code.COMPRESSION_ERROR), f"a fault of {fault.code!r}")
             return
         must(fields == _decoded(plain, octets), "fields depend on the frames that they came in")
@@ -204,11 +207,11 @@ def _gathered(blocks: HeaderBlocks, octets: bytes, cut: int, padding: int) -> li
     for number, part in enumerate(parts):
         flags = END_HEADERS if number == len(parts) - 1 else 0
         if number:
-            block = blocks.go_on(flags, 1, part)
+            block = blocks.continue_block(flags, 1, part)
         else:
             payload, flags = _dressed(part, flags, padding, pad)
             block = blocks.begin(flags | END_STREAM, 1, payload)
-    must(block is not None and blocks.under_way is None, "a block that is not over")
+    must(block is not None and blocks.in_progress is None, "a block that is not over")
     must(block is not None and block.octets == octets, "a block is not what came")
     return blocks.decode(block) if block is not None else []
 
@@ -233,7 +236,7 @@ def _read(fields: list[Field]) -> None:
         must(request.length is None or request.length >= 0, "a length below nothing")
         for key, value in metadata(request.fields):
             must(isinstance(value, bytes) == key.endswith("-bin"), "metadata of a wrong kind")
-        with suppress(Broken):
+        with suppress(GrpcError):
             seconds = timeout(request.get(b"grpc-timeout"))
             must(seconds is None or 0 <= seconds < 1e12, "a timeout without bounds")
     with suppress(StreamFault):
@@ -280,13 +283,13 @@ def _packed(script: bytes) -> bytes:
 
 
 def _unpacked(encoding: bytes, limit: int, said: bytes, stride: int) -> tuple[list[bytes], str]:
-    inbox = Inbox(encoding, limit)
+    reader = MessageReader(encoding, limit)
     found: list[bytes] = []
     try:
         for part in pieces(said, stride):
-            found += inbox.feed(part)
-        inbox.check_empty()
-    except Broken as broken:
+            found += reader.feed(part)
+        reader.check_complete()
+    except GrpcError as broken:
         return found, broken.status
     must(all(len(message) <= limit for message in found), "a message above the limit")
     return found, "OK"
@@ -294,7 +297,7 @@ def _unpacked(encoding: bytes, limit: int, said: bytes, stride: int) -> tuple[li
 
 def _whole(encoding: bytes, limit: int, said: bytes) -> None:
     """The short way says what the long one says."""
-    message = Inbox(encoding, limit).whole(said)
+    message = MessageReader(encoding, limit).read_single(said)
     if message is not None:
         must(_unpacked(encoding, limit, said, 0) == ([message], "OK"), "the short way is another")
 

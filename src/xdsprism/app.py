@@ -29,8 +29,8 @@ from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
 from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
+from .server.connection_limits import disable_core_files, raise_descriptor_limit
 from .server.http_port import CannotListenError, HttpPort
-from .server.room import allow_more_descriptors, leave_no_core_files
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
 
@@ -51,8 +51,8 @@ class CannotStartError(XdsError):
 
 def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT. `announce` is called with the ready line."""
-    allow_more_descriptors()
-    leave_no_core_files()
+    raise_descriptor_limit()
+    disable_core_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, announce))
 
@@ -139,7 +139,7 @@ class Daemon(ABC):
         if self._admin is None:
             return None
         app = build(self._view(), Names(self._admin, self._admin_hosts))
-        return HttpPort(app, self._admin, "admin", tell=self._http_metrics)
+        return HttpPort(app, self._admin, "admin", report=self._http_metrics)
 
     async def _start(self) -> None:
         try:

@@ -1,9 +1,11 @@
-"""Wakes somebody when something changes below some directories.
+"""Watches directories and files for changes, and calls a function for each burst of changes.
 
-watchfiles reports what happens inside a directory for as long as that directory lives. What it can't see is added:
-a root that is renamed away and made anew (its parent is watched too), files reached by symlink (so is the directory
-that they are really in), and a watch that can't be had, or that breaks, in place of which there is a look every
-second until the watch stands again. watchfiles breaks at a file name that is not UTF-8, for one.
+watchfiles reports changes inside a directory while that directory exists. This module adds what watchfiles misses:
+
+    a root that is renamed and created again    its parent directory is watched too
+    files behind symlinks                       the directory of each target is watched too
+    a watch that can't start, or breaks         files are polled every second until the watch works again; watchfiles
+                                                breaks at a file name that is not UTF-8, for example
 """
 
 from __future__ import annotations
@@ -16,33 +18,33 @@ from pathlib import Path
 
 from watchfiles import Change, awatch
 
-STEP = 10  # ms of silence that end a burst of events; watchfiles' own 50 would be most of the delay of an edit
-DEBOUNCE = 100  # ms after which even an endless burst is acted upon
-POLL = 1.0  # s between two looks while there is no watch
-RETRY_AT_MOST = 60.0  # s until a watch that broke is tried again; after the first time it is POLL, then twice as long
+STEP = 10  # ms without an event that end a burst; watchfiles' default of 50 would be most of the delay of an edit
+DEBOUNCE = 100  # ms after which even an endless burst is reported
+POLL = 1.0  # seconds between two polls while there is no watch
+RETRY_AT_MOST = 60.0  # seconds until a broken watch is tried again; the first time POLL, then twice as long each time
 
 FileChange = tuple[Change, str]
-Directory = tuple[Path, int, int]  # with device and inode: not only called the same, but the same one
+Directory = tuple[Path, int, int]  # with device and inode, to notice another directory of the same name
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to watch."""
+    """What to watch. Two plans are equal if a running watch of the one serves the other."""
 
-    trees: frozenset[Directory]
-    flat: frozenset[Directory]
-    names: frozenset[str]  # what matters in the flat ones
+    trees: frozenset[Directory]  # watched with all that is below
+    flat: frozenset[Directory]  # watched without subdirectories, for the entries in `names`
+    names: frozenset[str]
 
     def concerns(self, path: str) -> bool:
-        """Tell whether a change in a flat directory is one of ours; others may write there too."""
+        """Return whether a change in a flat directory matters; other programs may write there too."""
         name = Path(path).name
-        return name in self.names or name.startswith("..")  # `..data`: a mounted ConfigMap was replaced
+        return name in self.names or name.startswith("..")  # Kubernetes swaps the symlink `..data` of a ConfigMap
 
 
 def make_plan(roots: Iterable[str], targets: Iterable[Path]) -> Plan:
-    """Decide what to watch for these roots, and for the places that their symlinks lead to."""
+    """Decide what to watch for these roots and for `targets`, the files that their symlinks lead to."""
     trees: set[Directory] = set()
     flat: set[Directory] = set()
     names: set[str] = set()
@@ -51,7 +53,7 @@ def make_plan(roots: Iterable[str], targets: Iterable[Path]) -> Plan:
             trees.add(_identified(root))
         names.add(root.name)
         above = root.parent
-        while not _is_directory(above) and above != above.parent:  # to be there when it appears
+        while not _is_directory(above) and above != above.parent:  # wait for it in the lowest directory that exists
             names.add(above.name)
             above = above.parent
         flat.add(_identified(above))
@@ -66,7 +68,7 @@ def make_plan(roots: Iterable[str], targets: Iterable[Path]) -> Plan:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # what is above it may not be entered, say
+    except OSError:  # a parent directory is not accessible, for example
         return False
 
 
@@ -79,38 +81,38 @@ def _identified(directory: Path) -> Directory:
 
 
 class Watch:
-    """Watches by one plan. `wake` gets the paths that changed and how, or none where it is not known which."""
+    """Watches one plan. `wake` gets the changes, or an empty set if it is unknown what changed."""
 
     def __init__(self, plan: Plan, wake: Callable[[set[FileChange]], None]) -> None:
         self.plan = plan
         self._wake = wake
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._broken: dict[str, str] = {}  # what is looked at every POLL seconds for now, and why
+        self._broken: dict[str, str] = {}  # paths that are polled for now, and why
 
     @property
     def trouble(self) -> str:
-        """Why files are looked at by polling; empty while every watch stands."""
+        """Why files are polled; empty while every watch works."""
         return "; ".join(f"can't watch {what}: {why}" for what, why in self._broken.items())
 
     async def start(self) -> None:
-        """Begin. What happens after this returns is not missed."""
+        """Begin to watch. No change after this returns is missed."""
         trees = [path for path, _, _ in self.plan.trees]
         flat = [path for path, _, _ in self.plan.flat]
         if trees:
             self._tasks.append(asyncio.create_task(self._follow(trees, recursive=True)))
         self._tasks.append(asyncio.create_task(self._follow(flat, recursive=False)))
-        await asyncio.sleep(0)  # runs the tasks to where awatch has its watches and waits for events
+        await asyncio.sleep(0)  # let each task run until awatch has its watches and waits for events
 
     async def stop(self) -> None:
-        """End, and wait until nothing is left of it."""
+        """Stop watching, and wait for the tasks to end."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, paths: list[Path], *, recursive: bool) -> None:
-        """Wake at every change, for as long as the task lives: whatever breaks the watch, it is logged and replaced."""
+        """Wake at every change until cancelled. A watch that breaks is logged, and replaced by polling for a while."""
         what = ", ".join(map(str, paths))
         loop = asyncio.get_running_loop()
         pause = POLL
@@ -121,7 +123,7 @@ class Watch:
                 why = "the watcher ended"
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # noqa: BLE001 # a panic in watchfiles' Rust is no Exception
+            except BaseException as error:  # noqa: BLE001 # a panic in watchfiles' Rust code is no Exception
                 why = _reason(error)
             if self._stopping:
                 return
@@ -136,7 +138,7 @@ class Watch:
     async def _listen(self, paths: list[Path], what: str, *, recursive: bool) -> None:
         """Wake at changes until the watch breaks.
 
-        A watch that replaces a broken one also wakes at its first turn, for what happened before it stood.
+        A watch that replaces a broken one also wakes once at its start, for changes that happened before.
         """
         quiet = int(POLL * 1000) if what in self._broken else None
         events = awatch(
@@ -156,7 +158,7 @@ class Watch:
                 self._wake(changes)
 
     async def _poll(self, until: float) -> None:
-        """Wake at once, since the broken watch may have lost events, and every POLL seconds after that."""
+        """Wake at once, since the broken watch may have lost events, and then every POLL seconds."""
         loop = asyncio.get_running_loop()
         self._wake(set())
         while loop.time() < until:
@@ -165,7 +167,7 @@ class Watch:
 
 
 def _reason(error: BaseException) -> str:
-    """Say what is wrong: awatch wraps what its thread raises in a group."""
+    """Describe the error; awatch wraps what its thread raises in an exception group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from xdsprism.http2.facts import CallRefused, Cause, Connected, HandshakeFailed, Wrong
+from xdsprism.http2.facts import CallRefused, Cause, Connected, HandshakeFailed, RefusalCause
 from xdsprism.observe.connection_log import INTERVAL, MEMORY, SHOWN, TOGETHER, ConnectionLog
 
 
@@ -67,20 +67,24 @@ def test_all_addresses_together_have_a_rate(rig: Rig) -> None:  # OPS-15
 def test_what_is_remembered_is_bounded(rig: Rig) -> None:  # OPS-15
     for number in range(MEMORY + 5):
         rig.now += 1 / TOGETHER.per_second
-        rig.reader([CallRefused("ipv4:1.1.1.1:1", Wrong.METHOD, f"/{number}")])
+        rig.reader([CallRefused("ipv4:1.1.1.1:1", RefusalCause.METHOD, f"/{number}")])
     assert len(rig.reader._told) == MEMORY
 
 
 def test_what_a_client_made_up_is_cut(rig: Rig) -> None:  # OPS-15
-    rig.reader([CallRefused("ipv4:1.1.1.1:1", Wrong.METHOD, "/" + "x" * 5_000)])
+    rig.reader([CallRefused("ipv4:1.1.1.1:1", RefusalCause.METHOD, "/" + "x" * 5_000)])
     (line,) = rig.lines()
     assert len(line) < SHOWN + 100
 
 
-@pytest.mark.parametrize("mistake", [*Cause, *Wrong])
-def test_every_mistake_has_words(rig: Rig, mistake: Cause | Wrong) -> None:  # OPS-15
+@pytest.mark.parametrize("mistake", [*Cause, *RefusalCause])
+def test_every_mistake_has_words(rig: Rig, mistake: Cause | RefusalCause) -> None:  # OPS-15
     rig.reader(
-        [CallRefused("p:1", mistake, "w") if isinstance(mistake, Wrong) else HandshakeFailed("p:1", mistake, "w")]
+        [
+            CallRefused("p:1", mistake, "w")
+            if isinstance(mistake, RefusalCause)
+            else HandshakeFailed("p:1", mistake, "w")
+        ]
     )
     (line,) = rig.lines()
     assert line.startswith("p:1 can't be served: ")

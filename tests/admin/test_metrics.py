@@ -36,7 +36,7 @@ from xdsprism.core.model.limits import Scarce
 from xdsprism.core.model.store import Store as CoreStore
 from xdsprism.core.model.types import make_variant
 from xdsprism.http2.codes import Code
-from xdsprism.http2.facts import Dismissal, Dismissed, Limited
+from xdsprism.http2.facts import HttpConnectionRefused, HttpRefusal, Limited
 from xdsprism.http2.limits import Limit
 from xdsprism.observe.connection_metrics import HttpPortMetrics
 from xdsprism.observe.metrics import FURTHER_TYPES, CacheMetrics, ClientMetrics, Metrics
@@ -132,11 +132,16 @@ def test_loads_are_counted_by_result(metrics: Metrics):
 
 def test_connections_that_an_http_port_refuses_are_counted_by_port_and_reason(metrics: Metrics):
     counting = HttpPortMetrics(metrics.registry, ["admin", "rest"])
-    counting([Dismissed("ipv4:10.0.0.1:1", "rest", Dismissal.HEADER), Limited("x", Limit.ADDRESS, Code.NO_ERROR, True)])
-    counting([Dismissed("ipv4:10.0.0.1:2", "rest", Dismissal.HEADER)])
+    counting(
+        [
+            HttpConnectionRefused("ipv4:10.0.0.1:1", "rest", HttpRefusal.HEADER),
+            Limited("x", Limit.ADDRESS, Code.NO_ERROR, True),
+        ]
+    )
+    counting([HttpConnectionRefused("ipv4:10.0.0.1:2", "rest", HttpRefusal.HEADER)])
     assert _value(metrics, "http_refused_connections_total", port="rest", reason="header") == 2
-    counted = [_value(metrics, "http_refused_connections_total", port="admin", reason=why) for why in Dismissal]
-    assert counted == [0] * len(Dismissal)
+    counted = [_value(metrics, "http_refused_connections_total", port="admin", reason=why) for why in HttpRefusal]
+    assert counted == [0] * len(HttpRefusal)
 
 
 def test_what_clients_make_up_is_no_label(metrics: Metrics, store: Store):

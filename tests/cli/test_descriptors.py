@@ -19,7 +19,7 @@ from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
 from xdsprism import CLUSTER
 from xdsprism.http2 import frames
-from xdsprism.http2.facts import Dismissal
+from xdsprism.http2.facts import HttpRefusal
 
 FEW = 128  # of which 64 are for clients, 16 for the admin port, and the rest for files and the like
 HELLO = PREFACE + frames.settings([])
@@ -110,7 +110,7 @@ def test_a_flood_of_connections_from_one_address_shuts_nobody_else_out(small: Da
 
 def _refused(daemon: Daemon, port: str) -> float:
     series = 'xdsprism_http_refused_connections_total{{port="{}",reason="{}"}}'
-    return sum(daemon.metric(series.format(port, why)) for why in Dismissal)
+    return sum(daemon.metric(series.format(port, why)) for why in HttpRefusal)
 
 
 def _names(daemon: Daemon, number: int) -> list[str]:

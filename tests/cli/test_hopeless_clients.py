@@ -86,7 +86,7 @@ def test_post_of_http_1_begins_like_the_preface(daemon: Daemon) -> None:  # OPS-
 
 
 def test_noise_to_a_plain_port(daemon: Daemon) -> None:  # OPS-15
-    told_once(daemon, lambda daemon: say(daemon, b"\0\1\2"), failures("other"), "neither HTTP/2 nor TLS is spoken")
+    told_once(daemon, lambda daemon: say(daemon, b"\0\1\2"), failures("other"), "it speaks neither HTTP/2 nor TLS")
 
 
 def test_tls_to_a_plain_port(daemon: Daemon) -> None:  # OPS-15

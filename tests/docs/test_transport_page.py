@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from xdsprism.http2.grpc import ALWAYS, INFLATED, RATIO
-from xdsprism.http2.limits import BEING_TOLD, Limit, Limits, Rate, Times
+from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits, Rate, Times
 from xdsprism.http2.outbound import LARGEST_WINDOW, TINY
-from xdsprism.server.http_pace import HttpTimes
-from xdsprism.server.room import ADMIN_SHARE, MOST_ADMIN, RESERVE
+from xdsprism.server.connection_limits import ADMIN_SHARE, MOST_ADMIN, RESERVE
+from xdsprism.server.http_deadlines import HttpTimes
 from xdsprism.server.server import RECEIVE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs/transport.md").read_text()
@@ -66,6 +66,6 @@ def test_so_are_the_times_and_numbers_of_the_http_ports() -> None:
     told = [float(each) for each in re.findall(r"^\| [^|`]+ \| (\d+) \|$", PAGE, re.MULTILINE)]
     times = HttpTimes()
     assert told == [times.header, times.idle, times.unread, times.answer]
-    assert f"at most {BEING_TOLD} of them at once hear why, {BEING_TOLD // 2} of one address" in PAGE
+    assert f"at most {MAX_REFUSALS} of them at once hear why, {MAX_REFUSALS // 2} of one address" in PAGE
     assert ADMIN_SHARE == 4
     assert f"a quarter of the reserve and at most {MOST_ADMIN} connections" in PAGE

@@ -94,7 +94,7 @@ class Client:
         self.connection: Connection = self.rpcs.connection
         self.events: list[RpcEvent] = []
         self.decoder = hpack.Decoder()
-        self.hello = parse(self.rpcs.out.take())
+        self.hello = parse(self.rpcs.out.take_output())
         if greet:
             self.greeting = self.say(PREFACE, frames.settings(settings))
 
@@ -106,10 +106,10 @@ class Client:
     def hear(self) -> list[Frame]:
         found: list[Frame] = []
         while True:
-            self.events += self.rpcs.pump()
-            written = self.rpcs.out.take()
+            self.events += self.rpcs.send_queued()
+            written = self.rpcs.out.take_output()
             found += parse(written)
-            if not written or not self.rpcs.out.more:
+            if not written or not self.rpcs.out.can_write_more:
                 return found
 
     def tick(self, now: float) -> list[Frame]:
@@ -153,7 +153,7 @@ def bodies(found: Iterable[Frame], number: int = 1) -> bytes:
 
 def setting(frame: Frame) -> dict[int, int]:
     assert frame.kind == SETTINGS
-    return dict(frames.settings_in(frame.payload))
+    return dict(frames.parse_settings(frame.payload))
 
 
 def increment(frame: Frame) -> int:

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.http2.rig import CALL
 from xdsprism.errors import STATUS
 from xdsprism.http2 import frames
-from xdsprism.http2.grpc import Inbox, framed
+from xdsprism.http2.grpc import MessageReader, framed
 from xdsprism.http2.limits import Limits, Rate, Times
 from xdsprism.http2.rpc import Called, Ended, HalfClosed, Message, Rpc, RpcConnection
 
@@ -63,13 +63,13 @@ class Pair(RuleBasedStateMachine):
         self.rpcs: dict[int, Rpc] = {}  # at the server, under way
         self.answered: dict[int, list[bytes]] = defaultdict(list)  # what the server said
         self.statuses: dict[int, str] = {}
-        self.inboxes: dict[int, Inbox] = {}
+        self.inboxes: dict[int, MessageReader] = {}
         self.got: dict[int, list[bytes]] = defaultdict(list)  # what the client heard of it
         self.got_status: dict[int, str] = {}
         self.unread: list[tuple[int, int]] = []  # bytes that the client has not acknowledged
         self.pings = self.pongs = 0
         self.tail = b""  # what may be the beginning of an acknowledgement
-        self.greeted = False  # h2 takes the first acknowledgement for that of whatever it set since
+        self.is_established = False  # h2 takes the first acknowledgement for that of whatever it set since
         self.client.initiate_connection()
 
     # -- the wire
@@ -83,9 +83,9 @@ class Pair(RuleBasedStateMachine):
             self.server_event(event)
 
     def down(self, size: int) -> None:
-        for event in self.server.pump():
+        for event in self.server.send_queued():
             self.server_event(event)
-        self.downwards += self.server.out.take()
+        self.downwards += self.server.out.take_output()
         part = bytes(self.downwards[:size])
         del self.downwards[:size]
         for piece in self.cut(part):
@@ -117,8 +117,8 @@ class Pair(RuleBasedStateMachine):
 
     def client_event(self, event: Any) -> None:
         if isinstance(event, h2.events.DataReceived):
-            inbox = self.inboxes.setdefault(event.stream_id, Inbox(b"", 1 << 20))
-            self.got[event.stream_id] += inbox.feed(event.data)
+            reader = self.inboxes.setdefault(event.stream_id, MessageReader(b"", 1 << 20))
+            self.got[event.stream_id] += reader.feed(event.data)
             self.unread.append((event.flow_controlled_length, event.stream_id))
         elif isinstance(event, (h2.events.TrailersReceived, h2.events.ResponseReceived)):
             found = dict(event.headers)
@@ -128,7 +128,7 @@ class Pair(RuleBasedStateMachine):
             assert event.error_code == h2.errors.ErrorCodes.NO_ERROR
             self.close(event.stream_id)
         elif isinstance(event, h2.events.SettingsAcknowledged):
-            self.greeted = True
+            self.is_established = True
         elif isinstance(event, h2.events.PingAckReceived):
             self.pongs += 1
         assert not isinstance(event, h2.events.ConnectionTerminated)
@@ -214,7 +214,7 @@ class Pair(RuleBasedStateMachine):
     def the_client_prefers(self, number: int, weight: int) -> None:
         self.client.prioritize(2 * number + 1, weight=weight)
 
-    @precondition(lambda self: self.greeted)
+    @precondition(lambda self: self.is_established)
     @rule(window=WINDOWS, frame=st.sampled_from([16_384, 20_000, 100_000]), table=st.sampled_from([0, 100, 4_096]))
     def the_client_sets(self, window: int, frame: int, table: int) -> None:
         codes = h2.settings.SettingCodes
@@ -297,18 +297,18 @@ class Pair(RuleBasedStateMachine):
     def they_agree_on_windows(self) -> None:
         mine, theirs = self.server.connection, self.client
         assert mine.out.window == theirs.inbound_flow_control_window
-        assert left_of(LIMITS.connection_window, mine._slack) == theirs.outbound_flow_control_window
+        assert left_of(LIMITS.connection_window, mine._credit) == theirs.outbound_flow_control_window
         for number, stream in mine.streams.items():
             assert min(stream.window, mine.out.window) == theirs.remote_flow_control_window(number)
             if number in self.open:
                 assert (
-                    left_of(LIMITS.stream_window, stream.slack) == theirs.streams[number].outbound_flow_control_window
+                    left_of(LIMITS.stream_window, stream.credit) == theirs.streams[number].outbound_flow_control_window
                 )
 
 
-def left_of(window: int, slack: int) -> int:
+def left_of(window: int, credit: int) -> int:
     """Of what we let the client send: one half, and what is left of the other."""
-    return window - window // 2 + slack
+    return window - window // 2 + credit
 
 
 Pair.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
@@ -345,8 +345,8 @@ def outcome(*parts: bytes) -> tuple[list[Any], bytes]:
             if isinstance(event, HalfClosed):
                 server.send(event.rpc, framed(b"answer"))
                 server.end(event.rpc)
-        server.pump()
-        written += server.out.take()
+        server.send_queued()
+        written += server.out.take_output()
     return told, written
 
 

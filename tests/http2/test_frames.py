@@ -248,7 +248,7 @@ def test_a_ping_is_answered_with_its_payload_and_an_answer_is_not() -> None:
     client = Client()
     (pong,) = client.say(frames.ping(b"abcdefgh"))
     assert (pong.kind, pong.flags, pong.payload) == (PING, ACK, b"abcdefgh")
-    assert client.say(frames.PONG + b"abcdefgh") == []
+    assert client.say(frames.PING_ACK + b"abcdefgh") == []
 
 
 # -- section 6.8: goaway

@@ -50,7 +50,7 @@ def test_any_frames_at_all(parts: list[bytes]) -> None:
     alive = client.connection.failed is None
     assert alive or client.connection.streams == {}
     assert client.rpcs._unfinished == sum(
-        stream.owner.inbox.unfinished for stream in client.connection.streams.values() if stream.owner is not None
+        stream.owner.reader.unfinished for stream in client.connection.streams.values() if stream.owner is not None
     )
 
 

@@ -19,9 +19,9 @@ from xdsprism.http2.grpc import (
     ALWAYS,
     INFLATED,
     RATIO,
-    Broken,
     Framer,
-    Inbox,
+    GrpcError,
+    MessageReader,
     framed,
     is_grpc,
     metadata,
@@ -30,7 +30,7 @@ from xdsprism.http2.grpc import (
     trailers,
 )
 from xdsprism.http2.limits import Limits
-from xdsprism.http2.rpc import LATE, NOT_GRPC, Called, Ended, HalfClosed, Message, RpcEvent
+from xdsprism.http2.rpc import DEADLINE_GRACE, NOT_GRPC, Called, Ended, HalfClosed, Message, RpcEvent
 
 GZIP = (*CALL, ("grpc-encoding", "gzip"))
 
@@ -169,17 +169,17 @@ def test_what_can_t_be_unpacked_ends_the_call(fields: tuple[tuple[str, str], ...
 
 def test_a_bomb_is_not_unpacked_beyond_the_limit() -> None:
     packed = gzip.compress(bytes(50_000_000))
-    inbox = Inbox(b"gzip", 100_000)
-    with pytest.raises(Broken, match=r"100,001 vs\. 100,000"):
-        inbox.feed(message(packed, flag=1))
+    reader = MessageReader(b"gzip", 100_000)
+    with pytest.raises(GrpcError, match=r"100,001 vs\. 100,000"):
+        reader.feed(message(packed, flag=1))
 
 
 def test_a_message_is_inflated_to_so_many_times_its_size_and_no_further() -> None:
     # SRV-24
     packed = gzip.compress(bytes(10_000_000))
-    inbox = Inbox(b"gzip", 64 << 20)
-    with pytest.raises(Broken, match="send it uncompressed") as refused:
-        inbox.feed(message(packed, flag=1))
+    reader = MessageReader(b"gzip", 64 << 20)
+    with pytest.raises(GrpcError, match="send it uncompressed") as refused:
+        reader.feed(message(packed, flag=1))
     assert refused.value.status == "RESOURCE_EXHAUSTED"
     assert f"{RATIO * len(packed):,}" in refused.value.message
 
@@ -189,29 +189,29 @@ def test_a_message_is_inflated_to_so_many_bytes_whatever_its_size() -> None:
     noise = random.Random(1).randbytes(500_000)
     packed = gzip.compress(noise * 2 + bytes(INFLATED))
     assert len(packed) * RATIO > INFLATED
-    inbox = Inbox(b"gzip", 64 << 20)
-    with pytest.raises(Broken, match=f"{INFLATED:,}"):
-        inbox.feed(message(packed, flag=1))
+    reader = MessageReader(b"gzip", 64 << 20)
+    with pytest.raises(GrpcError, match=f"{INFLATED:,}"):
+        reader.feed(message(packed, flag=1))
 
 
 def test_a_small_message_may_be_mostly_the_same() -> None:
     # SRV-24
     plain = bytes(ALWAYS)
-    assert Inbox(b"gzip", 64 << 20).feed(message(gzip.compress(plain), flag=1)) == [plain]
+    assert MessageReader(b"gzip", 64 << 20).feed(message(gzip.compress(plain), flag=1)) == [plain]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 400), max_size=12))
 def test_an_inbox_gives_what_was_put_in_however_it_is_cut(sent: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(map(message, sent))
-    inbox = Inbox(b"", 1_000)
+    reader = MessageReader(b"", 1_000)
     edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     heard: list[bytes] = []
     for begin, end in itertools.pairwise(edges):
         part = whole[begin:end]
-        found = inbox.whole(part)
-        heard += inbox.feed(part) if found is None else [found]
+        found = reader.read_single(part)
+        heard += reader.feed(part) if found is None else [found]
     assert heard == sent
-    inbox.check_empty()
+    reader.check_complete()
 
 
 # -- statuses
@@ -275,8 +275,8 @@ def test_a_deadline_in_the_middle_of_a_message_resets_the_stream() -> None:
     client.rpcs.send(only(client.take(), Called).rpc, framed(b"hello"))
     client.hear()
     assert client.tick(1.0) == []  # the caller is to say so itself, and not to hear of a cancellation
-    assert client.rpcs.due == 1.0 + LATE
-    assert reset_code(client.tick(1.0 + LATE)) is Code.CANCEL
+    assert client.rpcs.due == 1.0 + DEADLINE_GRACE
+    assert reset_code(client.tick(1.0 + DEADLINE_GRACE)) is Code.CANCEL
     only(client.take(), Ended)
     assert client.say(frames.window_update(1, 100)) == []
 

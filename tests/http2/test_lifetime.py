@@ -23,7 +23,7 @@ def last_stream(goaway: Frame) -> int:
 
 def pong(found: list[Frame]) -> bytes:
     (ping,) = [frame for frame in of(PING, found) if not frame.flags & ACK]
-    return frames.PONG + ping.payload
+    return frames.PING_ACK + ping.payload
 
 
 # -- the preface
@@ -37,9 +37,9 @@ def test_who_does_not_greet_in_time_is_cut_off(said: bytes) -> None:
     assert client.rpcs.due == 10.0
     assert goaway_code(client.tick(10.0)) is Code.PROTOCOL_ERROR
     assert client.connection.facts == [Limited("peer", Limit.PREFACE, Code.PROTOCOL_ERROR, connection=True)]
-    assert not client.rpcs.closing  # it may still read why
+    assert not client.rpcs.is_closing  # it may still read why
     client.tick(client.rpcs.due)
-    assert (client.now, client.rpcs.closing) == (11.0, True)
+    assert (client.now, client.rpcs.is_closing) == (11.0, True)
 
 
 def test_who_greets_in_time_is_not() -> None:
@@ -122,10 +122,10 @@ def test_a_drain_is_two_goaways_with_a_round_trip_between() -> None:
     assert client.say(headers(5, CALL), frames.frame(0, 0, 5, b"x")) == []
     assert client.take() == []
     for each in (rpc, late):
-        assert not client.rpcs.closing
+        assert not client.rpcs.is_closing
         client.rpcs.end(each)
         client.hear()
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing
 
 
 def test_the_second_goaway_does_not_wait_for_ever() -> None:
@@ -135,7 +135,7 @@ def test_the_second_goaway_does_not_wait_for_ever() -> None:
     assert client.rpcs.due == 1.0
     (second,) = client.tick(1.0)
     assert second.kind == GOAWAY
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing
 
 
 def test_streams_that_do_not_end_in_the_grace_are_reset() -> None:
@@ -147,7 +147,7 @@ def test_streams_that_do_not_end_in_the_grace_are_reset() -> None:
     assert client.rpcs.due == 5.0
     (reset,) = client.tick(5.0)
     assert (reset.kind, reset.code) == (RST_STREAM, Code.CANCEL)
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing
     assert only(client.take(), Ended).why
 
 
@@ -169,7 +169,7 @@ def test_without_grace_all_is_over_at_once() -> None:
     client.rpcs.life.drain(0.0, 0.0)
     found = client.tick(0.0)
     assert [frame.kind for frame in found] == [GOAWAY, PING, GOAWAY, RST_STREAM]
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing
 
 
 # -- age
@@ -182,18 +182,18 @@ def test_an_old_connection_is_drained() -> None:
     assert client.tick(24.9) == []
     assert client.rpcs.due == 25.0
     assert [frame.kind for frame in client.tick(25.0)] == [GOAWAY, PING]
-    assert client.rpcs.life.draining
+    assert client.rpcs.life.is_draining
     client.tick(26.0)
     assert client.rpcs.due == 30.0
     client.tick(30.0)
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing
 
 
 def test_by_default_no_connection_is_too_old() -> None:
     client = Client(times=Times(keepalive=inf))
     client.tick(1e9)
     assert client.connection.failed is None
-    assert not client.rpcs.life.draining
+    assert not client.rpcs.life.is_draining
 
 
 def test_a_connection_that_failed_is_not_drained() -> None:
@@ -201,4 +201,4 @@ def test_a_connection_that_failed_is_not_drained() -> None:
     client.say(frames.frame(PING, 0, 1, bytes(8)))
     client.rpcs.life.drain(0.0, 5.0)
     assert client.hear() == []
-    assert client.rpcs.closing
+    assert client.rpcs.is_closing

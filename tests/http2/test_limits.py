@@ -34,7 +34,7 @@ from xdsprism.http2.codes import (
 )
 from xdsprism.http2.facts import CallRefused, Limited
 from xdsprism.http2.grpc import framed
-from xdsprism.http2.limits import BEING_TOLD, Allowance, Crowd, Limit, Limits, Rate, Times
+from xdsprism.http2.limits import MAX_REFUSALS, ConnectionCount, Limit, Limits, Rate, Times, TokenBucket
 from xdsprism.http2.rpc import Called, Ended
 
 CALM = Code.ENHANCE_YOUR_CALM
@@ -97,7 +97,7 @@ def test_the_same_at_an_honest_pace_does_not(limit: Limit) -> None:
     [
         lambda number: frames.frame(PRIORITY, 0, 2 * number + 1, b"\0\0\0\2\0"),
         lambda _: frames.SETTINGS_ACK,
-        lambda _: frames.PONG + bytes(8),
+        lambda _: frames.PING_ACK + bytes(8),
         lambda _: frames.goaway(0, Code.NO_ERROR),
         lambda _: frames.window_update(1, 1),
         lambda _: frames.reset(1, Code.CANCEL),
@@ -300,7 +300,7 @@ def test_what_was_unfinished_is_forgotten_with_its_stream() -> None:
 
 
 def test_an_allowance_is_a_burst_and_a_rate() -> None:
-    allowance = Allowance(Rate(2, 0.5), 0.0)
+    allowance = TokenBucket(Rate(2, 0.5), 0.0)
     assert [allowance.spend(0.0) for _ in range(3)] == [True, True, False]
     assert [allowance.spend(2.0) for _ in range(2)] == [True, False]
     assert [allowance.spend(1_000.0) for _ in range(3)] == [True, True, False]
@@ -377,7 +377,7 @@ def test_a_message_that_does_not_go_on_ends_its_call_and_no_other() -> None:
     (answer, reset) = client.tick(105.0)
     assert (answer.number, client.fields(answer)["grpc-status"], reset.code) == (1, "8", Code.NO_ERROR)
     assert limited(client) == [(Limit.STALLED, Code.NO_ERROR, False)]
-    assert client.rpcs._unfinished == client.rpcs._crowd.unfinished == 0
+    assert client.rpcs._unfinished == client.rpcs._count.unfinished == 0
     assert list(client.connection.streams) == [3]
 
 
@@ -395,46 +395,46 @@ def test_messages_that_overlap_each_have_their_own_time() -> None:
 
 
 def test_there_are_so_many_connections_and_of_one_address_fewer() -> None:
-    crowd = Crowd(Limits(connections=8))
-    assert [crowd.join("a") for _ in range(7)] == [None] * 6 + [Limit.ADDRESS]
-    assert [crowd.join("b") for _ in range(3)] == [None, None, Limit.CONNECTIONS]
-    assert crowd.open == 8
-    crowd.leave("a")
-    assert crowd.join("a") is None
+    count = ConnectionCount(Limits(connections=8))
+    assert [count.admit("a") for _ in range(7)] == [None] * 6 + [Limit.ADDRESS]
+    assert [count.admit("b") for _ in range(3)] == [None, None, Limit.CONNECTIONS]
+    assert count.open == 8
+    count.release("a")
+    assert count.admit("a") is None
 
 
 def test_who_leaves_is_forgotten() -> None:
-    crowd = Crowd(Limits(connections=8))
+    count = ConnectionCount(Limits(connections=8))
     for _ in range(2):
-        joined = [str(number) for number in range(100) if crowd.join(str(number)) is None]
-        told = [str(number) for number in range(100) if crowd.begin_telling(str(number))]
-        assert (len(joined), len(told)) == (8, BEING_TOLD)
+        joined = [str(number) for number in range(100) if count.admit(str(number)) is None]
+        told = [str(number) for number in range(100) if count.begin_refusal(str(number))]
+        assert (len(joined), len(told)) == (8, MAX_REFUSALS)
         for address in joined:
-            crowd.leave(address)
+            count.release(address)
         for address in told:
-            crowd.end_telling(address)
-        assert (crowd.open, crowd._addresses, crowd.told, crowd._told) == (0, {}, 0, {})
+            count.end_refusal(address)
+        assert (count.open, count._addresses, count.refusing, count._refusing) == (0, {}, 0, {})
 
 
 def test_one_address_that_is_refused_again_and_again_keeps_nobody_out() -> None:
-    crowd = Crowd(Limits(connections=8))
-    assert [crowd.join("a") for _ in range(600)].count(Limit.ADDRESS) == 594
-    assert [crowd.begin_telling("a") for _ in range(594)].count(True) == BEING_TOLD // 2
-    assert crowd.begin_telling("b")
-    assert crowd.join("b") is None
+    count = ConnectionCount(Limits(connections=8))
+    assert [count.admit("a") for _ in range(600)].count(Limit.ADDRESS) == 594
+    assert [count.begin_refusal("a") for _ in range(594)].count(True) == MAX_REFUSALS // 2
+    assert count.begin_refusal("b")
+    assert count.admit("b") is None
 
 
 def test_one_connection_may_be_the_only_one() -> None:
-    crowd = Crowd(Limits(connections=1))
-    assert [crowd.join("a"), crowd.join("b")] == [None, Limit.CONNECTIONS]
+    count = ConnectionCount(Limits(connections=1))
+    assert [count.admit("a"), count.admit("b")] == [None, Limit.CONNECTIONS]
 
 
 def test_what_a_connection_had_begun_is_given_back_when_it_is_lost() -> None:
     client = Client()
     client.say(headers(1, CALL), data(1, message(bytes(90))[:30]))
-    assert client.rpcs._crowd.unfinished == 30
-    client.rpcs.lost()
-    assert client.rpcs._crowd.unfinished == 0
+    assert client.rpcs._count.unfinished == 30
+    client.rpcs.release()
+    assert client.rpcs._count.unfinished == 0
 
 
 # -- HPACK

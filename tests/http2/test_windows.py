@@ -31,7 +31,7 @@ from xdsprism.http2.codes import (
 )
 from xdsprism.http2.grpc import framed
 from xdsprism.http2.limits import Limits
-from xdsprism.http2.outbound import ROOM
+from xdsprism.http2.outbound import WRITE_BYTES
 from xdsprism.http2.rpc import NOT_GRPC, Called, Drained, Rpc
 
 WIDE = ((INITIAL_WINDOW_SIZE, 1 << 30),)
@@ -146,10 +146,10 @@ def test_one_write_is_bounded_and_others_follow() -> None:
     client.say(frames.window_update(0, 1 << 24))
     rpc = called(client)
     client.rpcs.send(rpc, framed(bytes(1_000_000)))
-    client.rpcs.pump()
-    first = client.rpcs.out.take()
-    assert ROOM <= len(first) <= ROOM + 1_000
-    assert len(bodies(client.hear())) == 1_000_005 - ROOM
+    client.rpcs.send_queued()
+    first = client.rpcs.out.take_output()
+    assert WRITE_BYTES <= len(first) <= WRITE_BYTES + 1_000
+    assert len(bodies(client.hear())) == 1_000_005 - WRITE_BYTES
     assert client.take() == [Drained(rpc)]
 
 

@@ -77,11 +77,11 @@ class Site:
 
     async def is_as_before(self, base: dict[str, Any], lines: int) -> None:
         """Of those who abused it nothing is left."""
-        crowd = self.engine.room.crowd
-        await until(lambda: self.connections() == 1 and crowd.open == 1)
+        count = self.engine.connection_limits.count
+        await until(lambda: self.connections() == 1 and count.open == 1)
         await until(lambda: footprint(self.server, [CLUSTER])["calls"].keys() == base["calls"].keys())
-        assert crowd.unfinished == 0
-        assert len(self.engine._plugs) == 1
+        assert count.unfinished == 0
+        assert len(self.engine._connections) == 1
         assert alive(RpcConnection) == lines
 
 

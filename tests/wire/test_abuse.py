@@ -92,7 +92,7 @@ FLOODS = {
     "unknown frames": Flood(Limit.NOISE, lambda _: frames.frame(0x77, 0, 0, b"what?")),
     "priorities": Flood(Limit.NOISE, lambda _: frames.frame(PRIORITY, 0, 7, b"\0\0\0\1\0")),
     "goodbyes": Flood(Limit.NOISE, lambda _: frames.goaway(0, Code.NO_ERROR)),
-    "answers to nothing": Flood(Limit.NOISE, lambda _: frames.PONG + bytes(8)),
+    "answers to nothing": Flood(Limit.NOISE, lambda _: frames.PING_ACK + bytes(8)),
     "window updates": Flood(Limit.WINDOW_UPDATES, lambda _: frames.window_update(0, 1)),
     "window updates of a stream": Flood(Limit.WINDOW_UPDATES, on_one(frames.window_update(1, 1))),
     # CVE 2024-27316

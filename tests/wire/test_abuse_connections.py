@@ -30,9 +30,9 @@ from xdsprism import CLUSTER
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import GOAWAY, PING, PREFACE, Code
 from xdsprism.http2.facts import Cause, Disconnected, HandshakeFailed
-from xdsprism.http2.limits import BEING_TOLD, Crowd, Limit, Limits, Times
-from xdsprism.server import room
-from xdsprism.server.engine_h2 import Plug
+from xdsprism.http2.limits import MAX_REFUSALS, ConnectionCount, Limit, Limits, Times
+from xdsprism.server import connection_limits
+from xdsprism.server.engine_h2 import SocketConnection
 
 PATIENT = Times(preface=2.0, linger=0.2)  # seconds: enough for those who mean it, on a busy machine too
 
@@ -77,7 +77,7 @@ async def test_who_takes_too_long_to_shake_hands_is_cut_off(tmp_path: Path) -> N
         await until(lambda: any(isinstance(fact, HandshakeFailed) for fact in rig.facts))
         assert [fact.cause for fact in rig.facts if isinstance(fact, HandshakeFailed)] == [Cause.TIMEOUT]
         assert await double(channel, b"b") == b"bb"
-        assert rig.engine.room.crowd.open == 1
+        assert rig.engine.connection_limits.count.open == 1
 
 
 # -- too many
@@ -98,18 +98,18 @@ async def crowd(found: Site, number: int) -> AsyncIterator[list[Raw]]:
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if each connection came from another host."""
     addresses = (f"host-{number}" for number in range(10_000))
-    join, leave = Crowd.join, Crowd.leave
-    seats: list[str] = []
+    admit, release = ConnectionCount.admit, ConnectionCount.release
+    admitted: list[str] = []
 
-    def enter(self: Crowd, _: str) -> Limit | None:
+    def admit_next(self: ConnectionCount, _: str) -> Limit | None:
         address = next(addresses)
-        limit = join(self, address)
+        limit = admit(self, address)
         if limit is None:
-            seats.append(address)
+            admitted.append(address)
         return limit
 
-    monkeypatch.setattr(Crowd, "join", enter)
-    monkeypatch.setattr(Crowd, "leave", lambda self, _: leave(self, seats.pop()))
+    monkeypatch.setattr(ConnectionCount, "admit", admit_next)
+    monkeypatch.setattr(ConnectionCount, "release", lambda self, _: release(self, admitted.pop()))
 
 
 async def test_who_comes_when_there_is_no_room_is_told_so(elsewhere: None, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,12 +142,12 @@ async def test_one_address_leaves_room_for_others(
         assert goaway.payload[8:] == b"too many connections to this server from one address"
         assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
         await until(lambda: found.connections() == 6)
-        enter = found.engine.room.enter
-        monkeypatch.setattr(found.engine.room, "enter", lambda _: enter("ipv4:127.0.0.2:1"))
+        admit = found.engine.connection_limits.admit
+        monkeypatch.setattr(found.engine.connection_limits, "admit", lambda _: admit("ipv4:127.0.0.2:1"))
         async with crowd(found, 2):
             await found.is_unharmed()
         assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
-    assert "ipv4:127.0.0.1 has three quarters of the 8 connections" in caplog.text
+    assert "from ipv4:127.0.0.1: it has three quarters of the 8 connections allowed" in caplog.text
 
 
 async def test_a_flood_of_connections_is_not_even_told(elsewhere: None) -> None:
@@ -159,7 +159,7 @@ async def test_a_flood_of_connections_is_not_even_told(elsewhere: None) -> None:
         for client in clients:
             with suppress(ConnectionError):
                 told += bool(of(GOAWAY, await client.to_the_end()))
-        assert 1 <= told <= BEING_TOLD
+        assert 1 <= told <= MAX_REFUSALS
         assert found.limited() == {"connection": {Limit.CONNECTIONS: 100}}
         await found.is_unharmed()
 
@@ -172,7 +172,7 @@ async def test_a_handshake_takes_room_too(tmp_path: Path) -> None:
         for client in clients:
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(client.reader.read(), PATIENCE) == b""
-        await until(lambda: rig.engine.room.crowd.open == 0)
+        await until(lambda: rig.engine.connection_limits.count.open == 0)
         assert set(rig.limits()) <= {Limit.ADDRESS, Limit.CONNECTIONS}
         assert rig.limits()
         assert not [fact for fact in rig.facts if isinstance(fact, Disconnected)]
@@ -196,26 +196,32 @@ def test_a_connection_that_is_over_does_not_wait_for_the_collector(tmp_path: Pat
 async def _left_behind(tls: ssl.SSLContext, trust: ssl.SSLContext) -> int:
     async with serving(tls=tls) as rig:
         host, _, port = rig.address.rpartition(":")
-        before = _plugs()
+        before = _connections()
         reader, writer = await asyncio.open_connection(host, int(port), ssl=trust, server_hostname="localhost")
         writer.write(PREFACE + frames.settings([]))
         assert await asyncio.wait_for(reader.read(100), PATIENCE)
-        assert len(rig.engine._plugs) == 1
+        assert len(rig.engine._connections) == 1
         writer.transport.abort()
-        await until(lambda: not rig.engine._plugs)
+        await until(lambda: not rig.engine._connections)
         await asyncio.sleep(0.01)  # the loop lets go of it
-        return _plugs() - before
+        return _connections() - before
 
 
-def _plugs() -> int:
-    return sum(isinstance(each, Plug) for each in gc.get_objects())
+def _connections() -> int:
+    return sum(isinstance(each, SocketConnection) for each in gc.get_objects())
 
 
 # -- descriptors
 
 
 def test_some_descriptors_are_kept_for_other_things() -> None:
-    assert [room.room_for(number) for number in (20, 64, 100, 1_024, 20_000)] == [1, 1, 36, 922, 18_000]
+    assert [connection_limits.connections_for(number) for number in (20, 64, 100, 1_024, 20_000)] == [
+        1,
+        1,
+        36,
+        922,
+        18_000,
+    ]
 
 
 async def test_a_server_that_runs_out_of_descriptors_serves_those_it_has_and_others_later(tmp_path: Path) -> None:

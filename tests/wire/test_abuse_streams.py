@@ -226,7 +226,7 @@ async def test_who_reads_nothing_of_a_large_answer_holds_up_nobody() -> None:
         for number in range(30):
             put(found.server.store, cluster("large", str(number), 3_000_000))
             await found.is_unharmed()
-        (plug,) = [plug for plug in found.engine._plugs if plug._paused]
-        waiting = sum(len(piece) for each in plug._line.rpcs.connection.streams.values() for piece in each.queue)
-        assert waiting + plug._transport.get_write_buffer_size() < 4_000_000
+        (connection,) = [connection for connection in found.engine._connections if connection._is_writing_paused]
+        waiting = sum(len(piece) for each in connection._calls.rpcs.connection.streams.values() for piece in each.queue)
+        assert waiting + connection._transport.get_write_buffer_size() < 4_000_000
         assert found.limited() == {}

@@ -187,8 +187,8 @@ async def test_those_who_came_together_do_not_leave_together() -> None:
         begin = asyncio.get_running_loop().time()
         for _ in range(20):
             await stack.enter_async_context(raw(rig.address))
-        await until(lambda: len(rig.engine._plugs) == 20)
-        ends = [plug._line.rpcs.life._ends - begin for plug in rig.engine._plugs]
+        await until(lambda: len(rig.engine._connections) == 20)
+        ends = [connection._calls.rpcs.life._drain_at - begin for connection in rig.engine._connections]
         assert 899 < min(ends) < max(ends) < 1_100 + PATIENCE
         assert max(ends) - min(ends) > PATIENCE
 
@@ -234,7 +234,7 @@ async def test_who_vanishes_without_a_word_leaves_nothing_behind() -> None:
             await until(lambda: len(rig.calls) == 2)
             linger = struct.pack("ii", 1, 0)
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        await until(lambda: not rig.engine._plugs)
+        await until(lambda: not rig.engine._connections)
         assert all(call.closed is not None for call in rig.calls)
 
 
@@ -248,8 +248,10 @@ async def test_a_connection_that_fails_in_a_turn_does_not_take_others_with_it(
             calls.append(echo(channel))
             await calls[-1].write(b"a")
             await calls[-1].read()
-        broken = next(plug for plug in rig.engine._plugs if rig.calls[0].peer.address == plug._peer)
-        monkeypatch.setattr(broken._line, "woken", 1)  # as a bug would
+        broken = next(
+            connection for connection in rig.engine._connections if rig.calls[0].peer.address == connection._peer
+        )
+        monkeypatch.setattr(broken._calls, "woken", 1)  # as a bug would
         monkeypatch.setattr(rig.calls[0], "wake", broken._wake)
         for call in rig.calls:
             call.say(b"news")

@@ -50,8 +50,8 @@ async def test_who_still_speaks_hears_our_last_words(pace: float, secure: bool, 
         received = b""
         while rig.calls[0].closed is None:  # until what is left is in the socket of the server
             received += await asyncio.wait_for(client.reader.read(100_000), PATIENCE)
-        (plug,) = rig.engine._plugs
-        await until(lambda: plug._leaving)
+        (connection,) = rig.engine._connections
+        await until(lambda: connection._is_closing)
         while not client.reader.at_eof():
             await client.say(frames.ping(bytes(8)), frames.window_update(0, 1))
             await asyncio.sleep(pace)

@@ -10,8 +10,8 @@ from tests.http2.rig import CALL, headers
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
-from xdsprism.server.engine_h2 import SMALL, Plug
-from xdsprism.server.exchanges import Line
+from xdsprism.server.connection_calls import ConnectionCalls
+from xdsprism.server.engine_h2 import SMALL_INPUT, SocketConnection
 
 
 class Wire:
@@ -36,14 +36,14 @@ class Wire:
     def get_extra_info(self, _name: str) -> None: ...
 
 
-async def connected(rig: Rig, log: list[str], name: str = "") -> tuple[Plug, Wire]:
-    plug, wire = Plug(rig.engine), Wire(log, name)
-    plug.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
-    plug.data_received(PREFACE + frames.settings([]) + headers(1, CALL))
+async def connected(rig: Rig, log: list[str], name: str = "") -> tuple[SocketConnection, Wire]:
+    connection, wire = SocketConnection(rig.engine), Wire(log, name)
+    connection.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
+    connection.data_received(PREFACE + frames.settings([]) + headers(1, CALL))
     await asyncio.sleep(0)
     log.clear()
     wire.written = b""
-    return plug, wire
+    return connection, wire
 
 
 def message(body: bytes) -> bytes:
@@ -52,12 +52,16 @@ def message(body: bytes) -> bytes:
 
 async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, log = Rig(), list[str]()
-    plugs = [(await connected(rig, log, str(number)))[0] for number in range(3)]
-    names = {plug: str(number) for number, plug in enumerate(plugs)}
-    hear = Plug.hear
-    monkeypatch.setattr(Plug, "hear", lambda plug, *more: log.append(f"hear {names[plug]}") or hear(plug, *more))
-    for plug in plugs:
-        plug.data_received(message(b"hello"))
+    connections = [(await connected(rig, log, str(number)))[0] for number in range(3)]
+    names = {connection: str(number) for number, connection in enumerate(connections)}
+    hear = SocketConnection.process_input
+    monkeypatch.setattr(
+        SocketConnection,
+        "process_input",
+        lambda connection, *more: log.append(f"hear {names[connection]}") or hear(connection, *more),
+    )
+    for connection in connections:
+        connection.data_received(message(b"hello"))
     assert log == []
     await asyncio.sleep(0)
     assert log == [f"{part} {number}" for part in ("hear", "write") for number in range(3)]
@@ -65,22 +69,22 @@ async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyP
 
 async def test_what_is_large_or_more_than_one_piece_does_not_wait() -> None:
     rig = Rig()
-    plug, _ = await connected(rig, [])
+    connection, _ = await connected(rig, [])
     (call,) = rig.calls
-    plug.data_received(message(b"a" * SMALL))
-    assert call.outbox == [b"a" * SMALL]
-    plug.data_received(message(b"b"))
+    connection.data_received(message(b"a" * SMALL_INPUT))
+    assert call.outbox == [b"a" * SMALL_INPUT]
+    connection.data_received(message(b"b"))
     assert len(call.outbox) == 1
-    plug.data_received(message(b"c"))
+    connection.data_received(message(b"c"))
     assert call.outbox[1:] == [b"b", b"c"]
 
 
 async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn() -> None:
     rig = Rig()
-    plug, _ = await connected(rig, [])
+    connection, _ = await connected(rig, [])
     (call,) = rig.calls
-    plug.data_received(message(b"last words"))
-    plug.connection_lost(None)
+    connection.data_received(message(b"last words"))
+    connection.connection_lost(None)
     assert call.outbox == [b"last words"]
     assert call.closed == ""
     await asyncio.sleep(0)
@@ -88,9 +92,9 @@ async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn(
 
 async def test_what_came_is_heard_though_the_server_stops_before_its_turn() -> None:
     rig = Rig()
-    plug, wire = await connected(rig, [])
-    plug.data_received(message(b"last words"))
-    plug.drain(rig.engine.loop.time(), 1.0)
+    connection, wire = await connected(rig, [])
+    connection.data_received(message(b"last words"))
+    connection.drain(rig.engine.loop.time(), 1.0)
     assert b"last words" in wire.written
 
 
@@ -105,10 +109,12 @@ async def test_one_that_breaks_keeps_no_other_from_being_served(
     if breaks == "hear":
         break_receiving(bad, monkeypatch)
     elif breaks == "flush":
-        flush = Plug.flush
-        monkeypatch.setattr(Plug, "flush", lambda plug: 1 // 0 if plug is bad else flush(plug))
-    for plug, _ in pair:
-        plug.data_received(message(b"hello"))
+        flush = SocketConnection.flush
+        monkeypatch.setattr(
+            SocketConnection, "flush", lambda connection: 1 // 0 if connection is bad else flush(connection)
+        )
+    for connection, _ in pair:
+        connection.data_received(message(b"hello"))
     await asyncio.sleep(0)
     assert b"hello" in other.written
     assert wire.aborted
@@ -120,17 +126,17 @@ async def test_one_that_breaks_keeps_no_other_from_being_served(
 @pytest.mark.parametrize("end", ["lost", "drained"])
 async def test_one_that_breaks_when_it_ends_is_over_all_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
-    plug, wire = await connected(rig, [])
-    break_receiving(plug, monkeypatch)
-    plug.data_received(message(b"hello"))
+    connection, wire = await connected(rig, [])
+    break_receiving(connection, monkeypatch)
+    connection.data_received(message(b"hello"))
     if end == "drained":
-        plug.drain(rig.engine.loop.time(), 1.0)
+        connection.drain(rig.engine.loop.time(), 1.0)
         assert wire.aborted
-    plug.connection_lost(None)
+    connection.connection_lost(None)
     assert rig.engine.open_calls == 0
     assert rig.calls[0].closed is not None
 
 
-def break_receiving(plug: Plug, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive, line = Line.receive, plug._line
-    monkeypatch.setattr(Line, "receive", lambda one, *said: 1 // 0 if one is line else receive(one, *said))
+def break_receiving(connection: SocketConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, calls = ConnectionCalls.receive, connection._calls
+    monkeypatch.setattr(ConnectionCalls, "receive", lambda one, *said: 1 // 0 if one is calls else receive(one, *said))

@@ -19,12 +19,12 @@ from tests.support import web
 from tests.support.certificates import Authority
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import Server, Store, Tls
-from xdsprism.http2.facts import Cause, Dismissal, Dismissed, Fact, HandshakeFailed, Limited
-from xdsprism.http2.limits import BEING_TOLD, Limit, Limits
+from xdsprism.http2.facts import Cause, Fact, HandshakeFailed, HttpConnectionRefused, HttpRefusal, Limited
+from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits
+from xdsprism.server.connection_limits import ConnectionLimits, admin_connections_for, connections_for
 from xdsprism.server.engine_h2 import H2Engine
-from xdsprism.server.http_pace import HttpTimes
+from xdsprism.server.http_deadlines import HttpTimes
 from xdsprism.server.http_port import HttpPort
-from xdsprism.server.room import Room, admin_room_for, room_for
 
 HASTE = HttpTimes(header=0.3, idle=0.3, unread=0.3, linger=0.3)
 SLOW = HttpTimes(header=PATIENCE, idle=PATIENCE)
@@ -57,18 +57,20 @@ class Socket:
 class Site:
     """A port with an application of two pages."""
 
-    def __init__(self, room: Room, times: HttpTimes, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, connection_limits: ConnectionLimits, times: HttpTimes, tls: ssl.SSLContext | None) -> None:
         self.release = asyncio.Event()
         self.facts: list[Fact] = []
         app = Starlette(routes=[Route("/hello", self._hello), Route("/slow", self._slow), Route("/large", self._large)])
-        self.room = room
-        self.port = HttpPort(app, "127.0.0.1:0", "test", tls, room=room, tell=self.facts.extend, times=times)
+        self.connection_limits = connection_limits
+        self.port = HttpPort(
+            app, "127.0.0.1:0", "test", tls, connection_limits=connection_limits, report=self.facts.extend, times=times
+        )
 
-    def dismissals(self) -> list[Dismissal]:
-        assert {(fact.port, fact.peer[:9]) for fact in self.facts if isinstance(fact, Dismissed)} <= {
+    def dismissals(self) -> list[HttpRefusal]:
+        assert {(fact.port, fact.peer[:9]) for fact in self.facts if isinstance(fact, HttpConnectionRefused)} <= {
             ("test", "ipv4:127.")
         }
-        return [fact.why for fact in self.facts if isinstance(fact, Dismissed)]
+        return [fact.why for fact in self.facts if isinstance(fact, HttpConnectionRefused)]
 
     async def _hello(self, _: Request) -> Response:
         return PlainTextResponse("hello")
@@ -83,7 +85,7 @@ class Site:
 
 @asynccontextmanager
 async def site(most: int = 8, times: HttpTimes = SLOW, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
-    found = Site(Room(Limits(connections=most), asyncio.get_running_loop().time), times, tls)
+    found = Site(ConnectionLimits(Limits(connections=most), asyncio.get_running_loop().time), times, tls)
     serving = asyncio.create_task(found.port.serve())
     try:
         yield found
@@ -110,20 +112,20 @@ async def connected(address: str, source: str = "127.0.0.1") -> AsyncIterator[So
 @pytest.mark.parametrize(
     ("said", "heard", "why"),
     [
-        (b"", b"", Dismissal.SILENT),
-        (b"GET /hello HTTP/1.1\r\nhost:", b"HTTP/1.1 408 Request Timeout\r\n", Dismissal.HEADER),
+        (b"", b"", HttpRefusal.SILENT),
+        (b"GET /hello HTTP/1.1\r\nhost:", b"HTTP/1.1 408 Request Timeout\r\n", HttpRefusal.HEADER),
         (GET + b"GET /hel", b"HTTP/1.1 200 OK\r\n", None),
     ],
 )
 async def test_a_peer_that_is_silent_or_never_ends_its_header_is_hung_up_on(
-    said: bytes, heard: bytes, why: Dismissal | None
+    said: bytes, heard: bytes, why: HttpRefusal | None
 ) -> None:
     async with site(times=HASTE) as found, connected(found.port.address) as peer:
         await peer.say(said)
         answer = b"".join([part async for part in _to_the_end(peer)])
         assert answer.startswith(heard)
         assert bool(answer) == bool(heard)
-        await until(lambda: found.room.crowd.open == 0)
+        await until(lambda: found.connection_limits.count.open == 0)
         assert found.dismissals() == [each for each in [why] if each]
 
 
@@ -136,9 +138,9 @@ async def _to_the_end(peer: Socket) -> AsyncIterator[bytes]:
 async def test_a_peer_that_never_shakes_hands_is_hung_up_on() -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     async with site(times=HASTE, tls=tls) as found, connected(found.port.address) as peer:
-        await until(lambda: found.room.crowd.open == 1)
+        await until(lambda: found.connection_limits.count.open == 1)
         assert await peer.hear() == b""
-        await until(lambda: found.room.crowd.open == 0)
+        await until(lambda: found.connection_limits.count.open == 0)
         assert [(each.peer[:5], each.cause) for each in found.facts if isinstance(each, HandshakeFailed)] == [
             ("ipv4:", Cause.TIMEOUT)
         ]
@@ -148,9 +150,9 @@ async def test_a_peer_that_never_shakes_hands_is_hung_up_on() -> None:
 async def test_a_peer_that_does_not_read_its_answer_is_hung_up_on() -> None:
     async with site(times=replace(HASTE, idle=PATIENCE)) as found, connected(found.port.address) as peer:
         await peer.say(GET.replace(b"hello", b"large"))
-        await until(lambda: found.room.crowd.open == 1)
-        await until(lambda: found.room.crowd.open == 0)
-        assert found.dismissals() == [Dismissal.UNREAD]
+        await until(lambda: found.connection_limits.count.open == 1)
+        await until(lambda: found.connection_limits.count.open == 0)
+        assert found.dismissals() == [HttpRefusal.UNREAD]
 
 
 # OPS-11
@@ -158,7 +160,7 @@ async def test_that_a_connection_ends_between_two_requests_is_no_refusal() -> No
     async with site(times=HASTE) as found, connected(found.port.address) as peer:
         assert (await peer.get()).endswith(b"hello")
         assert await peer.hear() == b""
-        await until(lambda: found.room.crowd.open == 0)
+        await until(lambda: found.connection_limits.count.open == 0)
         assert found.dismissals() == []
 
 
@@ -177,7 +179,7 @@ async def test_a_connection_that_goes_on_asking_is_kept() -> None:
     async with site() as found, connected(found.port.address) as peer:
         for _ in range(5):
             assert (await peer.get()).endswith(b"hello")
-        assert found.room.crowd.open == 1
+        assert found.connection_limits.count.open == 1
 
 
 # -- numbers
@@ -190,7 +192,7 @@ async def test_a_silent_connection_makes_room_for_one_of_its_own_address() -> No
             assert (await peer.get()).endswith(b"hello")
         for each in silent[:30]:
             assert await each.hear() == b""
-        assert found.room.crowd.open <= 6
+        assert found.connection_limits.count.open <= 6
         async with connected(found.port.address, "127.0.0.2") as other:
             assert (await other.get()).endswith(b"hello")
 
@@ -199,11 +201,11 @@ async def test_when_all_is_full_the_address_with_most_silent_connections_makes_r
     async with site(most=8) as found, AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(connected(found.port.address)) for _ in range(6)]
         others = [await stack.enter_async_context(connected(found.port.address, f"127.0.0.{n}")) for n in (2, 3)]
-        await until(lambda: found.room.crowd.open == 8)
+        await until(lambda: found.connection_limits.count.open == 8)
         async with connected(found.port.address, "127.0.0.4") as peer:
             assert (await peer.get()).endswith(b"hello")
             assert await silent[0].hear() == b""
-        assert found.dismissals() == [Dismissal.EVICTED]
+        assert found.dismissals() == [HttpRefusal.EVICTED]
         for each in others:
             assert (await each.get()).endswith(b"hello")
 
@@ -213,7 +215,7 @@ async def test_who_is_being_answered_makes_no_room_and_who_comes_is_told_so() ->
         busy = [await stack.enter_async_context(connected(found.port.address)) for _ in range(3)]
         for each in busy:
             await each.say(GET.replace(b"hello", b"slow"))
-        await until(lambda: found.port.waiting.of_most() is None and found.room.crowd.open == 3)
+        await until(lambda: found.port.idle.oldest_of_largest() is None and found.connection_limits.count.open == 3)
         async with connected(found.port.address) as late:
             answer = await late.get()
             assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
@@ -221,17 +223,17 @@ async def test_who_is_being_answered_makes_no_room_and_who_comes_is_told_so() ->
         assert [(each.limit, each.connection) for each in found.facts if isinstance(each, Limited)] == [
             (Limit.ADDRESS, True)
         ]
-        assert found.dismissals() == [Dismissal.ADDRESS]
+        assert found.dismissals() == [HttpRefusal.ADDRESS]
         flood = [await stack.enter_async_context(connected(found.port.address)) for _ in range(30)]
         told = [await each.hear() for each in flood]
-        assert 1 <= sum(map(bool, told)) <= BEING_TOLD
+        assert 1 <= sum(map(bool, told)) <= MAX_REFUSALS
         async with connected(found.port.address, "127.0.0.2") as other:
             assert (await other.get()).endswith(b"hello")
             await other.say(GET.replace(b"hello", b"slow"))
-            await until(lambda: found.port.waiting.of_most() is None)
+            await until(lambda: found.port.idle.oldest_of_largest() is None)
             async with connected(found.port.address, "127.0.0.3") as late:
                 assert (await late.get()).endswith(b"too many connections to this server\n")
-            assert found.dismissals()[-1] is Dismissal.CONNECTIONS
+            assert found.dismissals()[-1] is HttpRefusal.CONNECTIONS
         found.release.set()
         for each in busy:
             assert (await each.hear()).endswith(b"at last")
@@ -239,9 +241,11 @@ async def test_who_is_being_answered_makes_no_room_and_who_comes_is_told_so() ->
 
 def test_connections_of_the_admin_port_are_in_the_reserve() -> None:
     for descriptors in (20, 64, 80, 1_024, 20_000, 1 << 20):
-        admin = admin_room_for(descriptors)
+        admin = admin_connections_for(descriptors)
         assert 16 <= admin <= 64
-        assert room_for(descriptors) + admin + BEING_TOLD + 40 <= max(descriptors, 65)  # 40: files, listening, the loop
+        assert connections_for(descriptors) + admin + MAX_REFUSALS + 40 <= max(
+            descriptors, 65
+        )  # 40: files, listening, the loop
 
 
 # -- the REST port
@@ -252,9 +256,9 @@ async def test_connections_of_rest_and_of_streams_are_counted_together(store: St
     async with Server(store, "127.0.0.1:0", rest="127.0.0.1:0") as server:
         assert isinstance(server._engine, H2Engine)
         async with connected(server.rest_address), connected(server.address):
-            crowd = server._engine.room.crowd
-            await until(lambda: crowd.open == 2)
-        await until(lambda: crowd.open == 0)
+            count = server._engine.connection_limits.count
+            await until(lambda: count.open == 2)
+        await until(lambda: count.open == 0)
 
 
 async def test_a_handshake_that_never_begins_is_counted(store: Store, tmp_path: Path) -> None:
@@ -264,16 +268,16 @@ async def test_a_handshake_that_never_begins_is_counted(store: Store, tmp_path: 
     authority.make("first").put(*files)
     async with Server(store, "127.0.0.1:0", rest="127.0.0.1:0", tls=Tls(*files)) as server:
         assert isinstance(server._engine, H2Engine)
-        crowd = server._engine.room.crowd
+        count = server._engine.connection_limits.count
         async with connected(server.rest_address):
-            await until(lambda: crowd.open == 1)
-        await until(lambda: crowd.open == 0)
+            await until(lambda: count.open == 1)
+        await until(lambda: count.open == 0)
         trust = ssl.create_default_context(cafile=str(authority.certificate))
         reader, writer = await asyncio.open_connection(
             *web.split(server.rest_address), ssl=trust, server_hostname="localhost"
         )
         writer.write(b"POST /v3/discovery:clusters HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}")
         assert (await reader.read(15)) == b"HTTP/1.1 200 OK"
-        assert crowd.open == 1
+        assert count.open == 1
         writer.close()
-        await until(lambda: crowd.open == 0)
+        await until(lambda: count.open == 0)

@@ -126,7 +126,7 @@ class Client:
         found, self.raw.rest = whole(self.raw.rest + piece)
         self.frames += found
         self.body += bodies(found)
-        await self.raw.say(*(frames.PONG + frame.payload for frame in of(PING, found) if not frame.flags & ACK))
+        await self.raw.say(*(frames.PING_ACK + frame.payload for frame in of(PING, found) if not frame.flags & ACK))
         return bool(piece)
 
     def response(self) -> pb.DeltaDiscoveryResponse | None:

@@ -14,8 +14,8 @@ from tests.support.certificates import Authority, Pair
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import Server, Store, Tls
 from xdsprism.core.model.facts import Fact, Opened
+from xdsprism.http2.facts import CertificatesInUse
 from xdsprism.http2.facts import Fact as ConnectionFact
-from xdsprism.http2.facts import Secured
 
 FREE = "127.0.0.1:0"
 
@@ -71,5 +71,5 @@ async def test_new_connections_get_the_new_certificate(server: Server, authority
     facts: list[ConnectionFact] = []
     server.connection_readers.append(facts.extend)
     authority.make("second").put(tmp_path / "tls.crt", tmp_path / "tls.key")
-    await until(lambda: any(isinstance(fact, Secured) for fact in facts))
+    await until(lambda: any(isinstance(fact, CertificatesInUse) for fact in facts))
     assert await fetch(server, authority, authority.make("client")) == (200, "second")

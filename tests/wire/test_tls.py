@@ -22,9 +22,9 @@ from xdsprism import CLUSTER, ConfigError, Server, Store, Tls
 from xdsprism.admin.read_model import clients
 from xdsprism.observe.connection_metrics import CertificateMetrics
 from xdsprism.observe.logs import FactLog
-from xdsprism.server import renewal
+from xdsprism.server import certificate_renewal
 from xdsprism.server.hub import Connected
-from xdsprism.server.tls import Material, renewed
+from xdsprism.server.tls import Material, read_renewed
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -227,12 +227,12 @@ async def test_a_certificate_and_its_key_may_come_one_after_the_other(
 
     def look(*args: Any) -> Material | None:
         try:
-            return renewed(*args)
+            return read_renewed(*args)
         except ConfigError as error:
             refusals.append(error)
             raise
 
-    monkeypatch.setattr(renewal, "renewed", look)
+    monkeypatch.setattr(certificate_renewal, "read_renewed", look)
     with errors(caplog) as told:
         (site.folder / "tls.crt").write_bytes(second.certificate.read_bytes())
         await until(lambda: refusals)

@@ -13,9 +13,9 @@ import pytest
 from tests.support.certificates import Authority, Pair, identity
 from tests.wire.rig import until
 from xdsprism import ConfigError, Server, Store, Tls, UsageError
-from xdsprism.http2.facts import Fact, NotRenewed, Secured
-from xdsprism.server.renewal import Renewal, links
-from xdsprism.server.tls import Material, read_material, renewed, warnings
+from xdsprism.http2.facts import CertificatesInUse, CertificatesRefused, Fact
+from xdsprism.server.certificate_renewal import CertificateRenewal, symlink_steps
+from xdsprism.server.tls import Material, expiry_warnings, read_material, read_renewed
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -38,7 +38,7 @@ def test_good_files_are_taken(files: Tls) -> None:
     material = read_material(files)
     assert material == read_material(files)
     assert set(material.not_after) == {os.fspath(files.cert), os.fspath(files.client_ca or "")}
-    assert warnings(files, material, material.valid[0]) == []
+    assert expiry_warnings(files, material, material.valid[0]) == []
 
 
 def test_the_key_is_in_no_text(files: Tls) -> None:
@@ -150,7 +150,7 @@ async def test_a_server_does_not_start_on_bad_files(files: Tls, tmp_path: Path, 
 def test_a_certificate_that_has_ended_is_used_and_told_of(files: Tls) -> None:
     material = read_material(files)
     later = material.valid[0] + 3 * DAY
-    told = warnings(files, material, later)
+    told = expiry_warnings(files, material, later)
     assert [text.split(": ")[0] for text in told] == [os.fspath(files.cert), os.fspath(files.client_ca or "")]
     assert [text.split(": ")[1].split(" on ")[0] for text in told] == [
         "the certificate ended",
@@ -160,7 +160,7 @@ def test_a_certificate_that_has_ended_is_used_and_told_of(files: Tls) -> None:
 
 def test_a_certificate_that_has_not_begun_is_told_of(files: Tls) -> None:
     material = read_material(files)
-    (told,) = warnings(files, material, material.valid[0] - DAY)
+    (told,) = expiry_warnings(files, material, material.valid[0] - DAY)
     assert "is the clock of this host right?" in told
 
 
@@ -171,15 +171,15 @@ def test_what_is_the_same_is_no_change(files: Tls, tmp_path: Path) -> None:
     material = read_material(files)
     for path in files.paths:
         Path(path).write_bytes(Path(path).read_bytes())
-    assert renewed(files, material, material.valid[0] + HOUR) is None
+    assert read_renewed(files, material, material.valid[0] + HOUR) is None
     Pair(*identity(tmp_path, "next")).put(tmp_path / "server.pem", tmp_path / "server.key")
-    assert renewed(files, material, material.valid[0] + HOUR) == read_material(files)
+    assert read_renewed(files, material, material.valid[0] + HOUR) == read_material(files)
 
 
 def test_a_change_of_the_client_ca_is_one(files: Tls, tmp_path: Path) -> None:
     material = read_material(files)
     (tmp_path / "ca.pem").write_bytes(Authority(tmp_path, "another").pem)
-    found = renewed(files, material, material.valid[0] + HOUR)
+    found = read_renewed(files, material, material.valid[0] + HOUR)
     assert found is not None
     assert found.client_ca != material.client_ca
 
@@ -190,17 +190,17 @@ def test_what_has_ended_does_not_replace_what_has_not(files: Tls, tmp_path: Path
     lasting = replace(ended, valid=(ended.valid[0], now + DAY))
     Pair(*identity(tmp_path, "next")).put(tmp_path / "server.pem", tmp_path / "server.key")
     with pytest.raises(ConfigError, match=r"server\.pem: the certificate ended on"):
-        renewed(files, lasting, now)
-    assert renewed(files, ended, now) is not None, "neither is good, so it is the newer one"
+        read_renewed(files, lasting, now)
+    assert read_renewed(files, ended, now) is not None, "neither is good, so it is the newer one"
 
 
 def test_an_old_authority_among_others_is_no_reason_to_refuse_them(files: Tls, tmp_path: Path) -> None:
     """Our own certificate is what matters, and that is the same."""
     current = read_material(files)
     (tmp_path / "ca.pem").write_bytes((tmp_path / "ca.pem").read_bytes() + Authority(tmp_path, "new").pem)
-    found = renewed(files, current, current.valid[0] + 3 * DAY)
+    found = read_renewed(files, current, current.valid[0] + 3 * DAY)
     assert found is not None
-    assert len(warnings(files, found, current.valid[0] + 3 * DAY)) == 2
+    assert len(expiry_warnings(files, found, current.valid[0] + 3 * DAY)) == 2
 
 
 def test_files_that_change_while_they_are_read_are_read_again(
@@ -228,8 +228,8 @@ class Watched:
         self.secured: list[Material] = []
         self.facts: list[Fact] = []
         self.now = read_material(files).valid[0] + HOUR if now is None else now
-        self.renewal = Renewal(files, self.secured.append, self.facts.extend, wall=lambda: self.now)
-        self.renewal.settle, self.renewal.retry = 0.05, 0.1
+        self.renewal = CertificateRenewal(files, self.secured.append, self.facts.extend, wall=lambda: self.now)
+        self.renewal.quiet, self.renewal.retry = 0.05, 0.1
 
     @property
     def waits(self) -> bool:
@@ -244,7 +244,7 @@ def test_a_server_begins_with_what_has_ended_and_says_so(files: Tls, caplog: pyt
     watched = Watched(files, read_material(files).valid[0] + 3 * DAY)
     assert watched.renewal.load() == read_material(files)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert watched.count(Secured) == 1
+    assert watched.count(CertificatesInUse) == 1
 
 
 async def test_a_fault_is_told_once_and_again_after_it_was_mended(
@@ -257,15 +257,15 @@ async def test_a_fault_is_told_once_and_again_after_it_was_mended(
     good = key.read_bytes()
     for told in (1, 2):
         key.write_text("oops")
-        await until(lambda: watched.count(NotRenewed) == told)  # noqa: B023 # it is over before the next
-        watched.renewal.look()
+        await until(lambda: watched.count(CertificatesRefused) == told)  # noqa: B023 # it is over before the next
+        watched.renewal.check_now()
         key.write_text("oops")
         (tmp_path / "ca.pem").write_bytes(Authority(tmp_path, f"another{told}").pem)
         key.write_bytes(good)
         await until(lambda: len(watched.secured) == told)  # noqa: B023
     running.cancel()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert len(errors) == watched.count(NotRenewed) == 2
+    assert len(errors) == watched.count(CertificatesRefused) == 2
     assert all(str(key) in error for error in errors)
 
 
@@ -278,7 +278,7 @@ async def test_a_certificate_that_has_not_begun_is_taken_when_it_does(files: Tls
     watched.renewal._current = replace(watched.renewal._current, valid=(early, began + DAY))
     running = asyncio.create_task(watched.renewal.run())
     Pair(*identity(tmp_path, "next")).put(tmp_path / "server.pem", tmp_path / "server.key")
-    await until(lambda: watched.count(NotRenewed) == 1)
+    await until(lambda: watched.count(CertificatesRefused) == 1)
     assert watched.secured == []
     watched.now = began
     await until(lambda: watched.secured)
@@ -312,11 +312,11 @@ def test_every_link_on_the_way_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to("v1")
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "a.pem").symlink_to(tmp_path / "current" / "a.pem")
-    found = {path.relative_to(tmp_path).as_posix() for path in links([str(tmp_path / "live" / "a.pem")])}
+    found = {path.relative_to(tmp_path).as_posix() for path in symlink_steps([str(tmp_path / "live" / "a.pem")])}
     assert found == {"live/a.pem", "current", "v1/a.pem"}
 
 
 def test_links_in_a_circle_have_an_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert {path.name for path in links([str(tmp_path / "a")])} == {"a", "b"}
+    assert {path.name for path in symlink_steps([str(tmp_path / "a")])} == {"a", "b"}

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..http2.limits import Allowance, Rate
+from ..http2.limits import Rate, TokenBucket
 
 log = logging.getLogger("xdsprism")
 
@@ -97,7 +97,7 @@ class Guard:
         self._app = app
         self._names = names
         self._clock = clock
-        self._complaints = Allowance(COMPLAINTS, clock())
+        self._complaints = TokenBucket(COMPLAINTS, clock())
         self._headers = {
             "content-security-policy": policy,
             "x-content-type-options": "nosniff",

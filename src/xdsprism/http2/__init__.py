@@ -1,1 +1,13 @@
-"""HTTP/2 and gRPC, as bytes in and bytes out: no socket, clock or loop is known here (RFC 9113, RFC 7541)."""
+"""The server's side of HTTP/2 and gRPC, without I/O: bytes in, events out; messages in, bytes out (RFC 9113, RFC 7541).
+
+Nothing here knows a socket, a clock or an event loop: `server/engine_h2.py` has these. From the wire upwards:
+
+    frames, codes            frames to and from bytes, and the numbers of the RFC
+    blocks, requests         header blocks (HPACK), and the requests that they describe
+    stream, closed_streams   the state of open streams, and which streams closed lately
+    connection, outbound     all rules of a connection: what may arrive when, and what may be sent (flow control)
+    limits, faults, facts    what a peer may cost us, what it did wrong, and what metrics and logs are told
+    lifetime                 keepalive, GOAWAY, draining
+    grpc, rpc                gRPC messages, statuses and deadlines on top of streams
+    sniffing                 what a peer speaks that does not speak HTTP/2
+"""

@@ -1,4 +1,7 @@
-"""Header blocks: gathered from HEADERS and CONTINUATION frames, then decompressed (RFC 9113, section 4.3)."""
+"""Gathers header blocks from HEADERS and CONTINUATION frames, and decompresses them (RFC 9113, section 4.3).
+
+All blocks of a connection share one HPACK table, so each block is decompressed in order, even if its stream is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,107 +10,116 @@ import re
 import hpack
 
 from .codes import END_HEADERS, END_STREAM, LAST_STREAM, PADDED, PRIORITISED, Code
-from .faults import Fault
-from .frames import UINT32, unpadded
+from .faults import ConnectionFault
+from .frames import UINT32, strip_padding
 from .limits import Limit, Limits
 from .requests import Field, Request, read_request
 
-# Three dynamic table size updates (RFC 7541, section 6.3) at the beginning; what is no size is left to the decoder.
+# A block that begins with three dynamic table size updates (RFC 7541, section 6.3). The decoder checks everything else.
 _RESIZED = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\0-\x7f]){3}").match
 
-# Indexed fields only, whose numbers are short (RFC 7541, section 6.1): the table stays as it is.
+# A block of nothing but indexed fields with one-byte indexes (RFC 7541, section 6.1): decoding it changes no table.
 _INDEXED = re.compile(rb"[\x81-\xfe]+").fullmatch
 
-ROOM = 4  # times the limit of a header list, to hear it out and refuse one stream rather than all
+# A header list of up to this many times the limit is still read, so that it costs its stream and not the connection.
+OVERSIZE_FACTOR = 4
 
 
 class Block:
-    """One header block: its stream, what its HEADERS frame said, and its fragments so far."""
+    """One header block: its stream, the flags of its HEADERS frame, and the fragments received so far."""
 
     __slots__ = ("depends_on", "frames", "last", "number", "octets")
 
     def __init__(self, number: int, *, last: bool, depends_on: int) -> None:
         self.number = number
-        self.last = last
-        self.depends_on = depends_on
-        self.frames = 0
+        self.last = last  # END_STREAM is set: no body follows
+        self.depends_on = depends_on  # stream number in the priority fields; 0 without these
+        self.frames = 0  # CONTINUATION frames received
         self.octets = b""
 
 
 class HeaderBlocks:
-    """All blocks of a connection, one after the other, for they share the table of HPACK."""
+    """The header blocks of one connection, one after the other, with the HPACK table that they share.
 
-    __slots__ = ("_decoder", "_limits", "_request", "_same", "under_way")
+    The calls of one client have equal headers. From the second call on all fields are in the table and the block is a
+    few bytes of indexes; such a block is remembered with its fields and its request, and is not decoded again.
+    """
+
+    __slots__ = ("_decoder", "_last_block", "_last_request", "_limits", "in_progress")
 
     def __init__(self, limits: Limits) -> None:
-        self.under_way: Block | None = None
+        self.in_progress: Block | None = None
         self._limits = limits
-        self._decoder = hpack.Decoder(max_header_list_size=ROOM * limits.header_bytes)
-        self._same: tuple[bytes, list[Field]] | None = None  # the last block, if another like it says the same
-        self._request: Request | None = None  # that it makes
+        self._decoder = hpack.Decoder(max_header_list_size=OVERSIZE_FACTOR * limits.header_bytes)
+        self._last_block: tuple[bytes, list[Field]] | None = None  # the last block, if it has only indexed fields
+        self._last_request: Request | None = None  # the request that it describes
 
     def begin(self, flags: int, number: int, payload: bytes) -> Block | None:
-        """HEADERS; the block, if that was all of it."""
+        """Begin a block with a HEADERS frame. Return the block if the frame has END_HEADERS."""
         if number == 0:
-            raise Fault(Code.PROTOCOL_ERROR, "HEADERS without a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "HEADERS without a stream")
         if flags & PADDED:
-            payload = unpadded(payload)
+            payload = strip_padding(payload)
         dependency = 0
         if flags & PRIORITISED:
             if len(payload) < 5:
-                raise Fault(Code.FRAME_SIZE_ERROR, "HEADERS too short for a priority")
+                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "HEADERS too short for a priority")
             dependency = depends_on(payload)
             payload = payload[5:]
-        self.under_way = Block(number, last=bool(flags & END_STREAM), depends_on=dependency)
-        return self._add(self.under_way, flags, payload)
+        self.in_progress = Block(number, last=bool(flags & END_STREAM), depends_on=dependency)
+        return self._add(self.in_progress, flags, payload)
 
-    def go_on(self, flags: int, number: int, payload: bytes) -> Block | None:
-        """CONTINUATION."""
-        block = self.under_way
+    def continue_block(self, flags: int, number: int, payload: bytes) -> Block | None:
+        """Add a CONTINUATION frame to the block in progress. Return the block if the frame has END_HEADERS."""
+        block = self.in_progress
         if block is None:
-            raise Fault(Code.PROTOCOL_ERROR, f"CONTINUATION of nothing, on stream {number}")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"CONTINUATION without HEADERS, on stream {number}")
         block.frames += 1
         if block.frames > self._limits.continuations:
-            raise Fault(Code.ENHANCE_YOUR_CALM, "a header block in too many frames", Limit.CONTINUATIONS)
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block in too many frames", Limit.CONTINUATIONS)
         return self._add(block, flags, payload)
 
     def _add(self, block: Block, flags: int, payload: bytes) -> Block | None:
+        """Add a fragment. Return the block if it is complete."""
         block.octets += payload
-        if len(block.octets) > ROOM * self._limits.header_bytes:
-            raise Fault(Code.ENHANCE_YOUR_CALM, "a header block far too large", Limit.HEADER_LIST)
+        if len(block.octets) > OVERSIZE_FACTOR * self._limits.header_bytes:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block far too large", Limit.HEADER_LIST)
         if not flags & END_HEADERS:
             return None
-        self.under_way = None
+        self.in_progress = None
         return block
 
     def decode(self, block: Block) -> list[Field]:
-        """Calls of one client are alike: from the second on all fields are in the table, and a block is a few bytes."""
+        """Decompress a block into its fields. Raises ConnectionFault: after an HPACK error the table is unknown."""
         octets = block.octets
-        if self._same is not None and self._same[0] == octets:
-            return self._same[1]
+        if self._last_block is not None and self._last_block[0] == octets:
+            return self._last_block[1]
         fields = self._decode(block)
-        self._same, self._request = ((octets, fields) if _INDEXED(octets) else None), None
+        self._last_block, self._last_request = ((octets, fields) if _INDEXED(octets) else None), None
         return fields
 
     def request(self, fields: list[Field]) -> Request:
-        """Raises StreamFault for what can't be one."""
-        if self._same is None or self._same[1] is not fields:
+        """Read the request from fields that `decode` returned. Raises StreamFault if they are malformed."""
+        if self._last_block is None or self._last_block[1] is not fields:
             return read_request(fields)
-        if self._request is None:
-            self._request = read_request(fields)
-        return self._request
+        if self._last_request is None:
+            self._last_request = read_request(fields)
+        return self._last_request
 
     def _decode(self, block: Block) -> list[Field]:
-        if _RESIZED(block.octets):  # RFC 7541, section 4.2. More of them cost time, and none of the list's size
-            why = "headers that begin with more than two sizes of the table"
-            raise Fault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)
+        """Decompress a block that is not the remembered one."""
+        # RFC 7541, section 4.2 allows two size updates. More of them cost time and don't count in the list's size.
+        if _RESIZED(block.octets):
+            why = "headers with more than two updates of the table size"
+            raise ConnectionFault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block.octets, raw=True)]
         except hpack.OversizedHeaderListError as error:
-            raise Fault(Code.ENHANCE_YOUR_CALM, "a header list far too large", Limit.HEADER_LIST) from error
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header list far too large", Limit.HEADER_LIST) from error
         except (hpack.HPACKError, ValueError, IndexError) as error:
-            raise Fault(Code.COMPRESSION_ERROR, "headers that can't be decompressed") from error
+            raise ConnectionFault(Code.COMPRESSION_ERROR, "headers that can't be decompressed") from error
 
 
 def depends_on(payload: bytes) -> int:
+    """Read the stream dependency from priority fields (RFC 7540, section 6.3), without the exclusive bit."""
     return int(UINT32.unpack_from(payload)[0]) & LAST_STREAM

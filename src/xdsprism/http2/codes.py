@@ -1,4 +1,4 @@
-"""The numbers of RFC 9113, sections 6, 7 and 11.2."""
+"""The constants of RFC 9113: frame types, flags, settings, sizes, and error codes (sections 6, 7 and 11.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOAWAY: Final = 7
 WINDOW_UPDATE: Final = 8
 CONTINUATION: Final = 9
 
-# Flags; what a bit means depends on the frame.
+# Flags. A bit means different things on different frames.
 END_STREAM: Final = 0x1
 ACK: Final = 0x1
 END_HEADERS: Final = 0x4
@@ -35,15 +35,15 @@ MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
 
 FRAME_HEADER: Final = 9  # bytes
-SMALLEST_MAX_FRAME: Final = 16_384  # no peer may allow less, so it is always right
+SMALLEST_MAX_FRAME: Final = 16_384  # no peer may set a lower SETTINGS_MAX_FRAME_SIZE
 LARGEST_MAX_FRAME: Final = (1 << 24) - 1
 LARGEST_WINDOW: Final = (1 << 31) - 1
-FIRST_WINDOW: Final = 65_535  # of a connection, and of a stream until a setting says otherwise
+DEFAULT_WINDOW: Final = 65_535  # of a connection, and of a stream until SETTINGS_INITIAL_WINDOW_SIZE changes it
 LAST_STREAM: Final = (1 << 31) - 1
 
 
 class Code(IntEnum):
-    """Why a stream or a connection is over."""
+    """Error codes of RST_STREAM and GOAWAY: why a stream or a connection ends (section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1

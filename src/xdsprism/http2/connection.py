@@ -1,20 +1,30 @@
-"""A server's HTTP/2 connection without its socket: `receive` bytes, act on events, send through `out`, `take` bytes.
+"""Decides what a server's HTTP/2 connection does with each frame; it has no socket.
 
-Every rule of RFC 9113 about what may come when is in this file. A fault of the peer never raises out of it: that of a
-stream resets the stream, that of the connection is said in a GOAWAY, after which nothing is heard (`failed`).
+    events = connection.receive(data, now)    bytes from the peer become events (events.py)
+    connection.out.send(stream, payload)      answers go to the sending half (outbound.py)
+    connection.send_queued()                  DATA that waited for a window is framed
+    connection.out.take_output()              bytes for the socket
+
+Every rule of RFC 9113 about which frame may arrive when is in this file. A fault of the peer never raises out of it:
+a stream error resets the stream; a connection error sends GOAWAY, after which `failed` is set and all further bytes
+are ignored.
+
+Receive windows: a peer may use half of its window before we send a WINDOW_UPDATE that restores it, and the other half
+while that frame travels. `credit` is what is left of the first half. A frame is smaller than the second half, so a peer
+whose window we keep restoring can't overdraw it; only a stream that is held back needs a check (`_data`).
 """
 
 from __future__ import annotations
 
 from . import frames
 from .blocks import Block, HeaderBlocks, depends_on
-from .closed import Closed
+from .closed_streams import ClosedStreams
 from .codes import (
     ACK,
     CONTINUATION,
     DATA,
+    DEFAULT_WINDOW,
     END_STREAM,
-    FIRST_WINDOW,
     FRAME_HEADER,
     INITIAL_WINDOW_SIZE,
     LARGEST_WINDOW,
@@ -29,45 +39,45 @@ from .codes import (
     WINDOW_UPDATE,
     Code,
 )
-from .events import Aborted, Event, Ponged, Requested
+from .events import Aborted, Event, PingAcked, Requested
 from .facts import Fact, HandshakeFailed, Limited
-from .faults import Fault, StreamFault
-from .greeting import what_is_spoken
-from .limits import Allowance, Limit, Limits
+from .faults import ConnectionFault, StreamFault
+from .limits import Limit, Limits, TokenBucket
 from .outbound import Outbound
 from .requests import Field, check_trailers
+from .sniffing import detect_protocol
 from .stream import Stream
 
-HASTY = 1.0  # seconds: a stream that is reset sooner was not meant
-TOO_MANY_PINGS = "too_many_pings"  # gRPC clients know these words, and ask less often then
+EARLY_RESET = 1.0  # seconds: resetting a stream that is younger counts as abuse (rapid reset)
+TOO_MANY_PINGS = "too_many_pings"  # gRPC clients recognise this text, and send PINGs less often
 
 
 class Connection:
-    """The receiving half, with all state of streams; the sending half is `out`."""
+    """The receiving half of a connection, and the state of all streams; the sending half is `out`."""
 
     __slots__ = (
         "_blocks",
         "_closed",
-        "_empties",
+        "_credit",
+        "_empty_frames",
         "_events",
-        "_final",
-        "_last",
+        "_last_accepted",
+        "_last_opened",
         "_limits",
         "_noise",
+        "_partial_frame",
         "_pings",
         "_preface_seen",
         "_resets",
-        "_rest",
         "_settings",
-        "_slack",
         "facts",
         "failed",
         "failed_at",
-        "greeted",
-        "heard",
+        "has_changed",
+        "is_established",
+        "last_received",
         "out",
         "peer",
-        "stirred",
         "streams",
     )
 
@@ -75,32 +85,32 @@ class Connection:
         self.out = Outbound(limits, now)
         self.streams: dict[int, Stream] = {}
         self.facts: list[Fact] = []
-        self.failed: Fault | None = None
+        self.failed: ConnectionFault | None = None
         self.failed_at = 0.0
-        self.heard = now  # when the last byte came
-        self.stirred = True  # more happened than messages: streams, faults, facts; whoever looks makes it false
-        self.greeted = False  # preface and first SETTINGS came
+        self.last_received = now  # when the last byte came
+        # Something other than messages happened: a stream opened or closed, a fault, a fact. The engine then looks at
+        # timers, facts and the end of the connection, and sets it to false.
+        self.has_changed = True
+        self.is_established = False  # the preface and the first SETTINGS came
         self._limits = limits
         self.peer = peer
         self._events: list[Event] = []
-        self._rest = b""  # the beginning of a frame
+        self._partial_frame = b""  # received bytes of a frame that is not complete
         self._preface_seen = False
         self._blocks = HeaderBlocks(limits)
-        self._last = 0  # the highest stream that the peer opened
-        self._final = LAST_STREAM  # the highest that a GOAWAY of ours lets it open
-        # Windows of the peer: half of one may come before it is made whole again, the other half while that is on
-        # its way. `slack` is what is left of the first half. Since a frame is smaller than the second half, nobody can
-        # send more than a window, and there is nothing to check.
-        self._slack = limits.connection_window >> 1
-        self._closed = Closed()
-        self._empties = Allowance(limits.empty_frames, now)
-        self._resets = Allowance(limits.resets, now)
-        self._settings = Allowance(limits.settings, now)
-        self._pings = Allowance(limits.pings, now)
-        self._noise = Allowance(limits.noise, now)
-        self._greet()
+        self._last_opened = 0  # the highest stream number that the peer used
+        self._last_accepted = LAST_STREAM  # the highest that our last GOAWAY accepts
+        self._credit = limits.connection_window >> 1
+        self._closed = ClosedStreams()
+        self._empty_frames = TokenBucket(limits.empty_frames, now)
+        self._resets = TokenBucket(limits.resets, now)
+        self._settings = TokenBucket(limits.settings, now)
+        self._pings = TokenBucket(limits.pings, now)
+        self._noise = TokenBucket(limits.noise, now)
+        self._send_preface()
 
-    def _greet(self) -> None:
+    def _send_preface(self) -> None:
+        """Send our SETTINGS, and raise the connection's receive window above its default (section 3.4)."""
         limits = self._limits
         values = (
             (MAX_CONCURRENT_STREAMS, limits.streams),
@@ -108,196 +118,216 @@ class Connection:
             (MAX_HEADER_LIST_SIZE, limits.header_bytes),
         )
         self.out.control(frames.settings(values))
-        self.out.control(frames.window_update(0, limits.connection_window - FIRST_WINDOW))
+        self.out.control(frames.window_update(0, limits.connection_window - DEFAULT_WINDOW))
 
-    # -- what the layer above says
+    # -- called by the layer above
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Bytes from the peer, cut anywhere."""
+        """Process bytes from the peer, cut anywhere, and return what they mean to the layer above."""
         if self.failed is not None:
             return []
-        self.heard = self.out.now = now
+        self.last_received = self.out.now = now
         try:
             self._parse(data)
-        except Fault as fault:
+        except ConnectionFault as fault:
             self.fail(fault)
         else:
-            if self.out.unread > self._limits.unread_bytes:
-                self.fail(Fault(Code.ENHANCE_YOUR_CALM, "answers to control frames are not read", Limit.UNREAD))
-        return self.told()
+            if self.out.unread_bytes > self._limits.unread_bytes:
+                self.fail(
+                    ConnectionFault(Code.ENHANCE_YOUR_CALM, "the client does not read acknowledgements", Limit.UNREAD)
+                )
+        return self.take_events()
 
-    def pump(self) -> list[Event]:
-        """Send what can be sent of what waits, and close the streams that are done."""
+    def send_queued(self) -> list[Event]:
+        """Frame the DATA that windows now allow, and close the streams that have sent their end."""
         try:
-            self.out.pump()
-        except Fault as fault:
+            self.out.send_queued()
+        except ConnectionFault as fault:
             self.fail(fault)
-        if self.out.over:
-            over, self.out.over = self.out.over, []
+        if self.out.finished:
+            over, self.out.finished = self.out.finished, []
             for stream in over:
-                if stream.hearing and not stream.gone:  # section 8.1: we need not hear the rest
+                if stream.can_receive and not stream.is_closed:  # section 8.1: we don't need the rest of the request
                     self.out.control(frames.reset(stream.number, Code.NO_ERROR))
-                self._forget(stream, ours=stream.hearing)
-        return self.told()
+                self._close_stream(stream, ours=stream.can_receive)
+        return self.take_events()
 
     def reset(self, stream: Stream, code: Code) -> None:
-        """End a stream at once; the layer above knows why."""
+        """Reset a stream on behalf of the layer above, which gets no event for it."""
         self.out.control(frames.reset(stream.number, code))
-        self._forget(stream, ours=True)
+        self._close_stream(stream, ours=True)
 
     def abandon(self, stream: Stream, code: Code, why: str) -> None:
-        """As `reset`, and the layer above is told why."""
+        """Reset a stream and tell the layer above why, with an `Aborted` event."""
         self.out.control(frames.reset(stream.number, code))
         self._closed.add(stream.number, ours=True)
         self._abort(stream, why)
 
-    def limited(self, limit: Limit, code: Code, *, connection: bool) -> None:
-        self.stirred = True
+    def report_limit(self, limit: Limit, code: Code, *, connection: bool) -> None:
+        """Report to metrics that the peer exceeded a limit."""
+        self.has_changed = True
         self.facts.append(Limited(self.peer, limit, code, connection))
 
-    def tire(self, limit: Limit) -> None:
-        """A limit was met that ends one call, with a status. It cost us: as much as a reset, so that it can't go on."""
-        self.limited(limit, Code.NO_ERROR, connection=False)
+    def charge_limit(self, limit: Limit) -> None:
+        """Report a limit that ends one call with a status, and charge it as a reset.
+
+        Each such call costs us work. Without the charge a peer could repeat it on one connection without end.
+        """
+        self.report_limit(limit, Code.NO_ERROR, connection=False)
         if self.failed is None and not self._resets.spend(self.out.now):
-            self.fail(Fault(Code.ENHANCE_YOUR_CALM, f"met again and again: {limit.replace('_', ' ')}", Limit.RESETS))
+            self.fail(
+                ConnectionFault(
+                    Code.ENHANCE_YOUR_CALM, f"limit exceeded again and again: {limit.replace('_', ' ')}", Limit.RESETS
+                )
+            )
 
     def ping(self, payload: bytes) -> None:
         self.out.control(frames.ping(payload))
 
-    def announce_end(self) -> None:
-        """Section 6.8: the first GOAWAY takes nothing back, so that no stream under way is lost."""
+    def send_first_goaway(self) -> None:
+        """Announce the end of the connection, and still accept every stream: none in flight is lost (section 6.8)."""
         self.out.control(frames.goaway(LAST_STREAM, Code.NO_ERROR))
 
-    def refuse_more(self) -> None:
-        """The second GOAWAY: streams after this one are not even heard."""
-        self.stirred = True
-        self._final = self._last
-        self.out.control(frames.goaway(self._last, Code.NO_ERROR))
+    def send_final_goaway(self) -> None:
+        """Send the GOAWAY that names the last stream: the server ignores streams with higher numbers."""
+        self.has_changed = True
+        self._last_accepted = self._last_opened
+        self.out.control(frames.goaway(self._last_opened, Code.NO_ERROR))
 
-    def fail(self, fault: Fault) -> None:
-        """Say why, and hear nothing more. All streams are over."""
+    def fail(self, fault: ConnectionFault) -> None:
+        """Send GOAWAY with the reason, abort every stream, and ignore all further input."""
         self.failed = fault
-        self.stirred = True
+        self.has_changed = True
         self.failed_at = self.out.now
         if fault.limit is not None:
-            self.limited(fault.limit, fault.code, connection=True)
+            self.report_limit(fault.limit, fault.code, connection=True)
         self.out.pause()
-        self.out.control(frames.goaway(self._last, fault.code, fault.why))
+        self.out.control(frames.goaway(self._last_opened, fault.code, fault.why))
         for stream in list(self.streams.values()):
             self._abort(stream, fault.why)
 
-    def told(self) -> list[Event]:
-        """What happened since the last look."""
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     # -- frames
 
     def _parse(self, data: bytes) -> None:
-        buffer = self._rest + data if self._rest else data
+        """Split received bytes into frames, and keep an incomplete one for the next call."""
+        buffer = self._partial_frame + data if self._partial_frame else data
         at, end = 0, len(buffer)
         if not self._preface_seen:
             at = self._preface(buffer)
             if not at:
-                self._rest = buffer
+                self._partial_frame = buffer
                 return
-        streams, out, tell = self.streams, self.out, self._events.append
+        streams, out, add_event = self.streams, self.out, self._events.append
         while end - at >= FRAME_HEADER:
             high, low, kind, flags, number = frames.HEADER.unpack_from(buffer, at)
             size = high << 8 | low
             if size > SMALLEST_MAX_FRAME:  # section 4.2; we never allow more
-                raise Fault(Code.FRAME_SIZE_ERROR, "a frame of more than 16,384 bytes")
+                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a frame of more than 16,384 bytes")
             begin = at + FRAME_HEADER
             if end - begin < size:
                 break
             at = begin + size
-            if not flags and self.greeted and self._blocks.under_way is None:  # as nearly always
+            # Fast path for the three commonest frames; `_frame` does the same with every check.
+            if not flags and self.is_established and self._blocks.in_progress is None:
                 if kind == DATA and size:
                     stream = streams.get(number)
-                    if stream is not None and stream.hearing and stream.expected is None and size <= stream.slack:
-                        stream.slack -= size
-                        self._slack -= size
-                        if self._slack < 0:
-                            self._renew()
-                        tell((stream, buffer[begin:at], False))
+                    if (
+                        stream is not None
+                        and stream.can_receive
+                        and stream.expected_bytes is None
+                        and size <= stream.credit
+                    ):
+                        stream.credit -= size
+                        self._credit -= size
+                        if self._credit < 0:
+                            self._renew_window()
+                        add_event((stream, buffer[begin:at], False))
                         continue
                 elif kind == WINDOW_UPDATE and size == 4 and not number:
-                    out.grow(frames.UINT32.unpack_from(buffer, begin)[0] & LARGEST_WINDOW)
+                    out.grow_window(frames.UINT32.unpack_from(buffer, begin)[0] & LARGEST_WINDOW)
                     continue
                 elif kind == PING and size == 8 and not number:
-                    self._answer(buffer[begin:at])
+                    self._answer_ping(buffer[begin:at])
                     continue
             self._frame(kind, flags, number & LAST_STREAM, buffer[begin:at])
-        self._rest = buffer[at:]
+        self._partial_frame = buffer[at:]
 
     def _preface(self, buffer: bytes) -> int:
+        """Check the client's preface. Return its length, or 0 while it is incomplete."""
         start = buffer[: len(PREFACE)]
         if not PREFACE.startswith(start):
-            self.facts.append(HandshakeFailed(self.peer, *what_is_spoken(start)))
-            raise Fault(Code.PROTOCOL_ERROR, "this is no HTTP/2")
+            self.facts.append(HandshakeFailed(self.peer, *detect_protocol(start)))
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "the client does not speak HTTP/2")
         if len(start) < len(PREFACE):
             return 0
         self._preface_seen = True
         return len(PREFACE)
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        block = self._blocks.under_way
+        """Process one frame with every check. A stream error resets its stream; a connection error is raised."""
+        block = self._blocks.in_progress
         if block is not None and (kind != CONTINUATION or number != block.number):  # section 6.10
-            raise Fault(Code.PROTOCOL_ERROR, "another frame inside of a header block")
-        if not self.greeted:  # section 3.4
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "another frame inside of a header block")
+        if not self.is_established:  # section 3.4
             if kind != SETTINGS or flags & ACK:
-                raise Fault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            self.greeted = True
+                raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            self.is_established = True
         if kind >= len(self.READERS):  # section 5.5: unknown ones are ignored
-            self._spend(self._noise, Limit.NOISE)
+            self._charge(self._noise, Limit.NOISE)
             return
         try:
             self.READERS[kind](self, flags, number, payload)
         except StreamFault as fault:
-            self._refuse(number, fault)
+            self._reset_faulty(number, fault)
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:
-        self._slack -= len(payload)  # also if the stream is over (section 6.9)
-        if self._slack < 0:
-            self._renew()
+        """Take DATA: account for both windows, check content-length and END_STREAM (section 6.1)."""
+        self._credit -= len(payload)  # DATA counts against the connection even if its stream is closed (section 6.9)
+        if self._credit < 0:
+            self._renew_window()
         stream = self.streams.get(number)
-        if stream is None or not stream.hearing:
-            self._stray(number, stream, "DATA")
+        if stream is None or not stream.can_receive:
+            self._check_stray(number, stream, "DATA")
             return
-        stream.slack -= len(payload)
+        stream.credit -= len(payload)
         if flags & PADDED:
-            payload = frames.unpadded(payload)
+            payload = frames.strip_padding(payload)
         last = bool(flags & END_STREAM)
         if not payload and not last:
-            self._spend(self._empties, Limit.EMPTY_FRAMES)
-        if stream.expected is not None:
-            self._count(stream, len(payload))
+            self._charge(self._empty_frames, Limit.EMPTY_FRAMES)
+        if stream.expected_bytes is not None:
+            self._count_body(stream, len(payload))
         if last:
-            self._hear_out(stream)
-        elif stream.slack < 0 and not stream.held:
-            self._renew_stream(stream)
-        elif stream.slack < -(self._limits.stream_window >> 1):
-            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window of the stream takes")
+            self._end_input(stream)
+        elif stream.credit < 0 and not stream.is_held_back:
+            self._renew_stream_window(stream)
+        elif stream.credit < -(self._limits.stream_window >> 1):
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more DATA than the stream's window allows")
         if payload or last:
             self._events.append((stream, payload, last))
 
-    def _renew(self) -> None:
-        """What came is consumed: make the window whole again."""
+    def _renew_window(self) -> None:
+        """Restore the connection's receive window with a WINDOW_UPDATE."""
         half = self._limits.connection_window >> 1
-        self.out.control(frames.window_update(0, half - self._slack))
-        self._slack = half
+        self.out.control(frames.window_update(0, half - self._credit))
+        self._credit = half
 
     def hold_back(self, stream: Stream, *, waits: bool) -> bool:
-        """Leave the window of a stream as it is while what came on it waits; whether it was made whole again."""
-        stream.held = waits
-        if is_owed := not waits and stream.slack < 0 and stream.hearing:
-            self._renew_stream(stream)
+        """Stop (`waits`) or resume restoring a stream's receive window. Return whether a WINDOW_UPDATE was due."""
+        stream.is_held_back = waits
+        if is_owed := not waits and stream.credit < 0 and stream.can_receive:
+            self._renew_stream_window(stream)
         return is_owed
 
-    def _renew_stream(self, stream: Stream) -> None:
+    def _renew_stream_window(self, stream: Stream) -> None:
         half = self._limits.stream_window >> 1
-        self.out.control(frames.window_update(stream.number, half - stream.slack))
-        stream.slack = half
+        self.out.control(frames.window_update(stream.number, half - stream.credit))
+        stream.credit = half
 
     def _headers(self, flags: int, number: int, payload: bytes) -> None:
         block = self._blocks.begin(flags, number, payload)
@@ -305,164 +335,180 @@ class Connection:
             self._header_block(block)
 
     def _continuation(self, flags: int, number: int, payload: bytes) -> None:
-        block = self._blocks.go_on(flags, number, payload)
+        block = self._blocks.continue_block(flags, number, payload)
         if block is not None:
             self._header_block(block)
 
     def _header_block(self, block: Block) -> None:
-        fields = self._blocks.decode(block)  # even if nobody will read it: the table goes on from here (section 4.3)
+        # Decode even if the stream is refused: later blocks depend on the state of the HPACK table (section 4.3).
+        fields = self._blocks.decode(block)
         self._header_list(block.number, fields, last=block.last)
         if block.depends_on == block.number:  # section 5.3.1 of RFC 7540
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _header_list(self, number: int, fields: list[Field], *, last: bool) -> None:
+        """Decide what a header list is: trailers, a new request, or an error."""
         stream = self.streams.get(number)
-        if stream is not None and stream.hearing:
+        if stream is not None and stream.can_receive:
             self._trailers(stream, fields, last=last)
-        elif stream is None and number > self._last:
+        elif stream is None and number > self._last_opened:
             self._open(number, fields, last=last)
         elif stream is None and number not in self._closed:  # section 5.1.1: skipped numbers are never used
-            raise Fault(Code.PROTOCOL_ERROR, "a stream number that is not above the last")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a stream number that is not above the last")
         else:
-            self._stray(number, stream, "HEADERS")
+            self._check_stray(number, stream, "HEADERS")
 
     def _open(self, number: int, fields: list[Field], *, last: bool) -> None:
+        """Open a stream, or refuse it. Streams above the last accepted one are ignored (section 6.8)."""
         if number % 2 == 0:
-            raise Fault(Code.PROTOCOL_ERROR, "clients open odd streams")
-        self._last = number
-        if number > self._final:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "clients must use odd stream numbers")
+        self._last_opened = number
+        if number > self._last_accepted:
             return
         if len(self.streams) >= self._limits.streams:  # section 5.1.2
             raise StreamFault(Code.REFUSED_STREAM, "too many streams at once", Limit.STREAMS)
         request = self._blocks.request(fields)
-        stream = Stream(number, self.out.now, self.out.first_window, self._limits.stream_window >> 1)
-        stream.expected = request.length
+        stream = Stream(number, self.out.now, self.out.initial_window, self._limits.stream_window >> 1)
+        stream.expected_bytes = request.length
         self.streams[number] = stream
-        self.stirred = True
+        self.has_changed = True
         if last:
-            self._hear_out(stream)
+            self._end_input(stream)
         self._events.append(Requested(stream, request, last))
 
     def _trailers(self, stream: Stream, fields: list[Field], *, last: bool) -> None:
+        """Take the trailers of a request, which end it (section 8.1)."""
         if not last:
             raise StreamFault(Code.PROTOCOL_ERROR, "headers in the middle of a message")
         check_trailers(fields)
-        self._hear_out(stream)
+        self._end_input(stream)
         self._events.append((stream, b"", True))
 
     def _priority(self, _flags: int, number: int, payload: bytes) -> None:
-        """Section 5.3.2: the scheme is deprecated. The frame is checked, and ignored, on a stream in any state."""
+        """Check a PRIORITY frame and ignore it, on a stream in any state: the scheme is deprecated (section 5.3.2)."""
         if number == 0:
-            raise Fault(Code.PROTOCOL_ERROR, "PRIORITY without a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PRIORITY without a stream")
         if len(payload) != 5:
             raise StreamFault(Code.FRAME_SIZE_ERROR, "PRIORITY has five bytes")
-        self._spend(self._noise, Limit.NOISE)
+        self._charge(self._noise, Limit.NOISE)
         if depends_on(payload) == number:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _rst_stream(self, _flags: int, number: int, payload: bytes) -> None:
+        """Take the peer's reset of a stream, and charge it if the stream is young (CVE-2023-44487)."""
         if len(payload) != 4:
-            raise Fault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
         stream = self.streams.get(number)
         if stream is None:
             self._check_not_idle(number, "RST_STREAM")
-            self._spend(self._noise, Limit.NOISE)
+            self._charge(self._noise, Limit.NOISE)
             return
-        if self.out.now - stream.opened < HASTY:
-            self._spend(self._resets, Limit.RESETS)
+        if self.out.now - stream.opened_at < EARLY_RESET:
+            self._charge(self._resets, Limit.RESETS)
         self._closed.add(number, ours=False)
         self._abort(stream, "")
 
     def _read_settings(self, flags: int, number: int, payload: bytes) -> None:
+        """Apply the peer's SETTINGS and acknowledge them, or take its acknowledgement of ours (section 6.5)."""
         if number != 0:
-            raise Fault(Code.PROTOCOL_ERROR, "SETTINGS of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & ACK and payload):
-            raise Fault(Code.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         if flags & ACK:
-            self._spend(self._noise, Limit.NOISE)
+            self._charge(self._noise, Limit.NOISE)
             return
-        self._spend(self._settings, Limit.SETTINGS)
-        self.out.follow(frames.settings_in(payload), self.streams.values())
+        self._charge(self._settings, Limit.SETTINGS)
+        self.out.apply_settings(frames.parse_settings(payload), self.streams.values())
         self.out.control(frames.SETTINGS_ACK)
 
     def _push_promise(self, _flags: int, _number: int, _payload: bytes) -> None:
-        raise Fault(Code.PROTOCOL_ERROR, "clients can't push")  # section 8.4
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "clients can't push")  # section 8.4
 
     def _ping(self, flags: int, number: int, payload: bytes) -> None:
         if number != 0:
-            raise Fault(Code.PROTOCOL_ERROR, "PING of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
-            raise Fault(Code.FRAME_SIZE_ERROR, "PING has eight bytes")
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "PING has eight bytes")
         if flags & ACK:
-            self._spend(self._noise, Limit.NOISE)
-            self._events.append(Ponged(payload))
+            self._charge(self._noise, Limit.NOISE)
+            self._events.append(PingAcked(payload))
             return
-        self._answer(payload)
+        self._answer_ping(payload)
 
-    def _answer(self, payload: bytes) -> None:
-        """Who asks after what we said asks for a good reason: gRPC clients measure the line that way."""
+    def _answer_ping(self, payload: bytes) -> None:
+        """Acknowledge a PING, or fail the connection if PINGs come too often.
+
+        gRPC clients send a PING after data to measure bandwidth and delay, so each frame that we send refills the
+        allowance.
+        """
         out = self.out
-        if out.spoke:
-            out.spoke = False
+        if out.has_sent:
+            out.has_sent = False
             self._pings.refill()
         elif not self._pings.spend(out.now):
-            raise Fault(Code.ENHANCE_YOUR_CALM, TOO_MANY_PINGS, Limit.PINGS)
-        out.control(frames.PONG + payload)
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, TOO_MANY_PINGS, Limit.PINGS)
+        out.control(frames.PING_ACK + payload)
 
     def _goaway(self, _flags: int, number: int, payload: bytes) -> None:
-        """The peer will open no more streams; those that are open go on (section 6.8)."""
+        """Check a GOAWAY: the peer will open no more streams, and the open ones go on (section 6.8)."""
         if number != 0:
-            raise Fault(Code.PROTOCOL_ERROR, "GOAWAY of a stream")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
-            raise Fault(Code.FRAME_SIZE_ERROR, "GOAWAY has at least eight bytes")
-        self._spend(self._noise, Limit.NOISE)
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "GOAWAY has at least eight bytes")
+        self._charge(self._noise, Limit.NOISE)
 
     def _window_update(self, _flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise Fault(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE has four bytes")
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE has four bytes")
         size = frames.UINT32.unpack(payload)[0] & LARGEST_WINDOW
         if number == 0:
-            self.out.grow(size)
+            self.out.grow_window(size)
             return
         stream = self.streams.get(number)
         if stream is None:
             self._check_not_idle(number, "WINDOW_UPDATE")
-            self._spend(self._noise, Limit.NOISE)
+            self._charge(self._noise, Limit.NOISE)
             return
-        self.out.grow_stream(stream, size)
+        self.out.grow_stream_window(stream, size)
 
     # -- streams
 
-    def _hear_out(self, stream: Stream) -> None:
-        if stream.expected:  # section 8.1.1
-            raise StreamFault(Code.PROTOCOL_ERROR, "less than content-length says")
-        stream.hearing = False
+    def _end_input(self, stream: Stream) -> None:
+        """Take END_STREAM from the peer."""
+        if stream.expected_bytes:  # section 8.1.1
+            raise StreamFault(Code.PROTOCOL_ERROR, "the body is shorter than its content-length")
+        stream.can_receive = False
 
-    def _count(self, stream: Stream, size: int) -> None:
-        stream.expected = (stream.expected or 0) - size
-        if stream.expected < 0:
-            raise StreamFault(Code.PROTOCOL_ERROR, "more than content-length says")
+    def _count_body(self, stream: Stream, size: int) -> None:
+        """Compare the bytes of the body so far with the content-length (section 8.1.1)."""
+        stream.expected_bytes = (stream.expected_bytes or 0) - size
+        if stream.expected_bytes < 0:
+            raise StreamFault(Code.PROTOCOL_ERROR, "the body is longer than its content-length")
 
-    def _stray(self, number: int, stream: Stream | None, what: str) -> None:
-        """DATA or HEADERS where the peer has no more to say (section 5.1)."""
+    def _check_stray(self, number: int, stream: Stream | None, what: str) -> None:
+        """Judge DATA or HEADERS on a stream that takes no more input (section 5.1). Returns if they are ignored."""
         if stream is None:
             self._check_not_idle(number, what)
-            self._spend(self._noise, Limit.NOISE)
-            if number > self._final or self._closed.by_us(number):  # it may not know that yet
+            self._charge(self._noise, Limit.NOISE)
+            if number > self._last_accepted or self._closed.was_closed_by_us(number):  # sent before our frame arrived
                 return
             if number in self._closed and what == "HEADERS":
-                raise Fault(Code.STREAM_CLOSED, "HEADERS on a stream that is over")
-        raise StreamFault(Code.STREAM_CLOSED, f"{what} on a stream that is over")
+                raise ConnectionFault(Code.STREAM_CLOSED, "HEADERS on a closed stream")
+        raise StreamFault(Code.STREAM_CLOSED, f"{what} on a closed stream")
 
     def _check_not_idle(self, number: int, what: str) -> None:
-        if number == 0 or number > self._last or number % 2 == 0:
-            raise Fault(Code.PROTOCOL_ERROR, f"{what} on a stream that was never opened")
+        """Raise a connection error for a frame on an idle stream (section 5.1)."""
+        if number == 0 or number > self._last_opened or number % 2 == 0:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, f"{what} on a stream that was never opened")
 
-    def _refuse(self, number: int, fault: StreamFault) -> None:
-        """Reset what the peer made wrong. This costs it as much as a reset of its own, or it would be a way round."""
+    def _reset_faulty(self, number: int, fault: StreamFault) -> None:
+        """Reset a stream for the peer's error, and charge it as a reset by the peer.
+
+        Without the charge a peer could make us reset its streams and so evade the limit on resets.
+        """
         if fault.limit is not None:
-            self.limited(fault.limit, fault.code, connection=False)
-        self._spend(self._resets, Limit.RESETS)
+            self.report_limit(fault.limit, fault.code, connection=False)
+        self._charge(self._resets, Limit.RESETS)
         self.out.control(frames.reset(number, fault.code))
         stream = self.streams.get(number)
         self._closed.add(number, ours=True)
@@ -470,23 +516,26 @@ class Connection:
             self._abort(stream, fault.why)
 
     def _abort(self, stream: Stream, why: str) -> None:
-        stream.gone = self.stirred = True
+        """Drop a stream, and tell the layer above with an `Aborted` event."""
+        stream.is_closed = self.has_changed = True
         self.streams.pop(stream.number, None)
-        self.out.forget(stream)
+        self.out.discard(stream)
         self._events.append(Aborted(stream, why))
 
-    def _forget(self, stream: Stream, *, ours: bool) -> None:
-        stream.gone = self.stirred = True
+    def _close_stream(self, stream: Stream, *, ours: bool) -> None:
+        """Drop a stream that the layer above has ended; it gets no event."""
+        stream.is_closed = self.has_changed = True
         if self.streams.pop(stream.number, None) is not None:
             self._closed.add(stream.number, ours=ours)
-        self.out.forget(stream)
-        stream.owner = None  # it knows, and has no part in what may still come
+        self.out.discard(stream)
+        stream.owner = None  # the layer above has ended the call: it gets no further events
 
-    def _spend(self, allowance: Allowance, limit: Limit) -> None:
+    def _charge(self, allowance: TokenBucket, limit: Limit) -> None:
+        """Take a token, or fail the connection with ENHANCE_YOUR_CALM."""
         if not allowance.spend(self.out.now):
-            raise Fault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)
 
-    # By the number of their kind (section 6).
+    # By frame type (section 6).
     READERS = (
         _data,
         _headers,

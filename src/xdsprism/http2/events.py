@@ -1,4 +1,7 @@
-"""What a connection has to tell. A closed union; the commonest is a bare tuple, for it is made for every message."""
+"""The events that a connection returns to the layer above it, as a closed union.
+
+`Received` is the commonest, one for each DATA frame, and therefore a bare tuple instead of a dataclass.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,31 @@ from dataclasses import dataclass
 from .requests import Request
 from .stream import Stream
 
-Received = tuple[Stream, bytes, bool]  # bytes of a request's body; whether the peer will say no more
+Received = tuple[Stream, bytes, bool]  # the stream; bytes of the request's body; whether END_STREAM came with them
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A stream was opened."""
+    """The peer opened a stream with a well-formed request."""
 
     stream: Stream
     request: Request
-    last: bool
+    last: bool  # END_STREAM is set: no body follows
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A stream is over before its time; nothing can be said on it any more."""
+    """A stream ended before both sides were done: nothing can be sent on it any more."""
 
     stream: Stream
-    why: str  # empty: the peer did not want it any longer
+    why: str  # empty: the peer reset it
 
 
 @dataclass(frozen=True, slots=True)
-class Ponged:
-    """The answer to a PING of ours."""
+class PingAcked:
+    """The peer acknowledged a PING of ours."""
 
     payload: bytes
 
 
-Event = Received | Requested | Aborted | Ponged
+Event = Received | Requested | Aborted | PingAcked

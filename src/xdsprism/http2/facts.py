@@ -1,4 +1,7 @@
-"""What happened to connections, and to what secures them. Metrics and logs read these, as they do those of the core."""
+"""Facts about connections, refused calls and TLS certificates, for metrics and logs.
+
+The transport appends facts, and readers (observe/) count and log them, as they do with the facts of the core.
+"""
 
 from __future__ import annotations
 
@@ -12,93 +15,115 @@ from .limits import Limit
 
 @dataclass(frozen=True, slots=True)
 class Connected:
+    """A client connected."""
+
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
+    """A connection ended."""
+
     peer: str
-    seconds: float  # that it lasted
+    seconds: float  # how long the connection lasted
     code: Code
-    reason: str  # empty: the peer left, or was asked to
+    reason: str  # empty: the peer disconnected by itself, or after our GOAWAY
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A peer met a limit, and one stream or the connection ended of it."""
+    """A peer exceeded a limit, which ended one stream or the connection."""
 
     peer: str
     limit: Limit
     code: Code
-    connection: bool  # all of it, not one stream
+    connection: bool  # the connection ended, not one stream
 
 
 class Cause(StrEnum):
-    """Why there was no connection to speak on: a label of metrics."""
+    """Why a connection never got to HTTP/2: a label of metrics."""
 
-    PLAIN = "plain"  # spoken to a port that wants TLS
-    TLS = "tls"  # spoken to a port that has none
-    HTTP1 = "http1"  # spoken, as by a browser
-    NO_CERTIFICATE = "no_certificate"  # of the client
-    UNTRUSTED = "untrusted"  # is the one that it has
-    DISTRUST = "distrust"  # of the client, in ours
+    PLAIN = "plain"  # the client spoke plain text to a port that needs TLS
+    TLS = "tls"  # the client spoke TLS to a port that has none
+    HTTP1 = "http1"  # the client spoke HTTP/1, as browsers do
+    NO_CERTIFICATE = "no_certificate"  # the client sent no certificate
+    UNTRUSTED = "untrusted"  # our client CA does not verify the client's certificate
+    DISTRUST = "distrust"  # the client rejected our certificate with an alert
     TIMEOUT = "timeout"
-    LEFT = "left"  # or distrusts us: some clients say no more than that
-    ALPN = "alpn"
+    LEFT = "left"  # the client closed the connection; some clients do so instead of sending the alert above
+    ALPN = "alpn"  # TLS did not agree on h2
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeFailed:
+    """A connection ended before its TLS handshake or its HTTP/2 preface was complete."""
+
     peer: str
     cause: Cause
     why: str
 
 
-class Wrong(StrEnum):
-    """Why a call can't be served by anybody here: a label of metrics."""
+class RefusalCause(StrEnum):
+    """Why the server can never serve a call like this one: a label of metrics."""
 
-    METHOD = "method"  # there is no such
-    NOT_GRPC = "not_grpc"  # but another kind of request
+    METHOD = "method"  # the server has no such gRPC method
+    NOT_GRPC = "not_grpc"  # the request is not a gRPC call
+
+
+Wrong = RefusalCause  # former name, which engine_grpcio still uses
 
 
 @dataclass(frozen=True, slots=True)
 class CallRefused:
+    """A client made a call that the server can never serve."""
+
     peer: str
-    wrong: Wrong
-    why: str  # the method, or what the request is
+    cause: RefusalCause
+    why: str  # the method, or a description of the request
 
 
-class Dismissal(StrEnum):
-    """Why a connection to the admin or REST port was refused, or ended before its peer wanted: a label of metrics."""
+class HttpRefusal(StrEnum):
+    """Why the server refused or ended a connection to the admin or REST port: a label of metrics."""
 
-    CONNECTIONS = "connections"  # there were as many as may be
-    ADDRESS = "address"  # or as many of its address
-    EVICTED = "evicted"  # it asked for nothing, and made room for another
-    SILENT = "silent"  # it never asked for anything
-    HEADER = "header"  # its header did not end
-    UNREAD = "unread"  # it did not read its answer, or too slowly
+    CONNECTIONS = "connections"  # the port has as many connections as it may have
+    ADDRESS = "address"  # the client's address has as many as it may have
+    EVICTED = "evicted"  # it was idle when a new connection needed its slot
+    SILENT = "silent"  # it never sent a request
+    HEADER = "header"  # it did not send the rest of a request header in time
+    UNREAD = "unread"  # it did not read the response, or too slowly
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissed:
+class HttpConnectionRefused:
+    """The server refused or ended a connection to one of its HTTP/1 ports."""
+
     peer: str
-    port: str  # which of the ports, in a word
-    why: Dismissal
+    port: str  # `admin` or `rest`
+    why: HttpRefusal
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
-    """Certificates are in use from now on."""
+class CertificatesInUse:
+    """The server uses these certificates for new connections from now on."""
 
-    not_after: Mapping[str, float]  # by file
+    not_after: Mapping[str, float]  # by file: when the first certificate in it expires, in seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
-class NotRenewed:
-    """The files changed, and not for the better: what was in use stays."""
+class CertificatesRefused:
+    """The certificate files changed and are not usable: the certificates in use stay."""
 
     why: str
 
 
-Fact = Connected | Disconnected | Limited | HandshakeFailed | CallRefused | Dismissed | Secured | NotRenewed
+Fact = (
+    Connected
+    | Disconnected
+    | Limited
+    | HandshakeFailed
+    | CallRefused
+    | HttpConnectionRefused
+    | CertificatesInUse
+    | CertificatesRefused
+)

@@ -1,4 +1,7 @@
-"""What a peer did wrong, and how far that reaches (RFC 9113, section 5.4)."""
+"""The two scopes of a peer's error: its connection, or one stream (RFC 9113, section 5.4).
+
+`limit` is set where the peer broke one of our limits and not a rule of HTTP/2.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from .codes import Code
 from .limits import Limit
 
 
-class Fault(Exception):
-    """The connection can't go on. `limit` is set where the peer broke no rule of HTTP/2 but one of ours."""
+class ConnectionFault(Exception):
+    """A connection error: the server sends GOAWAY with `code` and `why`, and closes the connection."""
 
     def __init__(self, code: Code, why: str, limit: Limit | None = None) -> None:
         super().__init__(why)
@@ -17,7 +20,7 @@ class Fault(Exception):
 
 
 class StreamFault(Exception):
-    """One stream can't go on; the others don't notice."""
+    """A stream error: the server resets the stream with `code`; other streams go on."""
 
     def __init__(self, code: Code, why: str, limit: Limit | None = None) -> None:
         super().__init__(why)

@@ -1,4 +1,4 @@
-"""Frames, to and from bytes (RFC 9113, section 4.1)."""
+"""Builds frames and parses their parts (RFC 9113, sections 4.1 and 6)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from .codes import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, Code
-from .faults import Fault
+from .faults import ConnectionFault
 
 HEADER = struct.Struct(">HBBBI")  # 24 bits of length as 16 and 8; type; flags; stream
 UINT32 = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
-_HEAD = struct.Struct(">HBBB")  # all but the stream
-_GOODBYE = struct.Struct(">II")
+_HEAD = struct.Struct(">HBBB")  # the same without the stream
+_GOAWAY = struct.Struct(">II")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Build a frame of any type."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 255, kind, flags, stream) + payload
 
 
-def data_head(size: int) -> bytes:
-    """A DATA frame's header up to its stream, so that one serves many streams."""
+def data_header_prefix(size: int) -> bytes:
+    """Build a DATA frame's header without its stream number, to be shared by all streams that send the same message."""
     return _HEAD.pack(size >> 8, size & 255, DATA, 0)
 
 
@@ -30,7 +31,7 @@ def data_header(size: int, stream: int, *, last: bool) -> bytes:
 
 
 def headers(stream: int, block: bytes, *, last: bool) -> bytes:
-    """One frame: what we send is short."""
+    """Build one HEADERS frame. Our header blocks are short and need no CONTINUATION."""
     return frame(HEADERS, END_HEADERS | END_STREAM if last else END_HEADERS, stream, block)
 
 
@@ -38,7 +39,8 @@ def settings(values: Iterable[tuple[int, int]]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(key, value) for key, value in values))
 
 
-def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
+def parse_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """Parse a SETTINGS payload, whose length is a multiple of six, into identifiers and values."""
     return _SETTING.iter_unpack(payload)
 
 
@@ -49,7 +51,7 @@ def ping(payload: bytes) -> bytes:
     return frame(PING, 0, 0, payload)
 
 
-PONG = HEADER.pack(0, 8, PING, ACK, 0)  # is followed by what the PING has
+PING_ACK = HEADER.pack(0, 8, PING, ACK, 0)  # header only: the payload of the PING follows
 
 
 def window_update(stream: int, size: int) -> bytes:
@@ -61,11 +63,14 @@ def reset(stream: int, code: Code) -> bytes:
 
 
 def goaway(last: int, code: Code, why: str = "") -> bytes:
-    return frame(GOAWAY, 0, 0, _GOODBYE.pack(last, code) + why.encode("utf-8", "replace")[:1_000])
+    return frame(GOAWAY, 0, 0, _GOAWAY.pack(last, code) + why.encode("utf-8", "replace")[:1_000])
 
 
-def unpadded(payload: bytes) -> bytes:
-    """Without its padding. Section 6.1: padding as long as the payload, or longer, is an error of the connection."""
+def strip_padding(payload: bytes) -> bytes:
+    """Return a padded payload without its padding.
+
+    Section 6.1: padding as long as the payload, or longer, is a connection error.
+    """
     if not payload or payload[0] >= len(payload):
-        raise Fault(Code.PROTOCOL_ERROR, "more padding than frame")
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "more padding than frame")
     return payload[1 : len(payload) - payload[0]]

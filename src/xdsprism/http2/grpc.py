@@ -1,7 +1,7 @@
-"""gRPC over HTTP/2, its pure parts: header blocks, statuses, timeouts, and messages cut out of a body.
+"""Encodes gRPC headers, trailers and messages, and splits a request body into messages.
 
-What we send uses nothing but literals and the static table of HPACK, so the bytes are the same on every connection
-and are made once.
+Our header blocks use only literals and the static table of HPACK. They are therefore the same bytes on every connection
+and are built once.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from typing import Protocol
 
 from ..errors import STATUS, PeerError
 from .frames import UINT32
-from .outbound import Parcel, parcel
+from .outbound import DataPayload, make_payload
 from .requests import Field
 
 _NUMBERS = {name: str(number).encode() for number, name in enumerate(STATUS)}
 
-DETAILS = 1_300  # bytes of a status: each may take three in trailers, and clients refuse more than 8 kB of those
-LONGEST = (1 << 31) - 1  # bytes of a message that a client can make, as protobuf has it
-RATIO = 64  # of what a compressed message may become; names of one list take a tenth, seldom less
-INFLATED = 16 * 1024 * 1024  # bytes that it may become at most: these take some 50 ms
-ALWAYS = 64 * 1024  # bytes that it may become however small it is
-PREFIX = 5  # bytes before a message: whether it is compressed, and its length
+DETAILS = 1_300  # bytes of a status message: each may take three in trailers, and clients refuse trailers above 8 kB
+LONGEST = (1 << 31) - 1  # bytes: protobuf can't encode a longer message
+# A compressed message may inflate to RATIO times its size (a list of resource names has a ratio of about 10), to ALWAYS
+# bytes however small it is, and never to more than INFLATED bytes, which take some 50 ms.
+RATIO = 64
+INFLATED = 16 * 1024 * 1024
+ALWAYS = 64 * 1024
+PREFIX = 5  # bytes before a message: the compressed flag, and the length
 
 _PREFIX = struct.Struct(">BI")
 _STATUS_200 = b"\x88"  # RFC 7541, appendix A
-_CONTENT_TYPE = b"\x0f\x10"  # the 31st name of the static table, not to be indexed
+_CONTENT_TYPE = b"\x0f\x10"  # the 31st name of the static table, literal without indexing
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _RESERVED = re.compile(rb"grpc-|te\Z|content-type\Z|user-agent\Z").match
 
 
-class Broken(Exception):
-    """What came is not gRPC, or more than we take; carries the status that ends the call."""
+class GrpcError(Exception):
+    """The request is not valid gRPC, or exceeds a limit. Carries the status that ends the call."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -46,8 +48,11 @@ class Broken(Exception):
         self.message = message
 
 
+Broken = GrpcError  # former name, which engine_grpcio still uses
+
+
 def _literal(value: bytes) -> bytes:
-    """RFC 7541, section 5.2, without Huffman coding."""
+    """Encode a string literal without Huffman coding (RFC 7541, section 5.2)."""
     size = len(value)
     if size < 127:
         return bytes((size,)) + value
@@ -61,7 +66,7 @@ def _literal(value: bytes) -> bytes:
 
 
 def _field(name: bytes, value: bytes) -> bytes:
-    """RFC 7541, section 6.2.2: without indexing."""
+    """Encode a literal field without indexing (RFC 7541, section 6.2.2)."""
     return b"\0" + _literal(name) + _literal(value)
 
 
@@ -72,7 +77,7 @@ HEADERS = (
 
 @lru_cache(maxsize=64)
 def trailers(status: str, message: str, *, alone: bool = False) -> bytes:
-    """The block that ends a call; `alone`: no other came before it ("Trailers-Only")."""
+    """Build the header block that ends a call. `alone`: no headers were sent before it ("Trailers-Only")."""
     block = HEADERS if alone else b""
     block += _field(b"grpc-status", _NUMBERS[status])
     if message:
@@ -81,13 +86,13 @@ def trailers(status: str, message: str, *, alone: bool = False) -> bytes:
 
 
 def percent_encoded(text: str) -> bytes:
-    """As the gRPC protocol has it: all but printable ASCII, and the percent sign itself."""
+    """Encode a status message for grpc-message: printable ASCII stays, all else and the percent sign are escaped."""
     raw = text.encode("utf-8", "replace")[:DETAILS].decode("utf-8", "ignore").encode()
     return b"".join(b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte for byte in raw)
 
 
-def plain_answer(status: int, text: str) -> tuple[bytes, bytes]:
-    """Headers and body for whoever does not speak gRPC."""
+def plain_response(status: int, text: str) -> tuple[bytes, bytes]:
+    """Build headers and body of a plain HTTP response, for a client that does not speak gRPC."""
     body = text.encode()
     # 0x08: the name :status of the static table.
     block = b"\x08" + _literal(str(status).encode()) + _CONTENT_TYPE + _literal(b"text/plain; charset=utf-8")
@@ -95,22 +100,22 @@ def plain_answer(status: int, text: str) -> tuple[bytes, bytes]:
 
 
 def is_grpc(content_type: bytes) -> bool:
-    """`application/grpc`, `application/grpc+proto`, `application/grpc;charset=...`, but not `application/grpc-web`."""
+    """Accept `application/grpc`, with a `+suffix` or `;parameters`, but not `application/grpc-web`."""
     return content_type[:16] == b"application/grpc" and content_type[16:17] in (b"", b"+", b";")
 
 
 def timeout(value: bytes) -> float | None:
-    """What grpc-timeout says, in seconds."""
+    """Read a grpc-timeout in seconds; None without one. Raises GrpcError."""
     if not value:
         return None
     found = _TIMEOUT(value)
     if found is None:
-        raise Broken("INTERNAL", "malformed grpc-timeout")
+        raise GrpcError("INTERNAL", "malformed grpc-timeout")
     return int(found[1]) * _UNITS[found[2]]
 
 
 def metadata(fields: Iterable[Field]) -> Iterator[tuple[str, str | bytes]]:
-    """What the caller added; names that end in -bin have values of bytes. What can't be read is left out."""
+    """Return the custom metadata of a call. Values of -bin names are bytes; undecodable ones are left out."""
     for name, value in fields:
         if _RESERVED(name):
             continue
@@ -118,29 +123,34 @@ def metadata(fields: Iterable[Field]) -> Iterator[tuple[str, str | bytes]]:
         if not key.endswith("-bin"):
             yield key, value.decode("latin-1")
             continue
-        for part in value.split(b","):  # clients may join values, and leave the padding off
+        for part in value.split(b","):  # clients may join several values, and omit the padding
             bare = part.strip().rstrip(b"=")
             with suppress(binascii.Error):
                 yield key, binascii.a2b_base64(bare + b"=" * (-len(bare) % 4), strict_mode=True)
 
 
-def framed(message: bytes) -> Parcel:
-    return parcel(b"\0" + UINT32.pack(len(message)), message)
+def framed(message: bytes) -> DataPayload:
+    """Put the gRPC prefix before an uncompressed message, and cut it for DATA frames."""
+    return make_payload(b"\0" + UINT32.pack(len(message)), message)
 
 
 class Framer:
-    """Frames a message once, for however many streams it goes to. Told by identity: sessions share their responses."""
+    """Frames a message once for all streams that send it.
+
+    Sessions share their responses, so equal messages are found by identity. An entry keeps its message alive, so that
+    no other object can get its id.
+    """
 
     def __init__(self, memory: int = 64) -> None:
         self._memory = memory
-        self.known: dict[int, tuple[bytes, Parcel]] = {}
+        self.known: dict[int, tuple[bytes, DataPayload]] = {}
 
-    def __call__(self, message: bytes) -> Parcel:
+    def __call__(self, message: bytes) -> DataPayload:
         found = self.known.get(id(message))
         if found is not None:
             return found[1]
         made = framed(message)
-        if made.rest is None:  # large ones are views: there is nothing to save, and much to keep
+        if made.rest is None:  # a large message is a view: framing it is cheap, and keeping it is not
             if len(self.known) >= self._memory:
                 self.known.clear()
             self.known[id(message)] = message, made
@@ -148,43 +158,49 @@ class Framer:
 
 
 class Pieces(Protocol):
-    """Parts a message that is too large into several, while it comes. Raises PeerError where it can't."""
+    """Splits a message above the size limit into several smaller ones, while it arrives (SRV-24).
+
+    Its methods raise PeerError if the message can't be split.
+    """
 
     @property
     def held(self) -> int:
-        """Bytes that wait for others."""
+        """Bytes received that no returned message contains yet."""
 
-    def feed(self, data: bytes) -> list[bytes]: ...
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the large message; return the smaller messages that are complete."""
 
-    def end(self) -> list[bytes]: ...
+    def end(self) -> list[bytes]:
+        """Return the rest, after the last byte of the large message."""
 
 
-PiecesFactory = Callable[[int], Pieces]  # by the limit on messages
+PiecesFactory = Callable[[int], Pieces]  # takes the limit on messages, in bytes
 
 
-class Inbox:
-    """Cuts messages out of the bytes of one stream."""
+class MessageReader:
+    """Splits the request body of one call into messages, and decompresses them."""
 
     __slots__ = ("_buffer", "_gzip", "_left", "_limit", "_parted", "_parting", "_wanted")
 
     def __init__(self, encoding: bytes, limit: int, parting: PiecesFactory | None = None) -> None:
-        """`parting`: how a plain message above the limit is read; None: it is refused."""
+        """`parting`: how to split an uncompressed message above the limit; None: such a message ends the call."""
         if encoding not in (b"", b"identity", b"gzip"):
-            raise Broken("UNIMPLEMENTED", f"can't read {encoding.decode('latin-1')!r}: send plain or gzip")
+            raise GrpcError("UNIMPLEMENTED", f"can't read {encoding.decode('latin-1')!r}: send plain or gzip")
         self._gzip = encoding == b"gzip"
         self._limit = limit
         self._buffer = bytearray()
-        self._wanted = PREFIX  # bytes until there is something to do
+        self._wanted = PREFIX  # bytes of the buffer before another message can be complete
         self._parting = parting
-        self._parted: Pieces | None = None  # of the message that is being read
-        self._left = 0  # bytes of it that are still to come
+        self._parted: Pieces | None = None  # while a message above the limit arrives
+        self._left = 0  # bytes of that message still to come
 
     @property
     def unfinished(self) -> int:
+        """Bytes held of a message that is not complete."""
         return len(self._buffer) + (PREFIX + self._parted.held if self._parted is not None else 0)
 
-    def whole(self, body: bytes) -> bytes | None:
-        """The message, if it is one in one piece, plain and not too large, as it nearly always is."""
+    def read_single(self, body: bytes) -> bytes | None:
+        """Fast path: return the message if the body is exactly one, uncompressed and within the limit; else None."""
         size = len(body) - PREFIX
         if (
             self._buffer
@@ -197,12 +213,14 @@ class Inbox:
         return body[PREFIX:]
 
     def feed(self, body: bytes) -> list[bytes]:
+        """Take bytes of the body, cut anywhere; return the messages that are complete. Raises GrpcError."""
         if self._parted is not None:
-            return self._part(self._parted, body)
+            return self._feed_pieces(self._parted, body)
         self._buffer += body
-        return list(self._cut()) if len(self._buffer) >= self._wanted else []
+        return list(self._split()) if len(self._buffer) >= self._wanted else []
 
-    def _part(self, parted: Pieces, body: bytes) -> list[bytes]:
+    def _feed_pieces(self, parted: Pieces, body: bytes) -> list[bytes]:
+        """Feed a message above the limit to its splitter; go on with the next message after its last byte."""
         own, rest = body[: self._left], body[self._left :]
         self._left -= len(own)
         try:
@@ -211,20 +229,23 @@ class Inbox:
                 return messages
             messages += parted.end()
         except PeerError as error:
-            raise Broken(error.status, error.message) from error
+            raise GrpcError(error.status, error.message) from error
         self._parted = None
         return messages + (self.feed(rest) if rest else [])
 
     def clear(self) -> None:
+        """Drop what was received of an incomplete message."""
         self._buffer = bytearray()
         self._wanted = PREFIX
         self._parted = None
 
-    def check_empty(self) -> None:
+    def check_complete(self) -> None:
+        """Raise GrpcError if the body ends inside a message."""
         if self._buffer or self._parted is not None:
-            raise Broken("INTERNAL", "the last message is not complete")
+            raise GrpcError("INTERNAL", "the last message is not complete")
 
-    def _cut(self) -> Iterator[bytes]:
+    def _split(self) -> Iterator[bytes]:
+        """Return the complete messages of the buffer; begin to split one that is above the limit."""
         buffer = self._buffer
         at = 0
         self._wanted = PREFIX
@@ -234,7 +255,7 @@ class Inbox:
                 body = bytes(memoryview(buffer)[at + PREFIX :])
                 self.clear()
                 self._left, self._parted = size, self._parting(self._limit)
-                yield from self._part(self._parted, body)
+                yield from self._feed_pieces(self._parted, body)
                 return
             if size > self._limit:
                 raise _too_large(size, self._limit)
@@ -242,40 +263,41 @@ class Inbox:
             if end > len(buffer):
                 self._wanted = PREFIX + size
                 break
-            yield self._plain(buffer[at], bytes(memoryview(buffer)[at + PREFIX : end]))
+            yield self._decompressed(buffer[at], bytes(memoryview(buffer)[at + PREFIX : end]))
             at = end
         del buffer[:at]
 
-    def _plain(self, flag: int, message: bytes) -> bytes:
+    def _decompressed(self, flag: int, message: bytes) -> bytes:
+        """Return the message of a frame, inflated if its flag says so."""
         if flag == 0:
             return message
         if flag != 1 or not self._gzip:
-            raise Broken("INTERNAL", "a message says that it is compressed, and not how")
+            raise GrpcError("INTERNAL", "a message is compressed, and the call has no grpc-encoding that we support")
         return inflated(message, self._limit)
 
 
 def inflated(message: bytes, limit: int) -> bytes:
-    """A small message may become a very large one: not further than the limits, by size and by ratio.
+    """Inflate a gzip message within the limits on size and ratio, before a small message takes much memory.
 
-    Raises Broken beyond these, and for what is not gzip.
+    Raises GrpcError above the limits, and for bytes that are not gzip.
     """
     most = min(limit, INFLATED, max(ALWAYS, RATIO * len(message)))
     inflater = zlib.decompressobj(wbits=31)
     try:
         plain = inflater.decompress(message, most + 1)
     except zlib.error as error:
-        raise Broken("INTERNAL", f"a message is not what gzip makes: {error}") from error
+        raise GrpcError("INTERNAL", f"a message is not valid gzip: {error}") from error
     if len(plain) > most:
-        raise _too_large(len(plain), limit) if most == limit else _overblown(len(message), most)
+        raise _too_large(len(plain), limit) if most == limit else _inflates_too_much(len(message), most)
     if not inflater.eof or inflater.unused_data:
-        raise Broken("INTERNAL", "a message is not what gzip makes")
+        raise GrpcError("INTERNAL", "a message is not valid gzip")
     return plain
 
 
-def _overblown(size: int, most: int) -> Broken:
+def _inflates_too_much(size: int, most: int) -> GrpcError:
     why = f"a gzip message of {size:,} bytes becomes more than {most:,}, which is the most for it: send it uncompressed"
-    return Broken("RESOURCE_EXHAUSTED", why)
+    return GrpcError("RESOURCE_EXHAUSTED", why)
 
 
-def _too_large(size: int, limit: int) -> Broken:
-    return Broken("RESOURCE_EXHAUSTED", f"received message larger than max ({size:,} vs. {limit:,} bytes)")
+def _too_large(size: int, limit: int) -> GrpcError:
+    return GrpcError("RESOURCE_EXHAUSTED", f"received message larger than max ({size:,} vs. {limit:,} bytes)")

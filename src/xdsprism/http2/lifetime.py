@@ -1,10 +1,13 @@
-"""When to ask whether a peer is still there, when to let it go, and how.
+"""Decides when to send keepalive PINGs, and when and how to end a connection.
 
-A connection that is to end is drained (RFC 9113, section 6.8): a first GOAWAY that refuses nothing, and a PING; once
-that is answered, all that the peer sent before it knew has come, and a second GOAWAY names the last stream. Then the
-streams that are left may end, until the grace is over.
+A connection that is to end is drained (RFC 9113, section 6.8):
 
-Keepalive is lazy: what comes in is only noted, and the timer finds out when it fires.
+    SERVING     drain()
+    ANNOUNCED   a first GOAWAY accepts every stream, and a PING follows it. Once the client acknowledges the PING, all
+                streams that it opened before it read the GOAWAY have arrived. At most `times.notice` seconds.
+    REFUSING    a second GOAWAY names the last stream. The open streams may end until `grace_ends`; then they are reset.
+
+Keepalive is lazy: received bytes only update `Connection.last_received`, and `tick` compares it when the timer fires.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from math import inf
 
 from .codes import Code
 from .connection import Connection
-from .faults import Fault
+from .faults import ConnectionFault
 from .limits import Limit, Times
 
 _ALIVE = b"alive?\0\0"
@@ -22,108 +25,113 @@ _LEAVING = b"leaving\0"
 
 
 class Stage(Enum):
+    """How far a connection is drained; see above."""
+
     SERVING = auto()
     ANNOUNCED = auto()  # the first GOAWAY is sent
-    REFUSING = auto()  # the second is
+    REFUSING = auto()  # the second GOAWAY is sent
 
 
 class Lifetime:
-    """Tell it the time; it tells the connection."""
+    """The timers of one connection: the caller passes the time to `tick`, at the latest at `due`."""
 
     __slots__ = (
-        "_announced",
-        "_asked",
+        "_announced_at",
         "_connection",
-        "_ends",
+        "_drain_at",
+        "_pinged_at",
         "_preface_by",
         "_times",
         "due",
         "grace_ends",
-        "over",
+        "is_over",
         "stage",
     )
 
     def __init__(self, connection: Connection, times: Times, now: float, age: float = inf) -> None:
-        """`age`: of this connection, with its share of chance, so that not all come back at once."""
+        """`age`: seconds until it is drained, with jitter, so that not all clients reconnect at once."""
         self.stage = Stage.SERVING
-        self.over = False  # hang up, once all is written
+        self.is_over = False  # close the socket once everything is written
         self._connection = connection
         self._times = times
         self._preface_by = now + times.preface
-        self._ends = now + age
-        self._asked: float | None = None  # when we asked whether it is there
-        self._announced = 0.0
-        self.grace_ends = inf  # once it drains: when that is to be over
-        self.due = self._next()  # when to call `tick`: never later than something is to be done
+        self._drain_at = now + age
+        self._pinged_at: float | None = None  # when we sent a keepalive PING that is not answered
+        self._announced_at = 0.0
+        self.grace_ends = inf  # once it drains: when the remaining streams are reset
+        self.due = self._next_due()  # when to call `tick`; it may be early, and is never late
 
     @property
-    def draining(self) -> bool:
+    def is_draining(self) -> bool:
         return self.stage is not Stage.SERVING
 
-    def ponged(self, payload: bytes) -> None:
+    def ping_acked(self, payload: bytes) -> None:
+        """Send the second GOAWAY if this acknowledges the PING that followed the first."""
         if payload == _LEAVING and self.stage is Stage.ANNOUNCED:
-            self._refuse()
+            self._send_final_goaway()
 
     def drain(self, now: float, grace: float) -> None:
-        """End it in good order; may be said again, with less grace."""
+        """Begin to drain the connection; a later call can shorten the grace."""
         if self._connection.failed is not None:
-            self.over = self._connection.stirred = True
+            self.is_over = self._connection.has_changed = True
             return
         self.grace_ends = min(self.grace_ends, now + grace)
-        self._connection.stirred = True
+        self._connection.has_changed = True
         if self.stage is Stage.SERVING:
             self.stage = Stage.ANNOUNCED
-            self._announced = now
-            self._connection.announce_end()
+            self._announced_at = now
+            self._connection.send_first_goaway()
             self._connection.ping(_LEAVING)
-        self.due = min(self.due, self._next())
+        self.due = min(self.due, self._next_due())
 
     def tick(self, now: float) -> None:
-        """Whatever is due."""
+        """Do whatever is due at `now`."""
         connection = self._connection
         if connection.failed is not None:
-            self.over = now >= connection.failed_at + self._times.linger
-        elif not connection.greeted and now >= self._preface_by:
-            connection.fail(Fault(Code.PROTOCOL_ERROR, "no preface in time", Limit.PREFACE))
+            self.is_over = now >= connection.failed_at + self._times.linger
+        elif not connection.is_established and now >= self._preface_by:
+            connection.fail(ConnectionFault(Code.PROTOCOL_ERROR, "no preface in time", Limit.PREFACE))
         elif now >= self.grace_ends:
-            self._give_up()
+            self._end_grace()
         else:
             self._keep_alive(now)
-            if self.stage is Stage.SERVING and now >= self._ends:
+            if self.stage is Stage.SERVING and now >= self._drain_at:
                 self.drain(now, self._times.age_grace)
-            elif self.stage is Stage.ANNOUNCED and now >= self._announced + self._times.notice:
-                self._refuse()
-        self.due = self._next()
+            elif self.stage is Stage.ANNOUNCED and now >= self._announced_at + self._times.notice:
+                self._send_final_goaway()
+        self.due = self._next_due()
 
     def _keep_alive(self, now: float) -> None:
-        # Any word will do. Clocks may tick slowly, and what was heard before we asked is older than that.
-        if self._asked is not None and self._connection.heard >= self._asked:
-            self._asked = None
-        if self._asked is not None:
-            if now >= self._asked + self._times.keepalive_timeout:
-                self._connection.fail(Fault(Code.NO_ERROR, "no answer to a PING", Limit.KEEPALIVE))
-        elif self._connection.greeted and now >= self._connection.heard + self._times.keepalive:
-            self._asked = now
+        """Send a PING after silence, and fail the connection if the client does not answer in time."""
+        # Any received byte answers the PING. `>=`: with a coarse clock it may carry the time of the PING itself.
+        if self._pinged_at is not None and self._connection.last_received >= self._pinged_at:
+            self._pinged_at = None
+        if self._pinged_at is not None:
+            if now >= self._pinged_at + self._times.keepalive_timeout:
+                self._connection.fail(ConnectionFault(Code.NO_ERROR, "no answer to a PING", Limit.KEEPALIVE))
+        elif self._connection.is_established and now >= self._connection.last_received + self._times.keepalive:
+            self._pinged_at = now
             self._connection.ping(_ALIVE)
 
-    def _refuse(self) -> None:
+    def _send_final_goaway(self) -> None:
         self.stage = Stage.REFUSING
-        self._connection.refuse_more()
-        self.due = self._next()
+        self._connection.send_final_goaway()
+        self.due = self._next_due()
 
-    def _give_up(self) -> None:
-        """The grace is over, and so are the streams that did not end in it."""
+    def _end_grace(self) -> None:
+        """Reset the streams that did not end within the grace."""
         if self.stage is Stage.ANNOUNCED:
-            self._refuse()
+            self._send_final_goaway()
         for stream in list(self._connection.streams.values()):
-            self._connection.abandon(stream, Code.CANCEL, "the connection was to end, and the stream did not")
-        self.over = True
+            self._connection.abandon(stream, Code.CANCEL, "the stream did not end before its connection had to")
+        self.is_over = True
 
-    def _next(self) -> float:
-        keepalive = self._connection.heard + self._times.keepalive
-        if self._asked is not None:
-            keepalive = self._asked + self._times.keepalive_timeout
-        preface = inf if self._connection.greeted else self._preface_by
-        ends = self._ends if self.stage is Stage.SERVING else inf
-        notice = self._announced + self._times.notice if self.stage is Stage.ANNOUNCED else inf
+    def _next_due(self) -> float:
+        """Return the earliest time at which `tick` may have to act."""
+        keepalive = self._connection.last_received + self._times.keepalive
+        if self._pinged_at is not None:
+            keepalive = self._pinged_at + self._times.keepalive_timeout
+        preface = inf if self._connection.is_established else self._preface_by
+        ends = self._drain_at if self.stage is Stage.SERVING else inf
+        notice = self._announced_at + self._times.notice if self.stage is Stage.ANNOUNCED else inf
         return min(keepalive, preface, ends, notice, self.grace_ends)

@@ -1,8 +1,8 @@
-"""How much a peer may ask of us.
+"""Bounds what a peer may cost the server: sizes, counts, rates, and times.
 
-Nothing here is part of HTTP/2: a peer can follow every rule of the RFC and still wear a server down. So whatever costs
-us more than it costs the peer is counted. What comes in bursts from honest clients has an `Allowance`: a number at
-once, and a rate at which it comes back.
+HTTP/2 asks for none of these: a peer can follow every rule of the RFC and still exhaust a server. So whatever costs us
+more than it costs the peer is counted. Things that honest clients do in bursts have a `TokenBucket`: a burst, and a
+rate at which tokens come back. docs/transport.md lists every limit and what exceeding it does.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import UsageError
-from .codes import FIRST_WINDOW
+from .codes import DEFAULT_WINDOW
 
-SHARE = 64 * 1024  # bytes of unfinished messages that any connection may have, whatever the others do
-BEING_TOLD = 8  # connections at once that are told why they are refused, and half as many of one address
+GUARANTEED_BYTES = 64 * 1024  # of incomplete messages that each connection may hold, whatever all others hold
+MAX_REFUSALS = 8  # refused connections at once that get a reason before they are closed; half as many of one address
 
 
 class Limit(StrEnum):
-    """Which limit was met: a label of metrics, so there are few of these and they never change."""
+    """Which limit a peer exceeded: a label of metrics, so the values are few and never change."""
 
     CONNECTIONS = "connections"
     ADDRESS = "address"
@@ -43,7 +43,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many at once, and so many more in each second."""
+    """A token bucket's size, and how many tokens come back each second."""
 
     burst: int
     per_second: float
@@ -51,65 +51,66 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Generous to any real client, and small against what the machine can bear."""
+    """Sizes, counts and rates: generous to any real client, and small compared with what a server can bear."""
 
-    connections: int = 1 << 20  # at once; and never more than there are descriptors for
+    connections: int = 1 << 20  # at once; file descriptors limit them further (server/connection_limits.py)
     streams: int = 1_024  # at once, on one connection
     header_bytes: int = 16_384  # of one header list, counted as RFC 9113, section 10.5.1 does; gRPC's own is 8 kB
     continuations: int = 64  # frames that one header block may come in
     message_bytes: int = 64 * 1024 * 1024
-    # Of messages that have begun and are not complete, over all streams of a connection, beyond the largest one.
+    # Bytes of incomplete messages over all streams of a connection, beyond one message of the largest size.
     unfinished_bytes: int = 4 * 1024 * 1024
-    all_unfinished_bytes: int = 512 * 1024 * 1024  # the same over all connections, beyond a small share of each
-    stream_window: int = 1024 * 1024  # what we take in is consumed at once, so windows are only about the pace
+    all_unfinished_bytes: int = 512 * 1024 * 1024  # the same over all connections, beyond GUARANTEED_BYTES for each
+    stream_window: int = 1024 * 1024  # calls consume messages at once, so a window only limits the pace
     connection_window: int = 64 * 1024 * 1024
-    unread_bytes: int = 256 * 1024  # of answers to PING, SETTINGS and the like that the peer does not read
+    unread_bytes: int = 256 * 1024  # of PING and SETTINGS acknowledgements and the like that the peer does not read
     empty_frames: Rate = Rate(100, 10)
-    resets: Rate = Rate(200, 20)  # of streams that were hardly open, by the peer or because of it
+    resets: Rate = Rate(200, 20)  # of streams younger than a second, by the peer or for its errors
     settings: Rate = Rate(50, 5)
-    pings: Rate = Rate(100, 10)  # it is full again whenever we send, since clients measure the path with these
-    noise: Rate = Rate(1_000, 100)  # PRIORITY, unknown frames, and words on streams that are over
-    window_updates: Rate = Rate(2_000, 200)  # beyond those that follow from what we send
-    tiny_frames: Rate = Rate(1_000, 20)  # of DATA, that the peer's window cuts to a few bytes
+    pings: Rate = Rate(100, 10)  # full again whenever we send data, since clients measure the network with PINGs then
+    noise: Rate = Rate(1_000, 100)  # PRIORITY, unknown frames, and frames on closed streams
+    window_updates: Rate = Rate(2_000, 200)  # beyond four for each frame that we send
+    tiny_frames: Rate = Rate(1_000, 20)  # DATA frames that the peer's window cuts to a few bytes
 
     def __post_init__(self) -> None:
-        if min(self.stream_window, self.connection_window) < FIRST_WINDOW:  # a peer uses these before it knows ours
-            raise UsageError(f"windows have at least {FIRST_WINDOW:,} bytes")
+        # Peers use the default windows until they have read our SETTINGS.
+        if min(self.stream_window, self.connection_window) < DEFAULT_WINDOW:
+            raise UsageError(f"windows have at least {DEFAULT_WINDOW:,} bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """In seconds."""
+    """Timeouts of a connection, in seconds."""
 
-    preface: float = 10.0  # to say the preface and the first SETTINGS
-    keepalive: float = 30.0  # of silence, until we ask whether the peer is there
-    keepalive_timeout: float = 20.0  # to answer that
-    stall: float = 600.0  # that a stream may leave what was sent to it unread, or a message of its own unfinished
+    preface: float = 10.0  # for the client to send its preface and first SETTINGS; also for a TLS handshake
+    keepalive: float = 30.0  # without input, until we send a PING
+    keepalive_timeout: float = 20.0  # for the client to answer the PING
+    stall: float = 600.0  # that a client may leave a message of ours unread, or one of its own unfinished
     notice: float = 1.0  # between the two GOAWAYs, at most
     age: float = float("inf")  # of a connection, until it is drained
-    age_grace: float = 30.0  # for its streams to end then
-    linger: float = 1.0  # for the peer to hear why we hang up
+    age_grace: float = 30.0  # for the streams of a drained connection to end
+    linger: float = 1.0  # for the client to read why we close, before we close the socket
 
 
-class Crowd:
-    """All connections together: how many there may be, and what they have in common.
+class ConnectionCount:
+    """Counts all connections of a server, and the bytes of incomplete messages that they hold together.
 
-    No address may have them all, for then it could keep everybody else out. Three quarters are plenty even where all
-    clients come through one load balancer, and the last quarter is for the others.
+    One address may have three quarters of the connections, so that it can't keep everybody else out. That is plenty
+    even where all clients come through one load balancer.
     """
 
-    __slots__ = ("_addresses", "_limits", "_told", "open", "told", "unfinished")
+    __slots__ = ("_addresses", "_limits", "_refusing", "open", "refusing", "unfinished")
 
     def __init__(self, limits: Limits) -> None:
-        self.open = 0  # without those that are refused: a flood of these must not keep others out
-        self.told = 0  # those that are refused, and hear why
-        self.unfinished = 0  # bytes of messages that have begun
+        self.open = 0  # without refused connections, of which a flood must not keep others out
+        self.refusing = 0  # refused connections that are being sent a reason
+        self.unfinished = 0  # bytes of messages that are not complete
         self._limits = limits
         self._addresses: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._refusing: dict[str, int] = {}
 
-    def join(self, address: str) -> Limit | None:
-        """Count a connection, unless that meets a limit: then say which."""
+    def admit(self, address: str) -> Limit | None:
+        """Count a connection, or return the limit that refuses it."""
         had = self._addresses.get(address, 0)
         if had >= max(self._limits.connections * 3 // 4, 1):
             return Limit.ADDRESS
@@ -119,36 +120,38 @@ class Crowd:
         self._addresses[address] = had + 1
         return None
 
-    def leave(self, address: str) -> None:
+    def release(self, address: str) -> None:
+        """Count a connection of this address as closed."""
         self.open -= 1
-        _take_one(self._addresses, address)
+        _decrement(self._addresses, address)
 
-    def begin_telling(self, address: str) -> bool:
-        """Count a connection that is refused and hears why; false: too many do so already, and it is not counted."""
-        had = self._told.get(address, 0)
-        if self.told >= BEING_TOLD or had >= BEING_TOLD // 2:
+    def begin_refusal(self, address: str) -> bool:
+        """Count a refused connection that gets a reason. False if too many do already: close this one silently."""
+        had = self._refusing.get(address, 0)
+        if self.refusing >= MAX_REFUSALS or had >= MAX_REFUSALS // 2:
             return False
-        self.told += 1
-        self._told[address] = had + 1
+        self.refusing += 1
+        self._refusing[address] = had + 1
         return True
 
-    def end_telling(self, address: str) -> None:
-        self.told -= 1
-        _take_one(self._told, address)
+    def end_refusal(self, address: str) -> None:
+        """Count a refused connection as closed."""
+        self.refusing -= 1
+        _decrement(self._refusing, address)
 
-    def has_room(self, unfinished: int) -> bool:
-        """For a connection with so many bytes of messages that have begun."""
-        return unfinished <= SHARE or self.unfinished <= self._limits.all_unfinished_bytes
+    def can_buffer(self, unfinished: int) -> bool:
+        """Whether a connection may go on holding this many bytes of incomplete messages."""
+        return unfinished <= GUARANTEED_BYTES or self.unfinished <= self._limits.all_unfinished_bytes
 
 
-def _take_one(counts: dict[str, int], address: str) -> None:
+def _decrement(counts: dict[str, int], address: str) -> None:
     left = counts.pop(address) - 1
     if left:
         counts[address] = left
 
 
-class Allowance:
-    """What is left of a rate."""
+class TokenBucket:
+    """What is left of a rate: `burst` tokens, refilled at `per_second`."""
 
     __slots__ = ("_at", "_burst", "_left", "_per_second")
 
@@ -159,7 +162,7 @@ class Allowance:
         self._at = now
 
     def spend(self, now: float) -> bool:
-        """Take one; false if there is none."""
+        """Take one token. False if there is none."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < 1:

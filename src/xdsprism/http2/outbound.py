@@ -1,9 +1,13 @@
-"""What goes out: windows, queues, and frames joined into few writes.
+"""Sends frames within the peer's flow-control windows, joined into few writes.
 
-Three things hold DATA back: the window of the stream, that of the connection, and `room`, which is what may be written
-before the transport is asked again. What fits goes straight into the next write, as pieces that many streams share;
-what does not waits in the stream's queue, as views on the message, never copies. Streams that wait and could go on
-take turns, a frame each.
+Three things hold DATA back: the window of the stream, the window of the connection, and `write_budget`, the bytes that
+may go into one write before the transport says whether it takes more. A message that fits goes straight into the next
+write, as pieces of bytes that many streams share. A message that does not fit waits in its stream's queue as views,
+never as copies. Streams that wait and have a window take turns (`ready`), one frame each.
+
+    send, headers, finish, control    add frames, or queue DATA
+    send_queued                       frame queued DATA, as far as windows and budget allow
+    take_output                       return the bytes to write
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from typing import NamedTuple
 
 from . import frames
 from .codes import (
+    DEFAULT_WINDOW,
     ENABLE_PUSH,
-    FIRST_WINDOW,
     HEADER_TABLE_SIZE,
     INITIAL_WINDOW_SIZE,
     LARGEST_MAX_FRAME,
@@ -23,161 +27,178 @@ from .codes import (
     SMALLEST_MAX_FRAME,
     Code,
 )
-from .faults import Fault, StreamFault
-from .limits import Allowance, Limit, Limits
+from .faults import ConnectionFault, StreamFault
+from .limits import Limit, Limits, TokenBucket
 from .stream import Stream
 
-ROOM = 128 * 1024  # bytes of DATA in one write
-LARGEST_FRAME = 64 * 1024  # even if the peer takes larger ones: others wait behind it
-TINY = 256  # bytes
+WRITE_BYTES = 128 * 1024  # bytes of DATA in one write
+LARGEST_FRAME = 64 * 1024  # bytes, even if the peer accepts larger frames: other streams wait behind it
+TINY = 256  # bytes: a window that cuts DATA to less than this is abuse, if it happens often
 
-_TABLE_EMPTIED = b"\x20"  # RFC 7541, section 6.3: the dynamic table has no room from here on
+_TABLE_EMPTIED = b"\x20"  # RFC 7541, section 6.3: a dynamic table size update to 0
 
 
-class Parcel(NamedTuple):
-    """Bytes for DATA frames, cut once for all streams that send them."""
+class DataPayload(NamedTuple):
+    """A message cut for DATA frames, once for all streams that send it."""
 
     size: int
-    head: bytes  # of a DATA frame that takes all; empty if none does
+    head: bytes  # header of one DATA frame for all of it, without the stream; empty if it needs several frames
     first: bytes
-    rest: memoryview | None = None
+    rest: memoryview | None = None  # what does not fit into the first frame
 
 
-def parcel(prefix: bytes, body: bytes) -> Parcel:
+def make_payload(prefix: bytes, body: bytes) -> DataPayload:
+    """Cut a prefix and a body for DATA frames. A small body is copied; a large one stays a view."""
     size = len(prefix) + len(body)
     if size <= SMALLEST_MAX_FRAME:
-        return Parcel(size, frames.data_head(size), prefix + body)
+        return DataPayload(size, frames.data_header_prefix(size), prefix + body)
     cut = SMALLEST_MAX_FRAME - len(prefix)
-    return Parcel(size, b"", prefix + body[:cut], memoryview(body)[cut:])
+    return DataPayload(size, b"", prefix + body[:cut], memoryview(body)[cut:])
 
 
 class Outbound:
-    """The sending half of a connection."""
+    """The sending half of a connection: the peer's windows and settings, and the frames to write."""
 
     __slots__ = (
-        "_due_updates",
+        "_expected_updates",
         "_frame_size",
         "_table_emptied",
         "_table_size",
         "_tiny",
         "_updates",
         "drained",
-        "first_window",
+        "finished",
+        "has_sent",
+        "initial_window",
+        "is_paused",
         "now",
-        "over",
-        "paused",
         "pieces",
         "ready",
-        "room",
-        "spoke",
-        "unread",
+        "unread_bytes",
         "window",
+        "write_budget",
     )
 
     def __init__(self, limits: Limits, now: float) -> None:
-        self.window = FIRST_WINDOW
-        self.room = ROOM
-        self.drained: list[Stream] = []  # streams whose queue became empty
-        self.over: list[Stream] = []  # streams that we ended
-        self.first_window = FIRST_WINDOW  # of new streams
+        self.window = DEFAULT_WINDOW
+        self.write_budget = WRITE_BYTES
+        self.drained: list[Stream] = []  # streams whose queue became empty, for the layer above
+        self.finished: list[Stream] = []  # streams whose END_STREAM we sent, for `Connection` to close
+        self.initial_window = DEFAULT_WINDOW  # send window of new streams
         self.now = now
-        self.unread = 0  # bytes of all but DATA, since the transport took no more
-        self.paused = False
-        self.pieces: list[bytes | memoryview] = []
-        self.ready: list[Stream] = []  # what waits, and could go on
+        self.unread_bytes = 0  # bytes of control frames since the transport paused
+        self.is_paused = False
+        self.pieces: list[bytes | memoryview] = []  # for the next write
+        self.ready: list[Stream] = []  # streams with queued DATA and an open window, in turn
         self._frame_size = SMALLEST_MAX_FRAME
-        self._table_size = 4_096  # RFC 7541: as if we used one
+        self._table_size = 4_096  # RFC 7541: the default; we never use the table
         self._table_emptied = False
-        self._tiny = Allowance(limits.tiny_frames, now)
-        self._updates = Allowance(limits.window_updates, now)
-        self._due_updates = 0  # that follow from what we sent
-        self.spoke = False  # any of these, since somebody looked
+        self._tiny = TokenBucket(limits.tiny_frames, now)
+        self._updates = TokenBucket(limits.window_updates, now)
+        self._expected_updates = 0  # WINDOW_UPDATEs that the frames we sent justify
+        self.has_sent = False  # HEADERS or DATA, since the last PING (see `Connection._answer_ping`)
 
-    # -- what to send
+    # -- frames to send
 
     def control(self, frame: bytes) -> None:
-        """No window holds these back, so what a peer makes us say and does not read is counted."""
+        """Send a control frame. No window holds it back, so what the peer provokes and does not read is counted."""
         self.pieces.append(frame)
-        if self.paused:
-            self.unread += len(frame)
+        if self.is_paused:
+            self.unread_bytes += len(frame)
 
     def headers(self, stream: Stream, block: bytes) -> None:
-        stream.answered = True
+        """Send the response headers of a stream."""
+        stream.has_sent_headers = True
         self._headers(stream, block, last=False)
 
-    def send(self, stream: Stream, body: Parcel) -> None:
-        """Shared bytes, if the windows allow it. `stream.queue` says whether they did."""
+    def send(self, stream: Stream, body: DataPayload) -> None:
+        """Send a message, or queue it if a window or the budget is too small: then `stream.queue` is not empty."""
         size = body.size
-        if body.head and size <= stream.window and size <= self.window and size <= self.room and not stream.queue:
+        if (
+            body.head
+            and size <= stream.window
+            and size <= self.window
+            and size <= self.write_budget
+            and not stream.queue
+        ):
             stream.window -= size
             self.window -= size
-            self.room -= size
-            self._due_updates += 4
-            self.spoke = True
+            self.write_budget -= size
+            self._expected_updates += 4
+            self.has_sent = True
             self.pieces += (body.head, stream.number_bytes, body.first)
             return
         stream.queue.append(memoryview(body.first))
         if body.rest is not None:
             stream.queue.append(body.rest)
-        self._line_up(stream)
+        self._schedule(stream)
 
     def finish(self, stream: Stream, block: bytes = b"") -> None:
-        """End the stream after what is queued: with trailers, or with the last byte."""
-        stream.ending = block
+        """End the stream after its queue: with trailers, or without a block by END_STREAM on the last DATA frame."""
+        stream.end_block = block
         if not stream.queue:
             self._end(stream)
 
-    # -- how much the peer takes
+    # -- the peer's windows and settings
 
-    def grow(self, size: int) -> None:
-        """WINDOW_UPDATE of the connection. Sections 6.9 and 6.9.1."""
+    def grow_window(self, size: int) -> None:
+        """Apply a WINDOW_UPDATE of the connection (sections 6.9 and 6.9.1)."""
         self._count_update()
         if size == 0:
-            raise Fault(Code.PROTOCOL_ERROR, "a window update of nothing")
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "a window update of zero bytes")
         self.window += size
         if self.window > LARGEST_WINDOW:
-            raise Fault(Code.FLOW_CONTROL_ERROR, "the connection's window is too large", Limit.WINDOW_OVERFLOW)
+            raise ConnectionFault(
+                Code.FLOW_CONTROL_ERROR, "the connection's window is too large", Limit.WINDOW_OVERFLOW
+            )
 
-    def grow_stream(self, stream: Stream, size: int) -> None:
+    def grow_stream_window(self, stream: Stream, size: int) -> None:
+        """Apply a WINDOW_UPDATE of one stream."""
         self._count_update()
         if size == 0:
-            raise StreamFault(Code.PROTOCOL_ERROR, "a window update of nothing")
+            raise StreamFault(Code.PROTOCOL_ERROR, "a window update of zero bytes")
         stream.window += size
         if stream.window > LARGEST_WINDOW:
             raise StreamFault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
-        self._line_up(stream)
+        self._schedule(stream)
 
-    def follow(self, settings: Iterable[tuple[int, int]], streams: Iterable[Stream]) -> None:
-        """Section 6.5.2. Unknown ones are ignored; how many streams and headers it takes is not our concern."""
-        window = self.first_window
+    def apply_settings(self, settings: Iterable[tuple[int, int]], streams: Iterable[Stream]) -> None:
+        """Apply the peer's SETTINGS (section 6.5.2).
+
+        Unknown settings are ignored. So are the limits on streams and header lists: we open no streams, and our headers
+        are short.
+        """
+        window = self.initial_window
         for key, value in settings:
             if key == HEADER_TABLE_SIZE:
                 self._set_table_size(value)
             elif key == ENABLE_PUSH and value > 1:
-                raise Fault(Code.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
+                raise ConnectionFault(Code.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
             elif key == INITIAL_WINDOW_SIZE:
                 if value > LARGEST_WINDOW:
-                    raise Fault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
+                    raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
                 window = value
             elif key == MAX_FRAME_SIZE:
                 if not SMALLEST_MAX_FRAME <= value <= LARGEST_MAX_FRAME:
-                    raise Fault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds")
+                    raise ConnectionFault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds")
                 self._frame_size = min(value, LARGEST_FRAME)
-        self._resize(window, streams)  # once, however often it is in there
+        self._change_initial_window(window, streams)  # once, though SETTINGS may repeat it
 
-    def _resize(self, first_window: int, streams: Iterable[Stream]) -> None:
-        """Section 6.9.2: a new first window counts for open streams too, and may make theirs negative."""
-        change = first_window - self.first_window
-        self.first_window = first_window
+    def _change_initial_window(self, initial_window: int, streams: Iterable[Stream]) -> None:
+        """Apply a new initial window to open streams too, which can make their windows negative (section 6.9.2)."""
+        change = initial_window - self.initial_window
+        self.initial_window = initial_window
         if change:
             for stream in streams:
                 stream.window += change
                 if stream.window > LARGEST_WINDOW:
-                    raise Fault(Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW)
-                self._line_up(stream)
+                    raise ConnectionFault(
+                        Code.FLOW_CONTROL_ERROR, "a stream's window is too large", Limit.WINDOW_OVERFLOW
+                    )
+                self._schedule(stream)
 
     def _set_table_size(self, size: int) -> None:
-        """RFC 7541, section 4.2: a smaller table is acknowledged in the next header block. Ours is never used."""
+        """Note to acknowledge a smaller HPACK table in the next header block (RFC 7541, section 4.2)."""
         if size < self._table_size:
             self._table_emptied = True
         self._table_size = size
@@ -185,107 +206,113 @@ class Outbound:
     # -- the transport
 
     def pause(self) -> None:
-        self.paused = True
-        self.room = 0
+        """Hold DATA back: the transport's buffer is full."""
+        self.is_paused = True
+        self.write_budget = 0
 
     def resume(self) -> None:
-        self.paused = False
-        self.unread = 0
-        self.room = ROOM
+        """Send DATA again: the peer has read what was buffered."""
+        self.is_paused = False
+        self.unread_bytes = 0
+        self.write_budget = WRITE_BYTES
 
-    def pump(self) -> None:
-        """Send of what waits as much as may be. Each stream that ran empty is in `drained`."""
+    def send_queued(self) -> None:
+        """Frame queued DATA as far as windows and budget allow. Streams whose queue became empty are in `drained`."""
         ready = self.ready
-        while ready and self.window > 0 and self.room > 0:
-            self._advance(ready.pop(0))
+        while ready and self.window > 0 and self.write_budget > 0:
+            self._send_frame(ready.pop(0))
 
-    def take(self) -> bytes:
-        """All that is to be written now, as one."""
+    def take_output(self) -> bytes:
+        """Return all frames to write, joined, and begin a new write."""
         pieces = self.pieces
         if not pieces:
             return b""
         self.pieces = []
-        if not self.paused:
-            self.room = ROOM
+        if not self.is_paused:
+            self.write_budget = WRITE_BYTES
         return b"".join(pieces)
 
     @property
     def waits(self) -> bool:
-        """There is something for `pump` to do, or to tell."""
-        return bool(self.ready or self.drained or self.over)
+        """Whether `send_queued` has DATA to frame or streams to report."""
+        return bool(self.ready or self.drained or self.finished)
 
     @property
-    def more(self) -> bool:
-        """Another write would take more of what waits."""
+    def can_write_more(self) -> bool:
+        """Whether another write could carry more of the queued DATA."""
         return self.window > 0 and bool(self.ready)
 
-    def forget(self, stream: Stream) -> None:
-        """It is over, and what it had to say goes with it; also its turn, or a closed window would keep it for ever."""
-        if stream.queued:
+    def discard(self, stream: Stream) -> None:
+        """Drop what a closed stream had queued, and its turn: behind a closed window `ready` would keep it for ever."""
+        if stream.is_scheduled:
             self.ready.remove(stream)
-            stream.queued = False
+            stream.is_scheduled = False
         stream.queue.clear()
-        stream.ending = None
+        stream.end_block = None
 
-    def _line_up(self, stream: Stream) -> None:
-        if stream.queue and not stream.queued and stream.window > 0:
-            stream.queued = True
+    def _schedule(self, stream: Stream) -> None:
+        """Put a stream in line if it has DATA and an open window."""
+        if stream.queue and not stream.is_scheduled and stream.window > 0:
+            stream.is_scheduled = True
             self.ready.append(stream)
 
-    def _advance(self, stream: Stream) -> None:
-        stream.queued = False
+    def _send_frame(self, stream: Stream) -> None:
+        """Send one DATA frame of a stream whose turn it is, and put it back in line if it has more."""
+        stream.is_scheduled = False
         queue = stream.queue
-        if not queue or stream.window <= 0:  # it was reset, or a setting took its window, while it waited
+        if not queue or stream.window <= 0:  # while it waited it was reset, or SETTINGS closed its window
             return
         piece = queue[0]
-        size = min(len(piece), stream.window, self.window, self._frame_size, self.room)
-        if size < TINY and size < len(piece) and size < self.room and not self._tiny.spend(self.now):
-            raise Fault(Code.ENHANCE_YOUR_CALM, "windows of a few bytes", Limit.TINY_WINDOWS)
+        size = min(len(piece), stream.window, self.window, self._frame_size, self.write_budget)
+        if size < TINY and size < len(piece) and size < self.write_budget and not self._tiny.spend(self.now):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "windows of a few bytes", Limit.TINY_WINDOWS)
         if size == len(piece):
             queue.pop(0)
         else:
             queue[0] = piece[size:]
-        self._write(stream, piece[:size], last=not queue and stream.ending == b"")
+        self._write(stream, piece[:size], last=not queue and stream.end_block == b"")
         if queue:
-            self._line_up(stream)
-        elif stream.ending is None:
+            self._schedule(stream)
+        elif stream.end_block is None:
             self.drained.append(stream)
-        elif not stream.ended:
+        elif not stream.has_ended:
             self._end(stream)
 
     def _write(self, stream: Stream, piece: memoryview, *, last: bool) -> None:
+        """Send one DATA frame."""
         size = len(piece)
         stream.window -= size
-        stream.stuck_since = None
-        stream.ended = last
+        stream.stalled_since = None
+        stream.has_ended = last
         self.window -= size
-        self.room -= size
-        self._due_updates += 4
-        self.spoke = True
+        self.write_budget -= size
+        self._expected_updates += 4
+        self.has_sent = True
         self.pieces += (frames.data_header(size, stream.number, last=last), piece)
         if last:
-            self.over.append(stream)
+            self.finished.append(stream)
 
     def _end(self, stream: Stream) -> None:
-        block = stream.ending
+        """Send what ends the stream: trailers, or an empty DATA frame with END_STREAM."""
+        block = stream.end_block
         if block:
             self._headers(stream, block, last=True)
         else:
             self.control(frames.data_header(0, stream.number, last=True))
-        stream.ended = True
-        self.over.append(stream)
+        stream.has_ended = True
+        self.finished.append(stream)
 
     def _headers(self, stream: Stream, block: bytes, *, last: bool) -> None:
         if self._table_emptied:
             self._table_emptied = False
             block = _TABLE_EMPTIED + block
-        self._due_updates += 4
-        self.spoke = True
+        self._expected_updates += 4
+        self.has_sent = True
         self.control(frames.headers(stream.number, block, last=last))
 
     def _count_update(self) -> None:
-        """A peer that reads gives back what we sent: four updates for a frame are plenty."""
-        if self._due_updates:
-            self._due_updates -= 1
+        """Charge a WINDOW_UPDATE, unless our own frames justify it: four for each frame that we sent are plenty."""
+        if self._expected_updates:
+            self._expected_updates -= 1
         elif not self._updates.spend(self.now):
-            raise Fault(Code.ENHANCE_YOUR_CALM, "window updates without end", Limit.WINDOW_UPDATES)
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many window updates", Limit.WINDOW_UPDATES)

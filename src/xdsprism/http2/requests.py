@@ -1,4 +1,4 @@
-"""A request's header list: what makes it malformed (RFC 9113, sections 8.1 to 8.3), and what it says."""
+"""Reads a request from its header list, and rejects malformed ones (RFC 9113, sections 8.1 to 8.3)."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from .faults import StreamFault
 
 Field = tuple[bytes, bytes]
 
-# Section 8.2.1. Upper case is not among the characters of a name.
+# Section 8.2.1: names have no upper-case characters.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
 _BAD_VALUE = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z").search
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
-# Section 8.2.2: what speaks of a connection has no place in a message.
+# Section 8.2.2: connection-specific fields make a message malformed.
 _CONNECTION = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a stream was opened with."""
+    """The request that opened a stream."""
 
     method: bytes
     path: bytes
     fields: tuple[Field, ...]  # all but the pseudo-header fields
-    length: int | None  # what content-length says
+    length: int | None  # the content-length
     size: int  # as SETTINGS_MAX_HEADER_LIST_SIZE counts
 
     def get(self, name: bytes) -> bytes:
-        """The first value of a field, or nothing."""
+        """Return the first value of a field, or b""."""
         return next((value for key, value in self.fields if key == name), b"")
 
 
 def read_request(headers: Sequence[Field]) -> Request:
+    """Build the request that a header list describes. Raises StreamFault if the list is malformed."""
     pseudo: dict[bytes, bytes] = {}
     fields: list[Field] = []
     size = 0
@@ -52,6 +53,7 @@ def read_request(headers: Sequence[Field]) -> Request:
 
 
 def check_trailers(headers: Sequence[Field]) -> None:
+    """Raise StreamFault if trailers are malformed."""
     for name, value in headers:
         if name.startswith(b":"):  # section 8.1
             raise _malformed("a pseudo-header field among trailers")
@@ -59,6 +61,7 @@ def check_trailers(headers: Sequence[Field]) -> None:
 
 
 def _pseudo(name: bytes, value: bytes, seen: dict[bytes, bytes], *, late: bool) -> None:
+    """Check and collect one pseudo-header field (section 8.3)."""
     if late:
         raise _malformed("a pseudo-header field after others")
     if name not in _PSEUDO:
@@ -71,7 +74,7 @@ def _pseudo(name: bytes, value: bytes, seen: dict[bytes, bytes], *, late: bool) 
 
 
 def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
-    """Section 8.3.1; CONNECT (section 8.5) is another thing, and nothing that we serve."""
+    """Check that all pseudo-header fields are there (section 8.3.1). CONNECT has fewer (section 8.5)."""
     if b":method" not in pseudo:
         raise _malformed("no :method")
     if pseudo[b":method"] == b"CONNECT":
@@ -82,6 +85,7 @@ def _check_pseudo(pseudo: dict[bytes, bytes]) -> None:
 
 
 def _check_field(name: bytes, value: bytes) -> None:
+    """Check one regular field (sections 8.2.1 and 8.2.2)."""
     if not _NAME(name):
         raise _malformed("a field name with forbidden characters")
     if _BAD_VALUE(value):
@@ -91,7 +95,7 @@ def _check_field(name: bytes, value: bytes) -> None:
 
 
 def _length(fields: Sequence[Field]) -> int | None:
-    """Section 8.1.1: the body is compared with it."""
+    """Return the content-length, which the body must match (section 8.1.1)."""
     values = {value for name, value in fields if name == b"content-length"}
     if not values:
         return None

@@ -1,7 +1,9 @@
-"""gRPC calls on one connection, without its socket.
+"""Turns the streams of one connection into gRPC calls; it has no socket.
 
-It stands between `Connection`, which knows streams, and whoever serves calls: bytes in, events out; messages and
-statuses in, bytes out. All that time decides is decided in `tick`, at the latest when `due` says.
+`RpcConnection` stands between `Connection`, which knows streams, and the server, which serves calls: bytes in, events
+out; messages and statuses in, bytes out. It checks that a request is gRPC, splits bodies into messages, ends calls at
+their deadlines, and bounds incomplete messages. Time is an argument: `tick(now)` does everything that depends on time,
+and the caller calls it at the latest at `due`.
 """
 
 from __future__ import annotations
@@ -15,42 +17,48 @@ from typing import Any, NamedTuple
 from .codes import Code
 from .connection import Connection
 from .events import Aborted, Event, Received, Requested
-from .facts import CallRefused, Wrong
-from .grpc import HEADERS, Broken, Inbox, PiecesFactory, is_grpc, plain_answer, timeout, trailers
+from .facts import CallRefused, RefusalCause
+from .grpc import HEADERS, GrpcError, MessageReader, PiecesFactory, is_grpc, plain_response, timeout, trailers
 from .lifetime import Lifetime, Stage
-from .limits import Crowd, Limit, Limits, Times
-from .outbound import Parcel, parcel
+from .limits import ConnectionCount, Limit, Limits, Times
+from .outbound import DataPayload, make_payload
 from .requests import Field, Request
 from .stream import Stream
 
 NOT_GRPC = "This port speaks gRPC: POST with content-type application/grpc.\n"
-PILE = 64  # deadlines of calls that are over
-LATE = 0.1  # seconds, for a caller to see by its own clock that its deadline is over, before we cut a message short
-SCANS = 4  # looks for stalled streams, in the time that a stall may take
+STALE_TIMERS = 64  # deadlines of ended calls that the heap may hold, beside two for each open stream
+# Seconds after its deadline that a call with a half-sent message goes on. The client's own clock usually ends the call
+# within that time, and then we need not reset the stream.
+DEADLINE_GRACE = 0.1
+SCANS = 4  # searches for stalled streams within `Times.stall` seconds
 
 
 class Rpc:
-    """One call."""
+    """One gRPC call: its stream, the reader of its messages, and its deadline."""
 
-    __slots__ = ("began", "deadline", "inbox", "late", "over", "owner", "stream")
+    __slots__ = ("deadline", "is_late", "is_over", "message_began", "owner", "reader", "stream")
 
-    def __init__(self, stream: Stream, inbox: Inbox, deadline: float) -> None:
+    def __init__(self, stream: Stream, reader: MessageReader, deadline: float) -> None:
         self.stream = stream
-        self.inbox = inbox
-        self.began = 0.0  # when the message that is not complete did, if there is one
+        self.reader = reader
+        self.message_began = 0.0  # when the first byte of the incomplete message came, if there is one
         self.deadline = deadline
-        self.late = False  # its deadline is over, and the caller had better say so itself
-        self.over = False  # its end is said, or there is nobody to say it to
-        self.owner: Any = None  # whatever the layer above keeps with it
+        self.is_late = False  # its deadline passed, and it is within DEADLINE_GRACE
+        self.is_over = False  # its trailers are sent or queued, or its stream is closed
+        self.owner: Any = None  # the CallStream of the layer above; None once the call is closed
 
 
 class Message(NamedTuple):
+    """A client sent a message. A tuple, since there is one for each message."""
+
     rpc: Rpc
     message: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
+    """A client began a call."""
+
     rpc: Rpc
     path: str
     fields: tuple[Field, ...]
@@ -58,20 +66,22 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class HalfClosed:
+    """The client sends no more messages on this call."""
+
     rpc: Rpc
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call is over, and not because we said so."""
+    """A call ended without `RpcConnection.end`: by the client, a limit, its deadline, or a lost connection."""
 
     rpc: Rpc
-    why: str  # empty: the caller left
+    why: str  # empty: the client cancelled it
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """All that was sent on it is on its way: there may be more."""
+    """All messages of a call are handed to the transport: the call may send more."""
 
     rpc: Rpc
 
@@ -80,10 +90,10 @@ RpcEvent = Message | Called | HalfClosed | Ended | Drained
 
 
 class RpcConnection:
-    """A connection that carries calls."""
+    """The calls of one connection."""
 
     __slots__ = (
-        "_crowd",
+        "_count",
         "_deadlines",
         "_events",
         "_limits",
@@ -104,12 +114,12 @@ class RpcConnection:
         peer: str = "",
         *,
         age: float = inf,
-        crowd: Crowd | None = None,
+        count: ConnectionCount | None = None,
         parting: Mapping[str, PiecesFactory] | None = None,
     ) -> None:
-        """`parting`: by the path of a call, how to read its messages that are above the limit."""
+        """`parting`: by the path of a method, how to split its messages that are above the limit."""
         self.connection = Connection(limits, now, peer)
-        self._crowd = crowd or Crowd(limits)
+        self._count = count or ConnectionCount(limits)
         self.life = Lifetime(self.connection, times, now, age)
         self.out = self.connection.out
         self._limits = limits
@@ -117,30 +127,31 @@ class RpcConnection:
         self._times = times
         self._events: list[RpcEvent] = []
         self._deadlines: list[tuple[float, int, Rpc]] = []
-        self._unfinished = 0  # bytes of messages that have begun
+        self._unfinished = 0  # bytes of incomplete messages
         self._scan = now + times.stall / SCANS
 
     # -- from the wire
 
     def receive(self, data: bytes, now: float) -> list[RpcEvent]:
+        """Process bytes from the client, cut anywhere, and return what happened to calls."""
         connection = self.connection
-        self._take(connection.receive(data, now))
-        if connection.failed is not None:  # it may have, of what came in messages
-            self._take(connection.told())
+        self._process(connection.receive(data, now))
+        if connection.failed is not None:  # perhaps by a limit on messages, after its events were taken
+            self._process(connection.take_events())
         events, self._events = self._events, []
         return events
 
-    def pump(self) -> list[RpcEvent]:
-        """Send on; whoever has room again is told."""
-        self._take(self.connection.pump())
+    def send_queued(self) -> list[RpcEvent]:
+        """Send queued DATA, and report the calls whose queue became empty."""
+        self._process(self.connection.send_queued())
         drained = self.out.drained
         if drained:
             self.out.drained = []
             self._events += [Drained(stream.owner) for stream in drained if stream.owner is not None]
-        return self._told()
+        return self._take_events()
 
     def tick(self, now: float) -> list[RpcEvent]:
-        """Whatever time brings: deadlines, keepalive, the end of the connection."""
+        """Do what is due at `now`: deadlines of calls, keepalive, stalled streams, the end of the connection."""
         self.out.now = now
         if now >= self.life.due or self.connection.failed is not None:
             self.life.tick(now)
@@ -149,66 +160,69 @@ class RpcConnection:
         if now >= self._scan:
             self._scan = now + self._times.stall / SCANS
             self._find_stalled(now)
-        self._take(self.connection.told())
-        return self._told()
+        self._process(self.connection.take_events())
+        return self._take_events()
 
-    def lost(self) -> None:
-        """There is nobody to hear from, and what was unfinished is gone."""
-        self._crowd.unfinished -= self._unfinished
+    def release(self) -> None:
+        """Release what the connection holds: it is lost."""
+        self._count.unfinished -= self._unfinished
         self._unfinished = 0
         for stream in self.connection.streams.values():
             stream.owner = None
 
     @property
     def due(self) -> float:
+        """When to call `tick`."""
         if self.connection.failed is not None:
             return self.connection.failed_at + self._times.linger
         deadline = self._deadlines[0][0] if self._deadlines else inf
         return min(self.life.due, deadline, self._scan if self.connection.streams else inf)
 
     @property
-    def closing(self) -> bool:
-        """Nothing more will be said on it: write what there is, and hang up."""
+    def is_closing(self) -> bool:
+        """Whether to write what is left and then close the socket."""
         life = self.life
-        return life.over or (life.stage is Stage.REFUSING and not self.connection.streams)
+        return life.is_over or (life.stage is Stage.REFUSING and not self.connection.streams)
 
     # -- to the wire
 
-    def send(self, rpc: Rpc, message: Parcel) -> None:
+    def send(self, rpc: Rpc, message: DataPayload) -> None:
+        """Send a message, with the response headers before the first. `rpc.stream.queue` holds what has to wait."""
         stream = rpc.stream
-        if not stream.answered:
+        if not stream.has_sent_headers:
             self.out.headers(stream, HEADERS)
         self.out.send(stream, message)
 
     def end(self, rpc: Rpc, status: str = "OK", message: str = "") -> None:
-        """The last word, after all that waits to be sent."""
-        if rpc.over:
+        """End a call with a status, after its queued messages. Idempotent."""
+        if rpc.is_over:
             return
-        self._over(rpc)
-        if not rpc.stream.gone:
-            self.out.finish(rpc.stream, trailers(status, message, alone=not rpc.stream.answered))
+        self._close_call(rpc)
+        if not rpc.stream.is_closed:
+            self.out.finish(rpc.stream, trailers(status, message, alone=not rpc.stream.has_sent_headers))
 
     def hold_back(self, rpc: Rpc, *, waits: bool) -> bool:
-        """Let the caller say no more than its window takes, until `waits` is over; whether there is something to write.
+        """Stop (`waits`) or resume restoring the window of a call. Return whether there is a WINDOW_UPDATE to write.
 
-        Unlike a pause of the whole connection, that leaves the other calls on it alone.
+        Unlike pausing the socket, this holds back one call and leaves the other calls of the connection alone.
         """
-        return not rpc.stream.gone and self.connection.hold_back(rpc.stream, waits=waits)
+        return not rpc.stream.is_closed and self.connection.hold_back(rpc.stream, waits=waits)
 
-    # -- inside
+    # -- events of the connection
 
-    def _told(self) -> list[RpcEvent]:
+    def _take_events(self) -> list[RpcEvent]:
         events, self._events = self._events, []
         return events
 
-    def _take(self, events: list[Event]) -> None:
+    def _process(self, events: list[Event]) -> None:
+        """Turn events of the connection into events of calls."""
         for event in events:
             if isinstance(event, tuple):
                 stream, body, last = event
                 rpc: Rpc | None = stream.owner
-                if rpc is not None and not last and not rpc.over:
-                    message = rpc.inbox.whole(body)
-                    if message is not None:  # as nearly always
+                if rpc is not None and not last and not rpc.is_over:
+                    message = rpc.reader.read_single(body)
+                    if message is not None:  # fast path: nearly every DATA frame is one message
                         self._events.append(tuple.__new__(Message, (rpc, message)))
                         continue
                 self._received(event)
@@ -216,26 +230,27 @@ class RpcConnection:
                 self._requested(event)
             elif isinstance(event, Aborted):
                 rpc = event.stream.owner
-                event.stream.owner = None  # or the two keep each other until the collector comes
-                if rpc is not None and not rpc.over:
-                    self._over(rpc)
+                event.stream.owner = None  # otherwise this reference cycle waits for the garbage collector
+                if rpc is not None and not rpc.is_over:
+                    self._close_call(rpc)
                     self._events.append(Ended(rpc, event.why))
             else:
-                self.life.ponged(event.payload)
+                self.life.ping_acked(event.payload)
 
     def _requested(self, event: Requested) -> None:
+        """Begin the call that a request describes, or answer what is not a valid call."""
         stream, request = event.stream, event.request
-        if stream.gone:  # it was taken back in the same breath: nobody need know
+        if stream.is_closed:  # the client reset it in the same bytes: report nothing
             return
         if request.method != b"POST" or not is_grpc(request.get(b"content-type")):
-            self.connection.facts.append(CallRefused(self.connection.peer, Wrong.NOT_GRPC, _shown(request)))
+            self.connection.facts.append(CallRefused(self.connection.peer, RefusalCause.NOT_GRPC, _describe(request)))
             if event.last:
-                self._answer_plainly(stream)
+                self._send_plain_response(stream)
             return
         try:
             rpc = self._opened(stream, request)
-        except Broken as broken:
-            if not stream.gone:
+        except GrpcError as broken:
+            if not stream.is_closed:
                 self.out.finish(stream, trailers(broken.status, broken.message, alone=True))
             return
         self._events.append(Called(rpc, request.path.decode("latin-1"), request.fields))
@@ -243,112 +258,126 @@ class RpcConnection:
             self._events.append(HalfClosed(rpc))
 
     def _opened(self, stream: Stream, request: Request) -> Rpc:
+        """Make the call of a request. Raises GrpcError."""
         if request.size > self._limits.header_bytes:
-            self.connection.tire(Limit.HEADER_LIST)
-            raise Broken("RESOURCE_EXHAUSTED", f"metadata of more than {self._limits.header_bytes:,} bytes")
+            self.connection.charge_limit(Limit.HEADER_LIST)
+            raise GrpcError("RESOURCE_EXHAUSTED", f"metadata of more than {self._limits.header_bytes:,} bytes")
         seconds = timeout(request.get(b"grpc-timeout"))
         parting = self._parting.get(request.path.decode("latin-1"))
-        inbox = Inbox(request.get(b"grpc-encoding"), self._limits.message_bytes, parting)
-        rpc = stream.owner = Rpc(stream, inbox, inf if seconds is None else self.out.now + seconds)
+        reader = MessageReader(request.get(b"grpc-encoding"), self._limits.message_bytes, parting)
+        rpc = stream.owner = Rpc(stream, reader, inf if seconds is None else self.out.now + seconds)
         if seconds is not None:
             self._note_deadline(rpc)
         return rpc
 
     def _note_deadline(self, rpc: Rpc) -> None:
-        """Deadlines may be far away and calls short: those of calls that are over must not pile up."""
-        if len(self._deadlines) > PILE + 2 * len(self.connection.streams):
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].over]
+        """Add a call to the heap of deadlines, and rebuild the heap if ended calls fill it.
+
+        Deadlines may be hours away and calls short, so entries of ended calls must not accumulate.
+        """
+        if len(self._deadlines) > STALE_TIMERS + 2 * len(self.connection.streams):
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_over]
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (rpc.deadline, rpc.stream.number, rpc))
 
     def _received(self, event: Received) -> None:
+        """Process part of a request body that is not exactly one message, or that ends the request."""
         stream, body, last = event
         rpc: Rpc | None = stream.owner
         if rpc is None:
-            if last and stream.ending is None and not stream.gone:
-                self._answer_plainly(stream)
+            if last and stream.end_block is None and not stream.is_closed:
+                self._send_plain_response(stream)
             return
-        if rpc.over:
+        if rpc.is_over:
             return
         try:
             self._messages(rpc, body)
             if last:
-                rpc.inbox.check_empty()
+                rpc.reader.check_complete()
                 self._events.append(HalfClosed(rpc))
-        except Broken as broken:
+        except GrpcError as broken:
             self.end(rpc, broken.status, broken.message)
             self._events.append(Ended(rpc, broken.message))
 
     def _messages(self, rpc: Rpc, body: bytes) -> None:
-        inbox = rpc.inbox
-        before = inbox.unfinished
+        """Read messages from a body, within the limits on incomplete messages. Raises GrpcError."""
+        reader = rpc.reader
+        before = reader.unfinished
         try:
-            messages = inbox.feed(body)
-        except Broken as broken:
+            messages = reader.feed(body)
+        except GrpcError as broken:
             if broken.status == "RESOURCE_EXHAUSTED":
-                self.connection.tire(Limit.MESSAGE_SIZE)
+                self.connection.charge_limit(Limit.MESSAGE_SIZE)
             raise
         finally:
-            self._hold(inbox.unfinished - before)
+            self._count_unfinished(reader.unfinished - before)
         if messages or not before:
-            rpc.began = self.out.now
+            rpc.message_began = self.out.now
         self._events += [Message(rpc, message) for message in messages]
         if self._unfinished > self._limits.message_bytes + self._limits.unfinished_bytes:
-            self.connection.tire(Limit.UNFINISHED)
-            raise Broken("RESOURCE_EXHAUSTED", "too many large messages at once on one connection")
-        if not self._crowd.has_room(self._unfinished):
-            self.connection.tire(Limit.UNFINISHED)
-            raise Broken("RESOURCE_EXHAUSTED", "too many large messages at once on all connections")
+            self.connection.charge_limit(Limit.UNFINISHED)
+            raise GrpcError("RESOURCE_EXHAUSTED", "too many large messages at once on one connection")
+        if not self._count.can_buffer(self._unfinished):
+            self.connection.charge_limit(Limit.UNFINISHED)
+            raise GrpcError("RESOURCE_EXHAUSTED", "too many large messages at once on all connections")
 
-    def _hold(self, size: int) -> None:
+    def _count_unfinished(self, size: int) -> None:
+        """Add to the bytes of incomplete messages, of this connection and of all."""
         self._unfinished += size
-        self._crowd.unfinished += size
+        self._count.unfinished += size
 
-    def _answer_plainly(self, stream: Stream) -> None:
-        """As gRPC wants it. Not before all of the request is there: its faults are to be found first."""
-        block, body = plain_answer(415, NOT_GRPC)
+    def _send_plain_response(self, stream: Stream) -> None:
+        """Answer a request that is not gRPC with HTTP status 415, as gRPC demands.
+
+        Only after END_STREAM: a stream error in the request comes first.
+        """
+        block, body = plain_response(415, NOT_GRPC)
         self.out.headers(stream, block)
-        self.out.send(stream, parcel(b"", body))
+        self.out.send(stream, make_payload(b"", body))
         self.out.finish(stream)
 
     def _expire(self, rpc: Rpc) -> None:
-        if rpc.over:
+        """End a call at its deadline; one with a half-sent message first gets DEADLINE_GRACE."""
+        if rpc.is_over:
             return
-        if rpc.stream.queue and not rpc.late:
-            rpc.late = True
-            rpc.deadline += LATE
+        if rpc.stream.queue and not rpc.is_late:
+            rpc.is_late = True
+            rpc.deadline += DEADLINE_GRACE
             self._note_deadline(rpc)
             return
-        if rpc.stream.queue:  # half a message can't be followed by a status
-            self._over(rpc)
+        if rpc.stream.queue:  # a status can't follow half a message: reset the stream
+            self._close_call(rpc)
             self.connection.reset(rpc.stream, Code.CANCEL)
         else:
-            self.end(rpc, "DEADLINE_EXCEEDED", "the deadline of the call is over")
-        self._events.append(Ended(rpc, "its deadline was over"))
+            self.end(rpc, "DEADLINE_EXCEEDED", "the deadline of the call has passed")
+        self._events.append(Ended(rpc, "its deadline passed"))
 
     def _find_stalled(self, now: float) -> None:
+        """Reset streams whose client has read nothing for `Times.stall` seconds."""
         for stream in list(self.connection.streams.values()):
             self._find_unfinished(stream.owner, now)
             if not stream.queue:
                 continue
-            if stream.stuck_since is None:
-                stream.stuck_since = now
-            elif now - stream.stuck_since >= self._times.stall:
-                self.connection.limited(Limit.STALLED, Code.ENHANCE_YOUR_CALM, connection=False)
-                self.connection.abandon(stream, Code.ENHANCE_YOUR_CALM, "what was sent is not read")
+            if stream.stalled_since is None:
+                stream.stalled_since = now
+            elif now - stream.stalled_since >= self._times.stall:
+                self.connection.report_limit(Limit.STALLED, Code.ENHANCE_YOUR_CALM, connection=False)
+                self.connection.abandon(stream, Code.ENHANCE_YOUR_CALM, "the client does not read what was sent")
 
     def _find_unfinished(self, rpc: Rpc | None, now: float) -> None:
-        if rpc is not None and rpc.inbox.unfinished and now - rpc.began >= self._times.stall:
-            self.connection.limited(Limit.STALLED, Code.NO_ERROR, connection=False)
-            self.end(rpc, "RESOURCE_EXHAUSTED", "a message was begun long ago, and is not complete")
-            self._events.append(Ended(rpc, "a message was never complete"))
+        """End a call whose client began a message `Times.stall` seconds ago and has not completed it."""
+        if rpc is not None and rpc.reader.unfinished and now - rpc.message_began >= self._times.stall:
+            self.connection.report_limit(Limit.STALLED, Code.NO_ERROR, connection=False)
+            self.end(rpc, "RESOURCE_EXHAUSTED", "the client did not complete a message in time")
+            self._events.append(Ended(rpc, "the client did not complete a message in time"))
 
-    def _over(self, rpc: Rpc) -> None:
-        rpc.over = True
-        self._hold(-rpc.inbox.unfinished)
-        rpc.inbox.clear()
+    def _close_call(self, rpc: Rpc) -> None:
+        """Mark a call as over, and drop its incomplete message."""
+        rpc.is_over = True
+        self._count_unfinished(-rpc.reader.unfinished)
+        rpc.reader.clear()
 
 
-def _shown(request: Request) -> str:
+def _describe(request: Request) -> str:
     kind = request.get(b"content-type").decode("latin-1") or "nothing"
     return f"a {request.method.decode('latin-1')} of {kind}"

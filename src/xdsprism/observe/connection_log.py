@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.model.truncation import bounded
-from ..http2.facts import CallRefused, Cause, Fact, HandshakeFailed, Wrong
-from ..http2.limits import Allowance, Rate
+from ..http2.facts import CallRefused, Cause, Fact, HandshakeFailed, RefusalCause
+from ..http2.limits import Rate, TokenBucket
 
 log = logging.getLogger("xdsprism")
 
@@ -22,7 +22,7 @@ TOGETHER = Rate(30, 0.1)  # lines about all of them
 MEMORY = 1_000  # mistakes that are remembered
 SHOWN = 200  # characters of what a client made up
 
-_TEXTS: dict[Cause | Wrong, str] = {
+_TEXTS: dict[Cause | RefusalCause, str] = {
     Cause.HTTP1: "it speaks HTTP/1, and this port is for gRPC, which is HTTP/2 (for HTTP/1 there is --rest)",
     Cause.PLAIN: "it speaks plain text, and this port is for TLS: have the client use TLS",
     Cause.TLS: "it speaks TLS, and this port is for plain text: give the server --tls-cert and --tls-key",
@@ -33,11 +33,11 @@ _TEXTS: dict[Cause | Wrong, str] = {
     Cause.TIMEOUT: "it did not complete the TLS handshake in time",
     Cause.LEFT: "it left before the TLS handshake was complete",
     Cause.OTHER: "%(why)s",
-    Wrong.METHOD: "there is no gRPC method %(why)s here",
-    Wrong.NOT_GRPC: "it sends no gRPC call but %(why)s; a call is a POST of application/grpc",
+    RefusalCause.METHOD: "there is no gRPC method %(why)s here",
+    RefusalCause.NOT_GRPC: "it sends no gRPC call but %(why)s; a call is a POST of application/grpc",
 }
 # Port scanners, health checks of load balancers: it need not be a client at all.
-_LEVELS: dict[Cause | Wrong, int] = {Cause.LEFT: logging.DEBUG, Cause.TIMEOUT: logging.INFO}
+_LEVELS: dict[Cause | RefusalCause, int] = {Cause.LEFT: logging.DEBUG, Cause.TIMEOUT: logging.INFO}
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ class ConnectionLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._together = Allowance(TOGETHER, clock())
-        self._told: dict[tuple[str, Cause | Wrong, str], _Told] = {}
+        self._together = TokenBucket(TOGETHER, clock())
+        self._told: dict[tuple[str, Cause | RefusalCause, str], _Told] = {}
         self._omitted = 0  # mistakes without a line, since all together had too many
 
     def __call__(self, facts: Sequence[Fact]) -> None:
@@ -67,7 +67,7 @@ class ConnectionLog:
                 case _:
                     pass
 
-    def _note(self, peer: str, mistake: Cause | Wrong, why: str, apart: str) -> None:
+    def _note(self, peer: str, mistake: Cause | RefusalCause, why: str, apart: str) -> None:
         """`apart`: what else tells one mistake from another."""
         now = self._clock()
         key = (peer.rpartition(":")[0], mistake, apart)

@@ -9,16 +9,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from ..http2.facts import (
     CallRefused,
     Cause,
+    CertificatesInUse,
+    CertificatesRefused,
     Connected,
     Disconnected,
-    Dismissal,
-    Dismissed,
     Fact,
     HandshakeFailed,
+    HttpConnectionRefused,
+    HttpRefusal,
     Limited,
-    NotRenewed,
-    Secured,
-    Wrong,
+    RefusalCause,
 )
 from ..http2.limits import Limit
 
@@ -49,7 +49,7 @@ class ConnectionMetrics:
                     self._failed.labels(cause.value).inc()
                 case Limited(_, limit, _, connection):
                     self._limited.labels(limit.value, "connection" if connection else "stream").inc()
-                case CallRefused() | Dismissed() | Secured() | NotRenewed():
+                case CallRefused() | HttpConnectionRefused() | CertificatesInUse() | CertificatesRefused():
                     pass
 
 
@@ -59,28 +59,28 @@ class RefusedCallMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "Calls that nobody can be served with here, by why"
         self._refused = Counter("xdsprism_refused_calls", text, ["cause"], registry=registry)
-        for wrong in Wrong:
-            self._refused.labels(wrong.value)
+        for cause in RefusalCause:
+            self._refused.labels(cause.value)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if isinstance(fact, CallRefused):
-                self._refused.labels(fact.wrong.value).inc()
+                self._refused.labels(fact.cause.value).inc()
 
 
 class HttpPortMetrics:
-    """Of the admin and REST ports, whichever the transport: `HttpPort(..., tell=metrics)`."""
+    """Of the admin and REST ports, whichever the transport: `HttpPort(..., report=metrics)`."""
 
     def __init__(self, registry: CollectorRegistry, ports: Iterable[str]) -> None:
         text = "Connections to the admin and REST ports that were refused or hung up on, by why"
         self._dismissed = Counter("xdsprism_http_refused_connections", text, ["port", "reason"], registry=registry)
         for port in ports:
-            for why in Dismissal:
+            for why in HttpRefusal:
                 self._dismissed.labels(port, why.value)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            if isinstance(fact, Dismissed):
+            if isinstance(fact, HttpConnectionRefused):
                 self._dismissed.labels(fact.port, fact.why.value).inc()
 
 
@@ -98,11 +98,11 @@ class CertificateMetrics:
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             match fact:
-                case Secured(not_after):
+                case CertificatesInUse(not_after):
                     self._loads.labels("ok").inc()
                     for file, end in not_after.items():
                         self._ends.labels(file).set(end)
-                case NotRenewed():
+                case CertificatesRefused():
                     self._loads.labels("refused").inc()
                 case _:
                     pass

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from ..http2.limits import Allowance, Rate
+from ..http2.limits import Rate, TokenBucket
 
 PEER = Rate(20, 1 / 60)  # lines about one peer, of each kind
 ADDRESS = Rate(1_000, 1.0)  # lines about all that come from one address
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    left: dict[Kind, Allowance]
+    left: dict[Kind, TokenBucket]
     omitted: int = 0  # lines, since it was last told how many
 
 
@@ -37,7 +37,7 @@ class Quota:
 
     def __init__(self) -> None:
         self._accounts: dict[Peer, _Account] = {}
-        self._addresses: dict[str, Allowance] = {}
+        self._addresses: dict[str, TokenBucket] = {}
         self._owing: dict[Peer, None] = {}  # those with lines that were left out
 
     def allows(self, peer: Peer, kind: Kind, now: float) -> bool:
@@ -76,7 +76,7 @@ class Quota:
     def _account(self, peer: Peer, now: float) -> _Account:
         account = self._accounts.pop(peer, None)
         if account is None:
-            account = _Account({kind: Allowance(PEER, now) for kind in Kind})
+            account = _Account({kind: TokenBucket(PEER, now) for kind in Kind})
             if len(self._accounts) >= MEMORY:
                 oldest = next(iter(self._accounts))
                 del self._accounts[oldest]
@@ -84,10 +84,10 @@ class Quota:
         self._accounts[peer] = account  # the one that was used last is at the end
         return account
 
-    def _address(self, address: str, now: float) -> Allowance:
+    def _address(self, address: str, now: float) -> TokenBucket:
         allowance = self._addresses.pop(address, None)
         if allowance is None:
-            allowance = Allowance(ADDRESS, now)
+            allowance = TokenBucket(ADDRESS, now)
             if len(self._addresses) >= MEMORY:
                 del self._addresses[next(iter(self._addresses))]
         self._addresses[address] = allowance

@@ -1,4 +1,4 @@
-"""Where to listen, and who is at the other end."""
+"""Resolves and binds listen addresses, explains why one can't be used, and formats peer addresses as gRPC does."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 
 from ..errors import UsageError
 
-LOWEST = 1024  # port that needs no privilege
+LOWEST = 1024  # the first port that needs no privilege
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
-    return shown(transport.get_extra_info("peername"))
+    """Return the peer of a transport, as in `ipv4:10.0.0.1:40000`."""
+    return format_peer(transport.get_extra_info("peername"))
 
 
-def shown(name: object) -> str:
-    """As gRPC writes it."""
+def format_peer(name: object) -> str:
+    """Format a socket name as gRPC does: `ipv4:HOST:PORT` or `ipv6:[HOST]:PORT`."""
     if not isinstance(name, tuple):
         return "unknown"
     host, port = name[:2]
@@ -28,6 +29,7 @@ def shown(name: object) -> str:
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]:
+    """Return the addresses of HOST:PORT, without duplicates. Raises UsageError and OSError."""
     host, _, port = listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise UsageError(f"can't listen on {listen!r}: it should be HOST:PORT")
@@ -37,8 +39,8 @@ async def resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
 
-def bound(address: Address, before: Sequence[socket.socket]) -> socket.socket:
-    """If the port is ours to choose, it is the same one for every address of the host."""
+def bind_socket(address: Address, before: Sequence[socket.socket]) -> socket.socket:
+    """Bind a socket to one of a host's addresses. For port 0, all of them get the port of the first (`before`)."""
     family, (host, port, *rest) = address
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -53,11 +55,11 @@ def bound(address: Address, before: Sequence[socket.socket]) -> socket.socket:
 
 
 async def find_fault(loop: asyncio.AbstractEventLoop, listen: str) -> OSError | None:
-    """Why nobody can listen there, found by trying it; None: one can."""
+    """Try to listen on an address. Return the error, or None if it can be used."""
     made: list[socket.socket] = []
     try:
         for address in await resolve(loop, listen):
-            made.append(bound(address, made))
+            made.append(bind_socket(address, made))
     except OSError as error:
         return error
     finally:
@@ -67,7 +69,7 @@ async def find_fault(loop: asyncio.AbstractEventLoop, listen: str) -> OSError | 
 
 
 def why_not(listen: str, error: OSError) -> str:
-    """Why that makes it impossible to listen there, and what to do."""
+    """Explain to the operator why the server can't listen on an address, and what to do."""
     host, _, port = listen.rpartition(":")
     if isinstance(error, socket.gaierror):
         return f"the host {host!r} is unknown ({error.strerror}); name an address of this machine, or 0.0.0.0 for all"

@@ -1,8 +1,17 @@
-"""What a transport sees of a gRPC method: bytes in, bytes out.
+"""The contract between a transport and a gRPC method: messages in and out, as bytes.
 
 Every method, unary ones too, is served as a stream of messages each way, which is what gRPC is on the wire. A transport
-(`engine_*.py`) feeds messages to a `Call` and writes what `poll` gives, as fast as its peer reads; while a write is
-blocked it does not poll, and so whatever changes meanwhile is merged (SOT-16, DLT-23).
+(`engine_*.py`, `rest.py`, `testing/hub_transport.py`) does this for each call:
+
+    call = method.open(peer)        the call begins
+    call.wake = ...                 the transport's function that schedules a poll
+    call.receive(message)           for each message of the client
+    for message in call.poll()      after each wake, and at `deadline()`; write as fast as the client reads
+    call.half_close()               the client sends no more
+    call.drain(by)                  the connection or the server is to end
+    call.close(reason)              once, when the RPC is over
+
+While a write is blocked the transport does not poll, and so changes merge meanwhile (SOT-16, DLT-23).
 """
 
 from __future__ import annotations
@@ -16,50 +25,52 @@ from ..http2.grpc import PiecesFactory
 
 
 class Call(ABC):
-    """One RPC in progress. The transport sets `wake`, which the call may use at any time to ask for a poll."""
+    """One RPC in progress."""
 
     finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
-    is_busy = False  # it works on a message in slices, and wakes when it is done: don't end it before that
+    is_busy = False  # it processes a message in slices, and wakes when that is done: don't end it before
 
     def __init__(self) -> None:
+        # The transport sets both. The call uses `wake` at any time to ask for a poll, and `hold_back(True)` to have the
+        # transport read no further messages until `hold_back(False)`.
         self.wake: Callable[[], None] = lambda: None
-        self.hold_back: Callable[[bool], None] = _at_will  # the transport's too: whether to read on is for later
+        self.hold_back: Callable[[bool], None] = _ignore_hold_back
 
     @abstractmethod
     def receive(self, message: bytes) -> None:
-        """Take one message in, and wake if that gives something to say. Raises PeerError, whose status ends the RPC."""
+        """Process one message, and wake if there is something to send. Raises PeerError, whose status ends the RPC."""
 
     @abstractmethod
     def poll(self) -> Iterator[bytes]:
-        """What to write now, encoded as it is taken."""
+        """Return the messages to write now. Each is encoded when the transport takes it."""
 
     def deadline(self) -> float | None:
-        """When to poll again although nobody called `wake`; in the clock that the call was made with."""
+        """Return when to poll again although nothing called `wake`, in the clock that the call was made with."""
         return None
 
     def half_close(self) -> None:  # noqa: B027 # most calls need not know
-        """The client will send no more. May raise as `receive` does."""
+        """Note that the client will send no more messages. May raise as `receive` does."""
 
     def end(self) -> None:
-        """Finish when convenient."""
+        """Finish with the next poll."""
         self.finished = True
         self.wake()
 
     def drain(self, by: float) -> None:
-        """The connection is closed when its last call is over, and at `by` in any case: finish in time."""
+        """Finish in time: the transport closes the connection after its last call, and at `by` in any case."""
         del by
         self.end()
 
     def close(self, reason: str = "") -> None:  # noqa: B027 # nor this
-        """The RPC is over; `reason` says what was wrong, if anything was."""
+        """Release what the call holds: the RPC is over. `reason` is empty unless it failed."""
 
 
-def _at_will(_: bool) -> None:  # noqa: FBT001 # there is nothing to choose
-    """Whoever feeds the call has no way to wait."""
+def _ignore_hold_back(_: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+    """Stand in for transports that can't stop reading."""
 
 
 class UnaryCall(Call):
-    """One message in, one out."""
+    """A unary RPC: `answer` makes the response from the request."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         super().__init__()
@@ -82,27 +93,27 @@ class UnaryCall(Call):
             raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
 
     def end(self) -> None:
-        """Not before it is answered: it won't be long, and an end without an answer would be an error."""
+        """Go on until the response is sent: it won't take long, and OK without a response would be an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who calls, as far as the transport knows."""
+    """The client of a call, as far as the transport knows it."""
 
     address: str  # as gRPC writes it: `ipv4:127.0.0.1:40000`
-    identities: tuple[str, ...] = ()  # of its certificate, which was verified: SPIFFE ids, other URIs, hosts
-    authorization: tuple[str, ...] = field(default=(), repr=False)  # what the call has of that field, to be verified
+    identities: tuple[str, ...] = ()  # names in its verified certificate: SPIFFE ids, other URIs, hosts
+    authorization: tuple[str, ...] = field(default=(), repr=False)  # values of that header, not verified yet
 
     @property
     def identity(self) -> str:
-        """For people to read; empty, if it has none."""
+        """The first identity, for logs and pages; empty if there is none."""
         return self.identities[0] if self.identities else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A gRPC method: its path, and how a call of it begins."""
+    """A gRPC method: its path, and the function that opens a call of it."""
 
     path: str
     open: Callable[[Peer], Call]
-    parting: PiecesFactory | None = None  # how to read a message that is above the limit; None: it is refused
+    parting: PiecesFactory | None = None  # how to split a message above the size limit; None: it is refused

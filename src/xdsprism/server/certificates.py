@@ -1,7 +1,7 @@
-"""What a certificate says of whoever has it: names and times, of its DER.
+"""Reads names and validity times from certificates, in DER or PEM. It verifies nothing: OpenSSL and BoringSSL do.
 
-The `ssl` module tells this of a peer's certificate only, and grpc hands out bytes; so both engines, and whoever wants
-to know when our own certificate ends, read them here. Nothing is verified: that is for OpenSSL and BoringSSL to do.
+The `ssl` module parses only a peer's certificate, and grpc returns bytes. So both engines read identities here, and so
+does everything that needs to know when the server's own certificate expires.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import lru_cache
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
-# Tags of DER (X.690), and those that RFC 5280 gives to the parts of a certificate.
+# Tags of DER (X.690), and the context-specific tags that RFC 5280 defines for certificates.
 _SEQUENCE, _SET, _OID, _OCTETS, _BOOLEAN = 0x30, 0x31, 0x06, 0x04, 0x01
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 _DNS_NAME, _URI = 0x82, 0x86
 _COMMON_NAME, _ALT_NAMES = b"\x55\x04\x03", b"\x55\x1d\x11"
 
-# How the strings of a name are written; whatever has another tag is rare, and no identity.
+# Encodings of the string types in a name, by tag. Names with other tags are rare, and are not used as identities.
 _TEXTS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
 
 Part = tuple[int, bytes]  # tag and contents
@@ -30,17 +30,19 @@ Part = tuple[int, bytes]  # tag and contents
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
+    """The fields of a certificate that the server uses."""
+
     not_before: float  # seconds since the epoch
     not_after: float
     uris: tuple[str, ...]
     hosts: tuple[str, ...]
-    common_name: str  # the last one, which is the most specific
+    common_name: str  # of several, the last and most specific
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """Whom it names: SPIFFE ids, other URIs, hosts; the common name only if there is none of these (RFC 6125).
+        """The names of its holder: SPIFFE ids, other URIs, hosts; the common name only without these (RFC 6125).
 
-        Of these kinds URIs have a colon and the others have none, so that no host can pass for a SPIFFE id.
+        URIs must have a colon and the other kinds must not, so that no host name can pass for a SPIFFE id.
         """
         uris = sorted((uri for uri in self.uris if ":" in uri), key=lambda uri: not uri.startswith("spiffe://"))
         named = (*uris, *(host for host in self.hosts if ":" not in host))
@@ -50,18 +52,21 @@ class Certificate:
 
 
 def blocks(pem: bytes) -> list[str]:
-    """The certificates in a file, without whatever else is written there."""
+    """Return the PEM blocks of the certificates in a file, without any other text."""
     return [found.decode("ascii") for found in _PEM.findall(pem)]
 
 
 def certificates(pem: bytes) -> list[Certificate | None]:
-    """All that are in a file; None where one can't be read."""
+    """Read all certificates in a file; None for each that can't be parsed."""
     return [_read(found.encode()) for found in blocks(pem)]
 
 
 @lru_cache(maxsize=1024)
 def identities_of(certificate: bytes) -> tuple[str, ...]:
-    """Whom it names, in DER or PEM; nobody, if it can't be read. Remembered: grpc hands it out for each call."""
+    """Return the identities in a certificate (DER or PEM); none if it can't be parsed.
+
+    Results are cached: grpc returns the same certificate for each call.
+    """
     known = _read(certificate)
     return known.identities if known is not None else ()
 
@@ -76,7 +81,7 @@ def _read(certificate: bytes) -> Certificate | None:
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """RFC 5280, section 4.1. Raises ValueError."""
+    """Parse a certificate (RFC 5280, section 4.1). Raises ValueError."""
     fields = [*_parts(_inside(_inside(der, _SEQUENCE), _SEQUENCE))]
     if fields and fields[0][0] == _VERSION:
         del fields[0]
@@ -97,7 +102,7 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def _alt_names(fields: list[Part]) -> list[tuple[int, str]]:
-    """Section 4.2.1.6."""
+    """Return the URIs and host names of the subjectAltName extension, with their tags (section 4.2.1.6)."""
     found: list[tuple[int, str]] = []
     for tag, contents in fields:
         for _, extension in _parts(_inside(contents, _SEQUENCE)) if tag == _EXTENSIONS else ():
@@ -109,7 +114,7 @@ def _alt_names(fields: list[Part]) -> list[tuple[int, str]]:
 
 
 def _common_name(subject: bytes) -> str:
-    """Section 4.1.2.4: a name is a sequence of sets of pairs."""
+    """Return the last common name of a subject, which is a sequence of sets of pairs (section 4.1.2.4)."""
     name = ""
     for _, group in _parts(subject):
         for _, pair in _parts(group):
@@ -121,7 +126,7 @@ def _common_name(subject: bytes) -> str:
 
 
 def _time(part: Part) -> float:
-    """Section 4.1.2.5: two digits of a year are those of 1950 to 2049."""
+    """Parse UTCTime, whose two-digit years are 1950 to 2049, or GeneralizedTime (section 4.1.2.5)."""
     tag, contents = part
     text = contents.decode("ascii")
     if tag == _UTC_TIME:
@@ -132,7 +137,7 @@ def _time(part: Part) -> float:
 
 
 def _inside(der: bytes, tag: int) -> bytes:
-    """What is in the one part that this should be."""
+    """Return the contents of the first element, which must have this tag."""
     for found, contents in _parts(der):
         if found == tag:
             return contents
@@ -141,7 +146,7 @@ def _inside(der: bytes, tag: int) -> bytes:
 
 
 def _parts(der: bytes) -> Iterator[Part]:
-    """X.690, section 8.1: tag, length, contents, one after the other. Tags of a certificate have one byte."""
+    """Split DER into elements: tag, length, contents (X.690, section 8.1). All tags in a certificate have one byte."""
     at = 0
     while at < len(der):
         if len(der) < at + 2:

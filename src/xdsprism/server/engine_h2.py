@@ -1,8 +1,9 @@
-"""The transport of our own: sockets and timers around `exchanges.Line`, and nothing about the protocol.
+"""The `h2` engine: sockets and timers around `ConnectionCalls`; it decides nothing about the protocol.
 
-In a turn of the loop, what came is heard after all of it was read, and what there is to say is said after that. To call
-the kernel in a row, and not between the rest, made both cheaper where it was measured (PERFORMANCE.md): most likely
-since each call leaves the caches cold. What is written, uvloop keeps for the end of the turn by itself.
+The engine works in turns of the event loop. First the loop reads all sockets, and each connection only stores its
+bytes. Then `H2Engine._turn` processes the input of all connections, and after that writes the output of all. System
+calls that run in a row, not between other work, made both cheaper where it was measured (PERFORMANCE.md), most likely
+because each system call leaves the caches cold. uvloop itself delays writes to the end of a turn.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
 from ..http2.grpc import Framer
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
-from .addresses import address_of, bound, resolve, why_not
+from .addresses import address_of, bind_socket, resolve, why_not
 from .calls import Method, Peer
 from .certificates import identities_of
-from .exchanges import Line
-from .handshake import Entrance
-from .room import Room, Seat
-from .secured import Secured
+from .connection_calls import ConnectionCalls
+from .connection_limits import ConnectionLimits, ConnectionSlot
+from .tls_listener import TlsListener
+from .tls_transport import TlsTransport
 
 log = logging.getLogger("xdsprism.server")
 
-BACKLOG = 4_096  # a fleet may come back at once
-SMALL = 4 * 1024  # bytes that may wait for the engine's turn; ACKs have some 100
+BACKLOG = 4_096  # a whole fleet may reconnect at once
+SMALL_INPUT = 4 * 1024  # bytes of input that may wait for the engine's turn; an ACK has about 100
 NO_H2 = "no HTTP/2 over TLS"
-JITTER = 0.1  # of the age of connections, either way: those that came together are not to leave together
+JITTER = 0.1  # of the maximum age, more or less: clients that connected together must not reconnect together
 
 
 class H2Engine:
-    """Serves methods of bytes over HTTP/2."""
+    """Serves gRPC methods over HTTP/2, with the protocol of our own (http2/)."""
 
     def __init__(
         self,
@@ -59,29 +60,30 @@ class H2Engine:
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.framer = Framer()
         self.loop = asyncio.get_running_loop()
-        self.room = Room(self.limits, self.loop.time)
+        self.connection_limits = ConnectionLimits(self.limits, self.loop.time)
         self._tls: ssl.SSLContext | None = None
         if tls is not None:
             self.secure(tls)
-        self._servers: list[asyncio.Server | Entrance] = []
-        self._plugs: set[Plug] = set()
-        self._idle = asyncio.Event()  # there is no connection
+        self._servers: list[asyncio.Server | TlsListener] = []
+        self._connections: set[SocketConnection] = set()
+        self._idle = asyncio.Event()  # set while there is no connection
         self._idle.set()
         self._stopping: tuple[float, float] | None = None
-        self._heard: list[Plug] = []
-        self._woken: list[Plug] = []
-        self._due = False  # a turn, for these
+        self._with_input: list[SocketConnection] = []
+        self._with_output: list[SocketConnection] = []
+        self._is_turn_scheduled = False  # a turn, for these
 
     @property
     def open_calls(self) -> int:
-        return sum(plug.open_calls for plug in self._plugs)
+        """How many calls are open on all connections."""
+        return sum(connection.open_calls for connection in self._connections)
 
     async def start(self, listen: str) -> str:
-        """Bind and serve; returns the address, with the port that was chosen for port 0."""
+        """Bind and serve. Return the address, with the chosen port in place of port 0."""
         sockets: list[socket.socket] = []
         try:
             for address in await resolve(self.loop, listen):
-                sockets.append(bound(address, sockets))
+                sockets.append(bind_socket(address, sockets))
         except OSError as error:
             for each in sockets:
                 each.close()
@@ -91,318 +93,337 @@ class H2Engine:
         return f"{listen.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
 
     async def stop(self, grace: float) -> None:
-        """Let every stream end cleanly; after `grace` seconds end those that did not."""
+        """Drain every connection, reset the streams that are left after `grace` seconds, and wait for all to close."""
         for server in self._servers:
             server.close()
         now = self.loop.time()
         self._stopping = now, grace
-        for plug in list(self._plugs):
-            plug.drain(now, grace)
+        for connection in list(self._connections):
+            connection.drain(now, grace)
         for server in self._servers:
-            if isinstance(server, Entrance):
+            if isinstance(server, TlsListener):
                 await server.wait_closed()
         await self._idle.wait()
 
     def secure(self, tls: ssl.SSLContext) -> None:
-        """From now on new connections get this. Not from plain to TLS while it serves."""
+        """Use this context for new connections. A port that serves plain text can't change to TLS."""
         tls.set_alpn_protocols(["h2"])  # RFC 9113, section 3.2
         self._tls = tls
 
-    async def _serve(self, bound: socket.socket) -> asyncio.Server | Entrance:
+    async def _serve(self, bound: socket.socket) -> asyncio.Server | TlsListener:
+        """Accept connections on a bound socket."""
         if self._tls is None:
-            return await self.loop.create_server(lambda: Plug(self), sock=bound, backlog=BACKLOG)
-        bound.setblocking(False)  # noqa: FBT003 # not ours to name
+            return await self.loop.create_server(lambda: SocketConnection(self), sock=bound, backlog=BACKLOG)
+        bound.setblocking(False)  # noqa: FBT003 # positional only
         bound.listen(BACKLOG)
-        return Entrance(bound, self._secured, self.room, self.tell, self.times)
+        return TlsListener(bound, self._make_tls_transport, self.connection_limits, self.report, self.times)
 
-    def _secured(self, seat: Seat) -> Secured:
-        """With what is in use now, which may be renewed at any time."""
-        tls = cast("ssl.SSLContext", self._tls)  # where there is none, nothing is secured
-        return Secured(tls, lambda: Plug(self, seat), self.times.linger)
+    def _make_tls_transport(self, slot: ConnectionSlot) -> TlsTransport:
+        """Make the TLS layer of a new connection, with the certificates that are in use now."""
+        tls = cast("ssl.SSLContext", self._tls)  # `_serve` makes a TlsListener only if there is one
+        return TlsTransport(tls, lambda: SocketConnection(self, slot), self.times.linger)
 
-    def joined(self, plug: Plug) -> None:
-        self._plugs.add(plug)
+    def add_connection(self, connection: SocketConnection) -> None:
+        """Note a new connection, and drain it at once if the engine is stopping."""
+        self._connections.add(connection)
         self._idle.clear()
-        if self._stopping is not None:  # it was accepted when the server began to stop
-            plug.drain(*self._stopping)
+        if self._stopping is not None:  # it was accepted just before the server began to stop
+            connection.drain(*self._stopping)
 
-    def left(self, plug: Plug) -> None:
-        self._plugs.discard(plug)
-        if not self._plugs:
+    def remove_connection(self, connection: SocketConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
             self._idle.set()
 
-    def heard(self, plug: Plug) -> None:
-        """Something came from it."""
-        if not self._due:
-            self._soon()
-        self._heard.append(plug)
+    def schedule_input(self, connection: SocketConnection) -> None:
+        """Have this connection process its input in the engine's next turn."""
+        if not self._is_turn_scheduled:
+            self._schedule_turn()
+        self._with_input.append(connection)
 
-    def woken(self, plug: Plug) -> None:
-        """Something is to be written to it: this turn of the loop, after everything else in it."""
-        if not self._due:
-            self._soon()
-        self._woken.append(plug)
+    def schedule_output(self, connection: SocketConnection) -> None:
+        """Have this connection write its output at the end of the engine's next turn, or of this one."""
+        if not self._is_turn_scheduled:
+            self._schedule_turn()
+        self._with_output.append(connection)
 
-    def tell(self, facts: Sequence[Fact]) -> None:
+    def report(self, facts: Sequence[Fact]) -> None:
+        """Pass facts to metrics and logs."""
         for reader in self.readers:
             reader(facts)
 
-    def _soon(self) -> None:
-        self._due = True
+    def _schedule_turn(self) -> None:
+        """Run `_turn` once, after the loop has read the sockets that are ready."""
+        self._is_turn_scheduled = True
         self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        heard, self._heard = self._heard, []
-        for plug in heard:
-            plug.hear()
-        self._due = False
-        woken, self._woken = self._woken, []
-        for plug in woken:
+        """Process all input, then write all output. Input schedules output for the same turn."""
+        pending, self._with_input = self._with_input, []
+        for connection in pending:
+            connection.process_input()
+        self._is_turn_scheduled = False
+        woken, self._with_output = self._with_output, []
+        for connection in woken:
             try:
-                plug.flush()
-            except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, the others in this turn are served
-                plug.fail(error)
+                connection.flush()
+            except Exception as error:  # noqa: BLE001 # OPS-10: other connections in this turn are served
+                connection.fail(error)
 
 
-class Plug(asyncio.Protocol):
-    """One socket and its line."""
+class SocketConnection(asyncio.Protocol):
+    """One client's socket, and the calls on it."""
 
     __slots__ = (
-        "_behind",
-        "_busy",
+        "_calls",
+        "_connected_at",
         "_engine",
-        "_ignored",
-        "_leaving",
-        "_line",
+        "_ignored_bytes",
+        "_input",
+        "_is_closing",
+        "_is_reading_paused",
+        "_is_scheduled",
+        "_is_writing_paused",
         "_loop",
-        "_paused",
         "_peer",
-        "_seat",
-        "_since",
+        "_slot",
         "_timer",
         "_timer_at",
         "_transport",
-        "_unheard",
     )
 
-    def __init__(self, engine: H2Engine, seat: Seat | None = None) -> None:
-        """`seat`: what it was given when it came, where that was before."""
+    def __init__(self, engine: H2Engine, slot: ConnectionSlot | None = None) -> None:
+        """`slot`: from the TLS listener, which admits connections before the handshake; None: admit this one later."""
         self._engine = engine
-        self._seat = seat
+        self._slot = slot
         self._loop = engine.loop
         self._transport: Any = None  # an asyncio.Transport, once there is one
-        self._line: Line | None = None
+        self._calls: ConnectionCalls | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
-        self._paused = False
-        self._busy = False  # it is in the engine's next turn anyway, or in this one
-        self._unheard = b""  # what came, until the engine's turn
-        self._behind = False  # more came than was heard at once, and nothing is read
-        self._leaving = False
-        self._ignored = 0  # bytes that came after that
+        self._is_writing_paused = False
+        self._is_scheduled = False  # its output is written in the engine's next turn, or is being written
+        self._input = b""  # received bytes, until the engine's turn
+        self._is_reading_paused = False  # until the calls have processed their backlog
+        self._is_closing = False
+        self._ignored_bytes = 0  # received after `_is_closing`
         self._peer = ""
-        self._since = 0.0
+        self._connected_at = 0.0
 
     @property
     def open_calls(self) -> int:
-        return len(self._line.rpcs.connection.streams) if self._line is not None else 0
+        return len(self._calls.rpcs.connection.streams) if self._calls is not None else 0
 
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         engine = self._engine
         self._transport = transport
-        self._since = now = self._loop.time()
+        self._connected_at = now = self._loop.time()
         self._peer = address_of(transport)
-        self._seat = seat = self._seat or engine.room.enter(self._peer)
-        engine.tell([Connected(self._peer)])
-        if seat.without_words:
-            engine.tell(seat.facts(self._peer))
+        self._slot = slot = self._slot or engine.connection_limits.admit(self._peer)
+        engine.report([Connected(self._peer)])
+        if slot.is_silent:
+            engine.report(slot.facts(self._peer))
             self._transport.abort()
             return
         if not _speaks_h2(transport):
-            engine.tell([HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
+            engine.report([HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
             self._transport.close()
             return
         _without_delay(transport)
-        age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # nothing to guess
-        crowd, parting = engine.room.crowd, engine.parting
-        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, crowd=crowd, parting=parting)
+        age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # not a secret
+        count, parting = engine.connection_limits.count, engine.parting
+        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
         peer = Peer(self._peer, _identities(transport))
-        self._line = Line(rpcs, engine.methods, peer, engine.framer, self._wake)
-        engine.joined(self)
-        if seat.refused is not None:
-            rpcs.connection.fail(seat.refused)
+        self._calls = ConnectionCalls(rpcs, engine.methods, peer, engine.framer, self._wake)
+        engine.add_connection(self)
+        if slot.refused is not None:
+            rpcs.connection.fail(slot.refused)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if self._unheard or len(data) > SMALL:  # or one that sends much fills our memory first
-            self.hear(data)
+        # Store small input for the engine's turn. Large input is processed at once, before it fills the memory.
+        if self._input or len(data) > SMALL_INPUT:
+            self.process_input(data)
         else:
-            self._unheard = data
-            self._engine.heard(self)
+            self._input = data
+            self._engine.schedule_input(self)
 
-    def hear(self, more: bytes = b"") -> None:
-        """What came before, and what comes with it."""
-        data, self._unheard = self._unheard + more, b""
-        line = self._line
-        if self._leaving:
-            self._ignored += len(data)
-        elif line is not None and (data or line.unheard):
-            busy, self._busy = self._busy, True
+    def process_input(self, more: bytes = b"") -> None:
+        """Process stored input, and `more`."""
+        data, self._input = self._input + more, b""
+        calls = self._calls
+        if self._is_closing:
+            self._ignored_bytes += len(data)
+        elif calls is not None and (data or calls.backlog):
+            was_scheduled, self._is_scheduled = self._is_scheduled, True
             try:
-                has_words = line.receive(data, self._loop.time())
-            except Exception as error:  # noqa: BLE001 # OPS-10: and whoever had this heard goes on with the others
+                has_output = calls.receive(data, self._loop.time())
+            except Exception as error:  # noqa: BLE001 # OPS-10: the engine goes on with other connections
                 self.fail(error)
                 return
-            if line.unheard and not self._behind:
-                self._behind = True  # read no more before all that came is heard
+            if calls.backlog and not self._is_reading_paused:
+                self._is_reading_paused = True  # until the backlog is processed
                 self._transport.pause_reading()
-                self._loop.call_soon(self._hear_on)
-            if not has_words:
-                self._busy = busy
-            elif not busy:
-                self._engine.woken(self)
+                self._loop.call_soon(self._process_backlog)
+            if not has_output:
+                self._is_scheduled = was_scheduled
+            elif not was_scheduled:
+                self._engine.schedule_output(self)
 
-    def _hear_on(self) -> None:
-        """More of what came at once, now that others had their turn."""
-        self.hear()
-        if self._line is not None and self._line.unheard and not self._leaving:
-            self._loop.call_soon(self._hear_on)
+    def _process_backlog(self) -> None:
+        """Process the next batch of the backlog, one in each turn of the loop, so that others are served between."""
+        self.process_input()
+        if self._calls is not None and self._calls.backlog and not self._is_closing:
+            self._loop.call_soon(self._process_backlog)
             return
-        self._behind = False
+        self._is_reading_paused = False
         if self._transport is not None:
             with suppress(RuntimeError):  # it is closing
                 self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        self._paused = True
-        if self._line is not None:
-            self._line.rpcs.out.pause()
+        self._is_writing_paused = True
+        if self._calls is not None:
+            self._calls.rpcs.out.pause()
 
     def resume_writing(self) -> None:
-        """Not at once: a transport that is closed in here by a flush takes itself for lost twice (CPython 3.11)."""
-        self._paused = False
-        if self._line is not None and self._line.rpcs.connection.failed is None:
-            self._line.rpcs.out.resume()
-            self._engine.woken(self)
+        """Schedule the queued output.
+
+        A flush from here could close the transport, and then CPython 3.11 calls `connection_lost` twice.
+        """
+        self._is_writing_paused = False
+        if self._calls is not None and self._calls.rpcs.connection.failed is None:
+            self._calls.rpcs.out.resume()
+            self._engine.schedule_output(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.hear()
-        line, self._line = self._line, None
-        self._transport = None  # or the two keep each other, with the buffers of TLS, until the collector comes
+        self.process_input()
+        calls, self._calls = self._calls, None
+        self._transport = None  # otherwise this cycle, with the buffers of TLS, waits for the garbage collector
         if self._timer is not None:
             self._timer.cancel()
-        seconds = self._loop.time() - self._since
-        refused = self._seat.refused if self._seat is not None else None
-        if self._seat is not None:
-            self._seat.leave()
-        if line is None:
+        seconds = self._loop.time() - self._connected_at
+        refused = self._slot.refused if self._slot is not None else None
+        if self._slot is not None:
+            self._slot.release()
+        if calls is None:
             code, why = (refused.code, refused.why) if refused else (Code.INADEQUATE_SECURITY, NO_H2)
-            self._engine.tell([Disconnected(self._peer, seconds, code, why)])
+            self._engine.report([Disconnected(self._peer, seconds, code, why)])
             return
-        line.lost()
-        fault = line.rpcs.connection.failed
-        code, why = (fault.code, fault.why) if fault else (Code.NO_ERROR, "" if self._leaving else str(error or ""))
-        self._engine.tell([*line.rpcs.connection.facts, Disconnected(self._peer, seconds, code, why)])
-        self._engine.left(self)
+        calls.connection_lost()
+        fault = calls.rpcs.connection.failed
+        code, why = (fault.code, fault.why) if fault else (Code.NO_ERROR, "" if self._is_closing else str(error or ""))
+        self._engine.report([*calls.rpcs.connection.facts, Disconnected(self._peer, seconds, code, why)])
+        self._engine.remove_connection(self)
 
-    # -- the line
+    # -- the calls
 
     def fail(self, error: Exception) -> None:
+        """Abort the connection after an unexpected error."""
         log.error("a connection failed", exc_info=error)
         if self._transport is not None:
             self._transport.abort()
 
     def drain(self, now: float, grace: float) -> None:
-        self.hear()  # what came before counts
-        if self._line is not None:
-            self._line.drain(now, grace)
+        """Let the calls end within `grace` seconds, and close the connection after the last."""
+        self.process_input()  # calls that have arrived are served
+        if self._calls is not None:
+            self._calls.drain(now, grace)
             self.flush()
 
     def flush(self) -> None:
-        """One write, unless there is more to say than goes into one."""
-        line, transport = self._line, self._transport
-        if line is None or self._leaving:
+        """Write the output of all woken calls: one write, or more while there is queued DATA and room."""
+        calls, transport = self._calls, self._transport
+        if calls is None or self._is_closing:
             return
-        self._busy = True
-        out = line.rpcs.out
-        while written := line.flush():
+        self._is_scheduled = True
+        out = calls.rpcs.out
+        while written := calls.flush():
             transport.write(written)
-            if self._paused or not out.ready or not out.more:
+            if self._is_writing_paused or not out.ready or not out.can_write_more:
                 break
-        self._busy = False
-        if line.rpcs.connection.stirred:
-            self._settle(line)
+        self._is_scheduled = False
+        if calls.rpcs.connection.has_changed:
+            self._apply_state(calls)
 
-    def _settle(self, line: Line) -> None:
-        """What has no part in the flow of messages, and may have changed with more than that."""
-        connection = line.rpcs.connection
-        connection.stirred = False
-        if connection.facts:
-            self._engine.tell(connection.facts)
-            connection.facts = []
-        if line.rpcs.closing:
+    def _apply_state(self, calls: ConnectionCalls) -> None:
+        """Act on changes other than messages: report facts, close the connection, set the timer."""
+        state = calls.rpcs.connection
+        state.has_changed = False
+        if state.facts:
+            self._engine.report(state.facts)
+            state.facts = []
+        if calls.rpcs.is_closing:
             self._hang_up()
             return
-        if connection.failed is not None:
-            self._say_no_more()
-        self._set_timer(line.due)
+        if state.failed is not None:
+            self._write_eof()
+        self._set_timer(calls.due)
 
     def _wake(self) -> None:
-        if not self._busy:
-            self._busy = True
-            self._engine.woken(self)
+        """Schedule a flush, unless one is scheduled or running."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._engine.schedule_output(self)
 
     def _tick(self) -> None:
+        """Do what is due on this connection."""
         self._timer = None
         self._timer_at = inf
-        self.hear()  # or something was awaited that is here
-        if self._line is not None:
-            self._busy = True
-            self._line.tick(self._loop.time())
+        self.process_input()  # otherwise a timeout could fire for bytes that have arrived
+        if self._calls is not None:
+            self._is_scheduled = True
+            self._calls.tick(self._loop.time())
             self.flush()
 
     def _set_timer(self, due: float) -> None:
-        """Only if it is sooner: whoever comes too early finds nothing to do, and sets it anew."""
-        if due < self._timer_at and not self._leaving:
+        """Set the timer if `due` is earlier. A timer that fires too early does nothing and is set again."""
+        if due < self._timer_at and not self._is_closing:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
             self._timer = self._loop.call_at(due, self._tick)
 
-    def _say_no_more(self) -> None:
-        """Still read on for a moment: what lies unread when a socket closes makes the peer lose our last words."""
-        if not self._leaving and self._transport.can_write_eof():
+    def _write_eof(self) -> None:
+        """Shut down the sending side, and go on reading.
+
+        If a socket closes with unread input, the kernel sends RST, and the client loses our last frames.
+        """
+        if not self._is_closing and self._transport.can_write_eof():
             with suppress(OSError):
                 self._transport.write_eof()
 
     def _hang_up(self) -> None:
-        """When all is said. In good order we wait for the peer to hang up first, see `_say_no_more`; else we do."""
-        line = self._line
-        if self._leaving or line is None:
+        """Close the connection after the last output.
+
+        After a clean drain the client closes first (see `_write_eof`); after a fault, or without time left, we do.
+        """
+        calls = self._calls
+        if self._is_closing or calls is None:
             return
-        in_good_order = line.rpcs.connection.failed is None and self._loop.time() < line.rpcs.life.grace_ends
+        in_good_order = calls.rpcs.connection.failed is None and self._loop.time() < calls.rpcs.life.grace_ends
         if in_good_order:
-            self._say_no_more()
-        self._leaving = True
+            self._write_eof()
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         if in_good_order:
-            self._see_off(line)
+            self._await_peer_close(calls)
         else:
             self._close()
 
-    def _see_off(self, line: Line, before: tuple[int, int] | None = None) -> None:
-        """It may have much to read still: as long as something happens there it has time, until the grace is over."""
-        now = self._transport.get_write_buffer_size(), self._ignored
-        if now == before or self._loop.time() >= line.rpcs.life.grace_ends:
+    def _await_peer_close(self, calls: ConnectionCalls, before: tuple[int, int] | None = None) -> None:
+        """Wait for the client to close, as long as it goes on reading or sending and the grace is not over."""
+        now = self._transport.get_write_buffer_size(), self._ignored_bytes
+        if now == before or self._loop.time() >= calls.rpcs.life.grace_ends:
             self._close()
         else:
-            self._timer = self._loop.call_later(self._engine.times.linger, self._see_off, line, now)
+            self._timer = self._loop.call_later(self._engine.times.linger, self._await_peer_close, calls, now)
 
     def _close(self) -> None:
-        """A peer that does not read what is left has a moment to."""
+        """Close the transport; abort it if the client does not read what is left within `times.linger` seconds."""
         transport = self._transport
         transport.close()
         self._timer = self._loop.call_later(self._engine.times.linger, transport.abort)
@@ -414,15 +435,15 @@ def _speaks_h2(transport: asyncio.BaseTransport) -> bool:
 
 
 def _identities(transport: asyncio.BaseTransport) -> tuple[str, ...]:
-    """TLS would not be agreed on, had the certificate not been verified."""
+    """Return the names in the client's certificate, which the handshake has verified."""
     tls = transport.get_extra_info("ssl_object")
     shown = tls.getpeercert(binary_form=True) if tls is not None else None
     return identities_of(shown) if shown else ()
 
 
 def _without_delay(transport: asyncio.BaseTransport) -> None:
-    """Not every loop does this by itself for a socket that it did not make, and without it an update takes 40 ms."""
-    plug = transport.get_extra_info("socket")
-    if plug is not None:
+    """Set TCP_NODELAY, without which an update takes 40 ms. Not every loop sets it on a socket that it did not make."""
+    raw = transport.get_extra_info("socket")
+    if raw is not None:
         with suppress(OSError):
-            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""A fetch, as a call: gRPC carries it as any other, and REST in its own way. core/serve/fetching.py decides."""
+"""Serves a fetch (one request, one response) as a call, over gRPC and REST; core/serve/fetching.py decides."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ from .slicing import LONG_COUNT
 
 
 class FetchCall(XdsCall):
-    """One request, one response."""
+    """One fetch: a request, and a response once there is something to answer.
+
+    gRPC polls it like any call. REST (rest.py) asks `answer`, and sets `patience` so that the server may hold the
+    response until something changes.
+    """
 
     def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
         super().__init__(hub, connected, names)
-        self.deadline = fetch.deadline  # type: ignore[method-assign] # as in XdsCall
+        self.deadline = fetch.deadline  # type: ignore[method-assign] # as in XdsCall, without a hop
         self._fetch = fetch
         self._answered = False
-        self._found: Send | Unchanged | None = None  # by long work
-        self.patience: Patience | None = None  # where the answer may be that nothing is new
+        self._found: Send | Unchanged | None = None  # the result of `_finding`, which ran in slices
+        self.patience: Patience | None = None  # REST: how long to wait for a change
 
     @property
     def is_held(self) -> bool:
+        """Whether the response waits for a change."""
         return self._fetch.is_held
 
     def take(self, request: Request) -> None:
@@ -56,13 +61,13 @@ class FetchCall(XdsCall):
         return work.poll()
 
     def answer(self) -> Send | Unchanged | None:
-        """None: not yet. It is given once."""
+        """Return the response once it is known; None before that, and after it was returned."""
         if self._answered:
             return None
         if self._work is not None:
             self._work.check()
             return None
-        if self.finished:  # the server drains
+        if self.finished:  # the server drains: answer now, with what there is
             if not self._fetch.is_asked:
                 raise PeerError("UNAVAILABLE", "the server is stopping: ask again, or another one")
             self.hurry()
@@ -82,7 +87,7 @@ class FetchCall(XdsCall):
         self._found = yield from self._fetch.polling(self._hub.clock())
 
     def hurry(self) -> None:
-        """Let it wait for nothing: there are too many who do."""
+        """Answer at the next poll, without waiting for a change."""
         self._fetch.hurry(self._hub.clock())
 
     def half_close(self) -> None:
@@ -90,17 +95,19 @@ class FetchCall(XdsCall):
             raise PeerError("INVALID_ARGUMENT", "this method takes one message, and none came")
 
     def drain(self, by: float) -> None:
-        """Nothing is to come that says whether the answer was read."""
+        """Finish at once: unlike a stream, a fetch gets no ACK that would show that the response was read."""
         del by
         self.end()
 
     def _pass_on(self) -> None:
+        """Pass the facts of the fetch to the hub."""
         self._hub.facts += self._fetch.told
         self._fetch.told.clear()
         self._hub.turn()
 
 
 def open_fetch(hub: Hub, method: str, peer: Peer, only_type: TypeUrl, *, v2: bool) -> FetchCall:
+    """Begin a fetch of one resource type."""
     facts = Facts()
     stream = hub.stream(facts, delta=False, only_type=only_type)
     connected = Connected(stream, method, peer, hub.clock())

@@ -1,4 +1,4 @@
-"""gRPC health checking and reflection, as calls of bytes; the messages and the logic are the libraries' own."""
+"""Serves gRPC health checking and server reflection, for any transport; their own libraries have the messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .calls import Call, Method, UnaryCall
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
 
-UNANSWERED = 100_000  # bytes of questions that may wait for a client to read the answers
+UNANSWERED = 100_000  # bytes of reflection requests that may wait for the client to read responses
 
 
 class Health:
-    """Whether this server serves, for whoever asks or watches."""
+    """The health of this server: SERVING or NOT_SERVING, the same for all of its services."""
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = frozenset(services) | {""}
@@ -32,6 +32,7 @@ class Health:
         self._watches: dict[HealthWatch, None] = {}
 
     def set(self, *, serving: bool) -> None:
+        """Change the status, and wake every watch."""
         self._serving = serving
         for watch in self._watches:
             watch.wake()
@@ -42,6 +43,7 @@ class Health:
         yield Method(f"/{HEALTH}/Watch", lambda _: HealthWatch(self, self._watches))
 
     def status(self, service: str) -> int | None:
+        """Return the status of a service; None if the server has no such service."""
         if service not in self._services:
             return None
         status = health_pb2.HealthCheckResponse
@@ -63,14 +65,14 @@ class Health:
 
 
 class HealthWatch(Call):
-    """Says the status at once, and again whenever it changes."""
+    """One Watch call: sends the status at once, and again whenever it changes."""
 
     def __init__(self, health: Health, watches: dict[HealthWatch, None]) -> None:
         super().__init__()
         self._health = health
         self._watches = watches
         self._service: str | None = None
-        self._said: int | None = None
+        self._sent: int | None = None  # the status that the client knows
         watches[self] = None
 
     def receive(self, message: bytes) -> None:
@@ -83,8 +85,8 @@ class HealthWatch(Call):
         status = self._health.status(self._service)
         if status is None:
             status = int(health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-        if status != self._said:
-            self._said = status
+        if status != self._sent:
+            self._sent = status
             yield health_pb2.HealthCheckResponse(status=status).SerializeToString()
 
     def half_close(self) -> None:
@@ -97,28 +99,28 @@ class HealthWatch(Call):
 
 
 class Reflection(Call):
-    """Answers each question as it comes; grpcio-reflection knows the answers."""
+    """One reflection stream; grpcio-reflection makes each response."""
 
     def __init__(self, services: Iterable[str]) -> None:
         super().__init__()
         self._servicer = reflection.ReflectionServicer(services, Default())
-        self._questions: deque[Any] = deque()
-        self._waiting = 0  # bytes of these
+        self._requests: deque[Any] = deque()
+        self._waiting = 0  # bytes of the requests in the queue
 
     def receive(self, message: bytes) -> None:
-        question = _parse(reflection_pb2.ServerReflectionRequest, message)
-        self._waiting += question.ByteSize()
+        request = _parse(reflection_pb2.ServerReflectionRequest, message)
+        self._waiting += request.ByteSize()
         if self._waiting > UNANSWERED:  # OPS-6
-            raise PeerError("RESOURCE_EXHAUSTED", "too many questions at once: read the answers, then ask on")
-        self._questions.append(question)
+            raise PeerError("RESOURCE_EXHAUSTED", "too many requests at once: read the responses first")
+        self._requests.append(request)
         self.wake()
 
     def poll(self) -> Iterator[bytes]:
-        """One by one, as they can be written: an answer may be a thousand times as long as its question."""
-        while self._questions:
-            question = self._questions.popleft()
-            self._waiting -= question.ByteSize()
-            for reply in self._servicer.ServerReflectionInfo(iter([question]), None):
+        """Make each response when it can be written: it may be a thousand times as long as its request."""
+        while self._requests:
+            request = self._requests.popleft()
+            self._waiting -= request.ByteSize()
+            for reply in self._servicer.ServerReflectionInfo(iter([request]), None):
                 yield reply.SerializeToString()
 
     def half_close(self) -> None:
@@ -126,9 +128,9 @@ class Reflection(Call):
 
 
 def reflection_methods(discovery: Collection[str]) -> Iterator[Method]:
-    """The v1 messages are those of v1alpha under another name, so one answer serves both."""
+    """Return the reflection methods of v1 and v1alpha, whose messages have the same bytes."""
     packages = {service.rpartition(".")[0] for service in discovery}
-    names = {*discovery, HEALTH, REFLECTION[0]}  # the library can't describe v1, and what is listed is to be described
+    names = {*discovery, HEALTH, REFLECTION[0]}  # without v1, which the library can't describe
     for service in REFLECTION:
         yield Method(f"/{service}/ServerReflectionInfo", lambda _: _open_reflection(packages, names))
 
@@ -141,7 +143,10 @@ def _open_reflection(packages: Iterable[str], names: Iterable[str]) -> Reflectio
 
 @cache
 def describe(package: str) -> None:
-    """A proto is in the pool of descriptors once its module is imported: not before somebody asks, it takes a while."""
+    """Import the protos of a package, so that the descriptor pool knows them.
+
+    That takes a while, so it waits for the first client that asks.
+    """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if found.name.endswith("_pb2"):
             importlib.import_module(f"{package}.{found.name}")

@@ -1,8 +1,8 @@
-"""A port for HTTP/1: uvicorn as a guest in our event loop, which knows no limits of its own.
+"""Serves an HTTP/1 port with uvicorn inside our event loop, and adds the limits that uvicorn lacks.
 
-Each connection has a seat (room.py) and a pace (http_pace.py). When the room is full, a connection that asks for
-nothing makes place for the one that comes: first one of the same address, so that a flood of one address turns on
-itself.
+Each connection has a slot (connection_limits.py) and deadlines (http_deadlines.py). When all slots are taken, a new
+connection evicts an idle one: of its own address, if that address is at its limit, so that a flood from one address
+only hurts itself; otherwise of the address that has most idle connections.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..errors import XdsError
-from ..http2.facts import Dismissal, Dismissed, Fact
+from ..http2.facts import Fact, HttpConnectionRefused, HttpRefusal
 from ..http2.limits import Limit, Limits, Times
 from .addresses import address_of, why_not
-from .handshake import Entrance
-from .http_pace import HttpTimes, Pace, Waiting
-from .room import Room, Seat, host_of
-from .secured import Secured
+from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
+from .http_deadlines import HttpDeadlines, HttpTimes, IdleConnections
+from .tls_listener import TlsListener
+from .tls_transport import TlsTransport
 
 GRACE = 2  # seconds for requests in progress when the server stops
-BACKLOG = 2048  # connections that may wait; uvicorn has as many
+BACKLOG = 2048  # connections that may wait to be accepted, as in uvicorn
 PLAIN = "content-type: text/plain\r\nx-content-type-options: nosniff"
 LATE = "HTTP/1.1 408 Request Timeout"
 FULL = "HTTP/1.1 503 Service Unavailable"
 
 
 class CannotListenError(XdsError):
-    """The address is taken, or not ours."""
+    """The server can't listen on an address: it is in use, or not an address of this machine."""
 
 
-class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which class that is depends on what is installed
-    """One connection of uvicorn's, held to our limits; the application knows its client's certificate."""
+class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the class depends on what is installed
+    """A connection of uvicorn with our limits. It also shows the client's certificate to the application."""
 
     app: ASGIApp
     transport: Any  # an asyncio.Transport, once there is one
 
-    def __init__(self, port: HttpPort, seat: Seat | None = None, **given: Any) -> None:
-        """`seat`: what it was given when it came, where that was before."""
+    def __init__(self, port: HttpPort, slot: ConnectionSlot | None = None, **given: Any) -> None:
+        """`slot`: from the TLS listener, which admits connections before the handshake; None: admit this one later."""
         super().__init__(**given)
         self._port = port
-        self._seat = seat
-        self._pace: Pace | None = None  # until it has a seat, and where it gets none
+        self._slot = slot
+        self._deadlines: HttpDeadlines | None = None  # None before it is admitted, if refused, and once lost
         self._timer: TimerHandle | None = None
         self._timer_at = inf
         self._peer = ""
@@ -63,63 +63,66 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
     def connection_made(self, transport: BaseTransport) -> None:
         self._peer = peer = address_of(transport)
         self._host = host_of(peer)
-        self._seat = seat = self._seat or self._port.enter(peer)
-        if seat.refused is not None:
+        self._slot = slot = self._slot or self._port.admit(peer)
+        if slot.refused is not None:
             self.transport = transport
-            self._port.tell(seat.facts(peer))
-            self._refuse(seat.refused.why, silently=seat.without_words)
+            self._port.report(slot.facts(peer))
+            self._refuse(slot.refused.why, silently=slot.is_silent)
             return
         super().connection_made(transport)
-        self._pace = Pace(self._port.times, self.loop.time())
-        self._port.waiting.add(self._host, self)
-        self.app = self._watched(_shown(transport, self.app))
-        self._set_timer(self._pace.due)
+        self._deadlines = HttpDeadlines(self._port.times, self.loop.time())
+        self._port.idle.add(self._host, self)
+        self.app = self._timed(_with_client_certificate(transport, self.app))
+        self._set_timer(self._deadlines.due)
 
     def data_received(self, data: bytes) -> None:
-        if self._pace is not None:
-            self._pace.hear(self.loop.time())
-            self._set_timer(self._pace.due)
+        if self._deadlines is not None:
+            self._deadlines.note_bytes(self.loop.time())
+            self._set_timer(self._deadlines.due)
             super().data_received(data)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._leave()
-        if self._pace is not None:
-            self._pace = None
+        if self._deadlines is not None:
+            self._deadlines = None
             super().connection_lost(error)
 
     # -- ours
 
     def evict(self) -> None:
-        """Make place for another, at once."""
-        self._port.dismissed(self._peer, Dismissal.EVICTED)
+        """Close this idle connection at once, and give its slot to another."""
+        self._port.report_refusal(self._peer, HttpRefusal.EVICTED)
         self._leave()
         self.transport.abort()
 
     def _leave(self) -> None:
-        self._port.waiting.discard(self._host, self)
-        if self._seat is not None:
-            self._seat.leave()
+        """Give the slot back."""
+        self._port.idle.discard(self._host, self)
+        if self._slot is not None:
+            self._slot.release()
 
-    def _watched(self, app: ASGIApp) -> ASGIApp:
-        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
-            if self._pace is not None:
-                self._pace.begin(self.loop.time())
-                self._port.waiting.discard(self._host, self)
-                self._set_timer(self._pace.due)
+    def _timed(self, app: ASGIApp) -> ASGIApp:
+        """Wrap the application so that requests begin and end the deadlines of the connection."""
+
+        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._deadlines is not None:
+                self._deadlines.begin(self.loop.time())
+                self._port.idle.discard(self._host, self)
+                self._set_timer(self._deadlines.due)
             try:
                 await app(scope, receive, send)
             finally:
-                if self._pace is not None:  # else it is gone
-                    self._pace.end(self.loop.time(), self.transport.get_write_buffer_size())
-                    self._set_timer(self._pace.due)
-                    self._note_waiting(self._pace)
+                if self._deadlines is not None:  # otherwise the connection is lost
+                    self._deadlines.end(self.loop.time(), self.transport.get_write_buffer_size())
+                    self._set_timer(self._deadlines.due)
+                    self._note_idle(self._deadlines)
 
-        return watched
+        return timed
 
     def _set_timer(self, due: float) -> None:
-        """Only if it is sooner: whoever comes too early finds nothing to do, and sets it anew."""
+        """Set the timer if `due` is earlier. A timer that fires too early does nothing and is set again."""
         if due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -127,33 +130,38 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
             self._timer = self.loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
+        """Close the connection if its client has taken too long."""
         self._timer_at = inf
-        if self._pace is None:
+        if self._deadlines is None:
             return
-        if self._pace.is_over(self.loop.time(), self.transport.get_write_buffer_size()):
-            self._hang_up(self._pace)
+        if self._deadlines.is_over(self.loop.time(), self.transport.get_write_buffer_size()):
+            self._hang_up(self._deadlines)
         else:
-            self._set_timer(self._pace.due)
-            self._note_waiting(self._pace)
+            self._set_timer(self._deadlines.due)
+            self._note_idle(self._deadlines)
 
-    def _note_waiting(self, pace: Pace) -> None:
-        if pace.is_waiting:
-            self._port.waiting.add(self._host, self)
+    def _note_idle(self, deadlines: HttpDeadlines) -> None:
+        if deadlines.is_idle:
+            self._port.idle.add(self._host, self)
 
-    def _hang_up(self, pace: Pace) -> None:
-        if pace.fault is not None:
-            self._port.dismissed(self._peer, pace.fault)
-        if pace.is_within_header and not self.transport.is_closing():
+    def _hang_up(self, deadlines: HttpDeadlines) -> None:
+        """Report why the connection ends, and close it; a client within a header gets status 408."""
+        if deadlines.fault is not None:
+            self._port.report_refusal(self._peer, deadlines.fault)
+        if deadlines.is_within_header and not self.transport.is_closing():
             self._refuse("the header of the request took too long")
         else:
             self.transport.abort()
 
     def _refuse(self, why: str, *, silently: bool = False) -> None:
-        """Say why, and read on for a moment: what lies unread when a socket closes makes the peer lose our words."""
+        """Send an error response, and close the connection after a moment.
+
+        Go on reading meanwhile: if a socket closes with unread input, the client loses the response.
+        """
         if silently:
             self.transport.abort()
             return
-        status = FULL if self._pace is None else LATE
+        status = FULL if self._deadlines is None else LATE
         head = f"{status}\r\n{PLAIN}\r\ncontent-length: {len(why) + 1}\r\nconnection: close\r\n\r\n"
         self.transport.write(f"{head}{why}\n".encode())
         if self.transport.can_write_eof():
@@ -163,8 +171,8 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # which c
         self._timer = self.loop.call_later(self._port.times.linger, self.transport.abort)
 
 
-def _shown(transport: BaseTransport, app: ASGIApp) -> ASGIApp:
-    """Have the application know the client's certificate, as ASGI's extension for TLS has it."""
+def _with_client_certificate(transport: BaseTransport, app: ASGIApp) -> ASGIApp:
+    """Wrap the application so that its scope has the client's certificate, as in ASGI's TLS extension."""
     tls = transport.get_extra_info("ssl_object")
     shown = tls.getpeercert(binary_form=True) if tls is not None else None
     if not shown:
@@ -178,29 +186,30 @@ def _shown(transport: BaseTransport, app: ASGIApp) -> ASGIApp:
     return known
 
 
-class _Guest(uvicorn.Server):
-    """uvicorn, without signals, and with an entrance of ours where there is TLS."""
+class _EmbeddedUvicorn(uvicorn.Server):
+    """uvicorn's server without signal handling; with TLS it uses our listener."""
 
-    def __init__(self, config: uvicorn.Config, entrance: Callable[[], Entrance] | None) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Callable[[], TlsListener] | None) -> None:
         super().__init__(config)
-        self._entrance = entrance
+        self._listener = listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._entrance is not None:
-            self.servers: list[Any] = [self._entrance()]
+        if self._listener is not None:
+            self.servers: list[Any] = [self._listener()]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the daemon, which has more to end than this."""
+        """Leave signals to the daemon, which has more to stop than this port."""
         yield
 
 
 class HttpPort:
-    """Listens at once, so that the port is known, and ours, and answered, before anything is said about it.
+    """An HTTP/1 port with one application.
 
-    Its connections are in `room`, which for the admin port is one of its own. `tell` hears of those that are refused,
-    or hung up on.
+    The constructor binds and listens, so that the address is known and accepts connections before the daemon prints its
+    ready line. `connection_limits` are shared with other ports; None: own limits, as the admin port has them. `report`
+    gets the facts of connections that are refused or ended.
     """
 
     def __init__(
@@ -210,15 +219,15 @@ class HttpPort:
         purpose: str,
         tls: ssl.SSLContext | None = None,
         *,
-        room: Room | None = None,
-        tell: Callable[[Sequence[Fact]], None] = lambda _: None,
+        connection_limits: ConnectionLimits | None = None,
+        report: Callable[[Sequence[Fact]], None] = lambda _: None,
         times: HttpTimes | None = None,
     ) -> None:
         self.times = times or HttpTimes()
-        self.tell = tell
+        self.report = report
         self._purpose = purpose
-        self.waiting: Waiting[_Connection] = Waiting()
-        self._room = room or Room(Limits(), time.monotonic, is_admin=True)
+        self.idle: IdleConnections[_Connection] = IdleConnections()
+        self._connection_limits = connection_limits or ConnectionLimits(Limits(), time.monotonic, is_admin=True)
         self._tls = tls
         self._socket = _bind(listen, purpose)
         self.address = f"{listen.rpartition(':')[0]}:{self._socket.getsockname()[1]}"
@@ -229,60 +238,63 @@ class HttpPort:
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=GRACE,
-            timeout_keep_alive=int(2 * self.times.idle),  # a connection's own pace ends it before
-            http=self._connection,  # type: ignore[arg-type] # uvicorn calls it, as it would a class
+            timeout_keep_alive=int(2 * self.times.idle),  # HttpDeadlines ends a connection earlier
+            http=self._connection,  # type: ignore[arg-type] # uvicorn calls it like a class
         )
-        self._server = _Guest(settings, self._secure_entrance if tls is not None else None)
+        self._server = _EmbeddedUvicorn(settings, self._make_tls_listener if tls is not None else None)
 
     def secure(self, tls: ssl.SSLContext) -> None:
-        """From now on new connections get this."""
+        """Use this context for new connections."""
         self._tls = tls
 
     async def serve(self) -> None:
-        """Answer until told to stop."""
+        """Serve until `stop`."""
         await self._server.serve(sockets=[self._socket] if self._tls is None else [])
 
     def stop(self) -> None:
         self._server.should_exit = True
 
-    def enter(self, peer: str) -> Seat:
-        """Give a connection its seat; if there is none, that of one that asks for nothing."""
-        seat = self._room.enter(peer)
-        if seat.refused is None:
-            return seat
-        is_own = seat.refused.limit is Limit.ADDRESS
-        other = self.waiting.of_address(host_of(peer)) if is_own else self.waiting.of_most()
+    def admit(self, peer: str) -> ConnectionSlot:
+        """Return a slot for a new connection; if none is free, evict an idle connection first."""
+        slot = self._connection_limits.admit(peer)
+        if slot.refused is None:
+            return slot
+        is_own = slot.refused.limit is Limit.ADDRESS
+        other = self.idle.oldest_of(host_of(peer)) if is_own else self.idle.oldest_of_largest()
         if other is not None:
-            seat.leave()
+            slot.release()
             other.evict()
-            seat = self._room.enter(peer)
-        if seat.refused is not None:
-            self.dismissed(peer, Dismissal.ADDRESS if seat.refused.limit is Limit.ADDRESS else Dismissal.CONNECTIONS)
-        return seat
+            slot = self._connection_limits.admit(peer)
+        if slot.refused is not None:
+            self.report_refusal(
+                peer, HttpRefusal.ADDRESS if slot.refused.limit is Limit.ADDRESS else HttpRefusal.CONNECTIONS
+            )
+        return slot
 
-    def dismissed(self, peer: str, why: Dismissal) -> None:
-        self.tell([Dismissed(peer, self._purpose.lower(), why)])
+    def report_refusal(self, peer: str, why: HttpRefusal) -> None:
+        self.report([HttpConnectionRefused(peer, self._purpose.lower(), why)])
 
-    def _connection(self, seat: Seat | None = None, **given: Any) -> _Connection:
-        return _Connection(self, seat, **given)
+    def _connection(self, slot: ConnectionSlot | None = None, **given: Any) -> _Connection:
+        return _Connection(self, slot, **given)
 
-    def _secure_entrance(self) -> Entrance:
-        self._socket.setblocking(False)  # noqa: FBT003 # not ours to name
-        return Entrance(self._socket, self._secured, self, self.tell, Times(preface=self.times.header))
+    def _make_tls_listener(self) -> TlsListener:
+        self._socket.setblocking(False)  # noqa: FBT003 # positional only
+        return TlsListener(self._socket, self._make_tls_transport, self, self.report, Times(preface=self.times.header))
 
-    def _secured(self, seat: Seat) -> Secured:
-        """With what is in use now, which may be renewed at any time."""
-        assert self._tls is not None  # noqa: S101 # or there would be no such entrance
+    def _make_tls_transport(self, slot: ConnectionSlot) -> TlsTransport:
+        """Make the TLS layer of a new connection, with the certificates that are in use now."""
+        assert self._tls is not None  # noqa: S101 # only a port with TLS has a TlsListener
         state = self._server.server_state
         config = self._server.config
-        return Secured(
+        return TlsTransport(
             self._tls,
-            lambda: self._connection(seat, config=config, server_state=state, app_state={}),
+            lambda: self._connection(slot, config=config, server_state=state, app_state={}),
             self.times.linger,
         )
 
 
 def _bind(listen: str, purpose: str) -> socket.socket:
+    """Bind and listen. Raises CannotListenError."""
     host, _, port = listen.rpartition(":")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -291,7 +303,7 @@ def _bind(listen: str, purpose: str) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(BACKLOG)  # now: who reads the ready line may be here before uvicorn is
+        bound.listen(BACKLOG)  # at once: a client may connect after the ready line and before uvicorn starts
     except OSError as error:
         raise CannotListenError(f"can't listen on {listen} for {purpose}: {why_not(listen, error)}") from error
     return bound

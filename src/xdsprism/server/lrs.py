@@ -1,4 +1,4 @@
-"""Load reports, as a call: core/loads/load_reports.py decides what is asked for and what is kept."""
+"""Serves the load reporting service (LRS) as a call; core/loads/load_reports.py decides what to request and to keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .hub import Hub
 
 
 class LoadCall(Call):
-    """One client that reports its loads."""
+    """One client's StreamLoadStats call."""
 
     def __init__(self, hub: Hub) -> None:
         super().__init__()
@@ -41,5 +41,6 @@ class LoadCall(Call):
             self._hub.store.listeners.remove(self._changed)
 
     def _changed(self, applied: Applied) -> None:
+        """Wake when clusters change: a client that can't report all clusters gets a list of them."""
         if any(change.type_url == CLUSTER for change in applied.changes):
             self.wake()

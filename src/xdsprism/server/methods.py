@@ -1,4 +1,4 @@
-"""Every gRPC method, once, for whatever transport carries it."""
+"""Lists every discovery and load reporting method of the v2 and v3 APIs, for any transport."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .fetch import open_fetch
 from .hub import Hub
 from .lrs import LoadCall
 
-# Service, the noun in its method names, its resource type.
+# A service, the noun in its method names (StreamListeners), and its resource type.
 Typed = tuple[str, str, TypeUrl]
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The discovery services of one version of the API."""
+    """The services of one version of the xDS API."""
 
     aggregated: str
     services: tuple[Typed, ...]
@@ -40,6 +40,7 @@ class Api:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The full names of all its services."""
         typed = (service for service, _, _ in (*self.services, *self.delta_services))
         return self.aggregated, *typed, self.loads
 
@@ -89,7 +90,7 @@ V2 = Api(
 
 
 def discovery_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
-    """VER-1: of one version; both go to the same hub."""
+    """Return the discovery methods of one API version. Both versions lead to the same hub (VER-1)."""
     yield _stream(hub, api, f"/{api.aggregated}/StreamAggregatedResources", delta=False)
     yield _stream(hub, api, f"/{api.aggregated}/DeltaAggregatedResources", delta=True)
     for service, noun, type_url in api.services:
@@ -100,7 +101,8 @@ def discovery_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
 
 
 def _stream(hub: Hub, api: Api, path: str, *, delta: bool, only_type: TypeUrl | None = None) -> Method:
-    parting = RequestPieces if delta else None  # SRV-24; SotW says with each request what is not wanted any more
+    # SRV-24: a large delta request can be split. A SotW request can't: what it omits is unsubscribed.
+    parting = RequestPieces if delta else None
     return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2), parting)
 
 
@@ -109,5 +111,5 @@ def _fetch(hub: Hub, api: Api, path: str, only_type: TypeUrl) -> Method:
 
 
 def load_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
-    """VER-10: the bytes are the same in both versions."""
+    """Return the load reporting method of one API version; the messages are the same bytes in both (VER-10)."""
     yield Method(f"/{api.loads}/StreamLoadStats", lambda _: LoadCall(hub))

@@ -1,4 +1,4 @@
-"""Runs providers: one task for each call, with a time limit. core/provide/ decides which calls there are."""
+"""Runs the calls of resource providers, each in a task with a timeout; core/provide/ decides which to make."""
 
 from __future__ import annotations
 
@@ -23,56 +23,58 @@ from .hub import Hub
 
 log = logging.getLogger("xdsprism.server")
 
-LONGEST = 500  # characters of an error; clients are told
+LONGEST = 500  # characters of an error that clients are sent
 
 
 class Providers:
-    """Runs what the providers of a store are to be asked for, as long as a server is there."""
+    """Makes the calls that a store's providers are due for, while its server runs."""
 
     def __init__(self, providing: Providing, hub: Hub) -> None:
         self._providing = providing
         self._hub = hub
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._wake = hub.turn
-        self._quota = Quota()  # of lines: whoever scans hosts makes a provider fail for each
+        self._quota = Quota()  # of log lines: a client that scans hosts can make a provider fail for each
         providing.idle = hub.settings.idle_results
-        providing.awake.append(self._wake)
+        providing.awake.append(hub.turn)
         hub.chores.append(self._turn)
 
     def close(self) -> None:
-        """Begin nothing more. May be said twice."""
-        if self._wake in self._providing.awake:
-            self._providing.awake.remove(self._wake)
+        """Begin no more calls. Idempotent."""
+        if self._hub.turn in self._providing.awake:
+            self._providing.awake.remove(self._hub.turn)
             self._hub.chores.remove(self._turn)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def stop(self) -> None:
-        """End every call."""
+        """Cancel every call, and wait for their tasks."""
         self.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _turn(self) -> None:
+        """Start the calls that are due, in each turn of the hub."""
         loop = asyncio.get_running_loop()
         for job in self._providing.turn(loop.time()):
             task = loop.create_task(self._run(job), name=f"xdsprism {job.provider.label}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._tell()
+        self._report()
         self._be_woken(loop, self._providing.deadline())
 
     def _be_woken(self, loop: asyncio.AbstractEventLoop, due: float | None) -> None:
+        """Set the timer for the next turn in which a call is due."""
         if self._timer is not None:
             if self._timer.when() == due:
                 return
             self._timer.cancel()
         self._timer = loop.call_at(due, self._hub.turn) if due is not None else None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
+        """Log ambiguous answers, and pass facts to the hub."""
         for fact in self._providing.facts:
             if isinstance(fact, Ambiguous) and fact.first:  # DESIGN 6.10
                 text = "the provider of %r gave two answers to one question: used is that for `%s`, not that for `%s`"
@@ -83,6 +85,7 @@ class Providers:
         self._providing.facts.clear()
 
     async def _run(self, job: Job) -> None:
+        """Make one call, and hand its result or its error to `Providing`."""
         try:
             whose, result = await _ask(job)
             variant = self._variant(job, result.message, whose)
@@ -91,8 +94,8 @@ class Providers:
             if task is None or task.cancelling():
                 self._providing.dropped(job)
                 raise
-            self._failed(job, error)  # something else was cancelled, that it waited for
-        except Exception as error:  # noqa: BLE001 # whatever a program of somebody else's may raise
+            self._failed(job, error)  # something that the provider awaited was cancelled, not this task
+        except Exception as error:  # noqa: BLE001 # a provider is the user's code and may raise anything
             self._failed(job, error)
         else:
             ttl = result.ttl.total_seconds() if isinstance(result.ttl, timedelta) else result.ttl
@@ -101,6 +104,7 @@ class Providers:
                 log.info("%s works again for %r", job.provider.label, job.name)
 
     def _failed(self, job: Job, error: BaseException) -> None:
+        """Note the failure of a call, and log it if it is new."""
         message = _text(error)
         news = self._providing.failed(job, message, _now(), random.random())  # noqa: S311 # jitter
         if news and self._quota.allows(("", job.provider.label), Kind.TROUBLE, _now()):
@@ -108,7 +112,7 @@ class Providers:
             log.warning("%s failed for %r: %s", job.provider.label, job.name, message, exc_info=trace)
 
     def _variant(self, job: Job, message: object, whose: Constraint) -> Variant | None:
-        """Check it as strictly as what a transaction puts; raises UsageError and ConfigError."""
+        """Make a variant of the provider's message, checked like a transaction. Raises UsageError and ConfigError."""
         if message is None:
             return None
         if not isinstance(message, Message):
@@ -123,7 +127,7 @@ class Providers:
 
 
 class _Late(Exception):
-    """A call took too long."""
+    """A provider did not answer within its timeout."""
 
 
 def _now() -> float:
@@ -131,29 +135,30 @@ def _now() -> float:
 
 
 async def _ask(job: Job) -> tuple[Constraint, Provided]:
-    """What the provider says, and whom it is for."""
+    """Call the provider. Return its result, with the constraint on the parameters that it looked at."""
     record = job.record()
     try:
         async with asyncio.timeout(job.provider.timeout) as limit:
             result = await job.provider.call(job.name, RecordedParams(record))
     except TimeoutError as error:
         if not limit.expired():
-            raise  # its own
+            raise  # the provider's own
         raise _Late(f"no answer within {job.provider.timeout:g} seconds") from error
     finally:
         whose = record.close()
     if record.undeclared is not None:
-        record.exists(record.undeclared)  # raises: an answer that goes by more than it says is nobody's
+        record.exists(record.undeclared)  # raises: the result depends on a parameter that the provider did not declare
     return whose, result if isinstance(result, Provided) else Provided(result)
 
 
 def _inner(message: Message) -> str | None:
+    """Return the name inside a message, which may be packed in an Any."""
     if not isinstance(message, Any):
         return name_of(message)
     kind = find_message(type_name(message.type_url))
     try:
         return name_of(kind.FromString(message.value)) if kind is not None else None
-    except DecodeError:  # told as a fault
+    except DecodeError:  # `_variant` reports it as a problem of the message
         return None
 
 

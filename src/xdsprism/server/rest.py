@@ -1,6 +1,7 @@
-"""xDS over REST: one POST is one fetch, in JSON. Whoever has the newest already waits for news (RST-1 to RST-4).
+"""Serves xDS over REST: one POST is one fetch, in JSON (RST-1 to RST-4).
 
-There is no ADS and no delta: the protos give an HTTP path to the Fetch of each type, and to nothing else.
+A client that already has the newest version waits for a change (long polling). There is no ADS and no delta: the protos
+define an HTTP path for the Fetch method of each type, and for nothing else.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from ..http2.facts import Fact
 from ..http2.limits import Limits
 from .calls import Peer
 from .certificates import identities_of
+from .connection_limits import ConnectionLimits
 from .fetch import FetchCall, open_fetch
 from .health import describe
 from .http_port import HttpPort
 from .hub import Hub
 from .methods import Api
 from .rest_json import read_request, write_answer
-from .room import Room
 from .slicing import LONG_BYTES
 
 log = logging.getLogger("xdsprism.server")
 
-BODY = 4 * 1024 * 1024  # bytes of a request
-READ = 10.0  # seconds until it must be there
-TIMEOUT = "x-envoy-expected-rq-timeout-ms"  # Envoy says how long it will wait, by default one second
-MARGIN = 0.75  # of that is ours; the rest is for the way
+BODY = 4 * 1024 * 1024  # bytes of a request at most
+READ = 10.0  # seconds for the client to send it
+TIMEOUT = "x-envoy-expected-rq-timeout-ms"  # how long Envoy waits for the response, by default one second
+MARGIN = 0.75  # the share of that time that the server uses; the rest is for the network
 
 _STATUS = {"INVALID_ARGUMENT": 400, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
 
 
 def paths(apis: Iterable[Api]) -> Iterator[tuple[str, TypeUrl, Api]]:
-    """As the annotations of the protos say (google.api.http)."""
+    """Return the HTTP path, resource type and API of each Fetch method, from the protos' google.api.http options."""
     for api in apis:
         for service, noun, type_url in api.services:
             describe(service.rpartition(".")[0])
@@ -58,7 +59,7 @@ def paths(apis: Iterable[Api]) -> Iterator[tuple[str, TypeUrl, Api]]:
 
 
 class Rest:
-    """The application behind a REST port."""
+    """The ASGI application behind a REST port."""
 
     def __init__(self, hub: Hub, apis: Iterable[Api]) -> None:
         self._hub = hub
@@ -67,33 +68,34 @@ class Rest:
         known = list(paths(apis))
         self._paths = sorted(path for path, _, _ in known)
         self.app = Starlette(
-            routes=[Route(path, self._bound(path, url, api), methods=["POST"]) for path, url, api in known],
+            routes=[Route(path, self._endpoint(path, url, api), methods=["POST"]) for path, url, api in known],
             exception_handlers={HTTPException: self._refuse, Exception: self._fail},
         )
         self.app.router.redirect_slashes = False
 
     def drain(self) -> None:
-        """Let nobody wait any more."""
+        """Answer every request that waits for a change now."""
         self._draining = True
         for call in list(self._calls):
             call.end()
 
-    def _bound(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             peer = _peer_of(request)
-            text = await _body(request)
+            text = await _read_body(request)
             call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
             return await self._serve(call, request, text)
 
         return endpoint
 
     async def _serve(self, call: FetchCall, request: Request, text: bytes) -> Response:
+        """Serve one request as a fetch."""
         reason = ""
         self._calls.add(call)
         try:
             now = self._hub.clock()
             call.patience = _patience(request, now, self._hub.settings.poll_hold)
-            # What is long is parsed in a thread: it is plain Python, and lets the loop have its turns.
+            # A long request is parsed in a thread: the JSON parser of protobuf is plain Python, and shares the GIL.
             long = len(text) > LONG_BYTES
             call.receive(await asyncio.to_thread(read_request, text) if long else read_request(text))
             return await self._answer(call, request)
@@ -105,6 +107,7 @@ class Rest:
             call.close(reason)
 
     async def _answer(self, call: FetchCall, request: Request) -> Response:
+        """Wait for the result of a fetch, and make the HTTP response."""
         crowded = len(self._calls) > self._hub.settings.limits.polls
         if crowded or self._draining:
             call.hurry()
@@ -114,11 +117,11 @@ class Rest:
                 body = await write_answer(found, call.encoder(found))
             except UsageError as error:
                 raise HTTPException(501, str(error)) from error
-            return self._told(Response(body, media_type="application/json"))
-        return self._told(Response(status_code=304), crowded=crowded)  # RST-2
+            return self._counted(Response(body, media_type="application/json"))
+        return self._counted(Response(status_code=304), crowded=crowded)  # RST-2
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
-        """Errors are JSON too: what is wrong, and where possible what would be right."""
+        """Answer an error in JSON: what is wrong, and where possible what would be right."""
         if not isinstance(error, HTTPException):
             raise error
         message = error.detail
@@ -126,19 +129,20 @@ class Rest:
             message = f"there is no {request.url.path} here; there are {', '.join(self._paths)}"
         elif error.status_code == 405:
             message = f"{request.method} is not for {request.url.path}: POST a DiscoveryRequest in JSON"
-        return self._told(JSONResponse({"error": message}, error.status_code, error.headers))
+        return self._counted(JSONResponse({"error": message}, error.status_code, error.headers))
 
     async def _fail(self, _: Request, error: Exception) -> Response:
-        return self._told(JSONResponse({"error": f"internal error: {error!r}"}, 500))
+        return self._counted(JSONResponse({"error": f"internal error: {error!r}"}, 500))
 
-    def _told(self, response: Response, *, crowded: bool = False) -> Response:
+    def _counted(self, response: Response, *, crowded: bool = False) -> Response:
+        """Count a response in the metrics."""
         self._hub.facts.append(Polled(response.status_code, crowded))
         self._hub.turn()
         return response
 
 
 class RestPort:
-    """The port itself, from its making to its end."""
+    """A REST port, from its start to its end."""
 
     def __init__(
         self,
@@ -147,22 +151,26 @@ class RestPort:
         listen: str,
         tls: ssl.SSLContext | None = None,
         *,
-        room: Room | None = None,
-        tell: Callable[[Sequence[Fact]], None] = lambda _: None,
+        connection_limits: ConnectionLimits | None = None,
+        report: Callable[[Sequence[Fact]], None] = lambda _: None,
     ) -> None:
-        """`room`: where the other connections of clients are, since all are counted together."""
+        """`connection_limits`: those of the xDS port, since all connections of clients are counted together."""
         self._rest = Rest(hub, apis)
-        room = room or Room(Limits(), time.monotonic)
-        self._port = HttpPort(self._rest.app, listen, "REST", tls, room=room, tell=tell)
-        self.secure = self._port.secure
+        connection_limits = connection_limits or ConnectionLimits(Limits(), time.monotonic)
+        self._port = HttpPort(self._rest.app, listen, "REST", tls, connection_limits=connection_limits, report=report)
         self.address = self._port.address
         self._serving = asyncio.get_running_loop().create_task(self._port.serve(), name="xdsprism REST")
 
     def drain(self) -> None:
-        """Let nobody wait any more."""
+        """Answer every request that waits for a change now."""
         self._rest.drain()
 
+    def secure(self, tls: ssl.SSLContext) -> None:
+        """Use this context for new connections."""
+        self._port.secure(tls)
+
     async def stop(self) -> None:
+        """Answer what waits, then close the port."""
         self.drain()
         self._port.stop()
         await self._serving
@@ -175,7 +183,8 @@ def _peer_of(request: Request) -> Peer:
     return Peer(address, identities, tuple(request.headers.getlist("authorization")))
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
+    """Read the body of a request, within limits of size and time."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")
@@ -196,17 +205,17 @@ async def _body(request: Request) -> bytes:
 
 
 def _patience(request: Request, now: float, hold: float) -> Patience:
-    """As long as we like, but not longer than the client will be there for."""
-    said = request.headers.get(TIMEOUT, "")
-    most = int(said) * MARGIN / 1000 if said.isascii() and said.isdecimal() and len(said) < 10 else 0.0
+    """Decide how long a request may wait for a change: `hold` seconds, and less than the client's own timeout."""
+    given = request.headers.get(TIMEOUT, "")
+    most = int(given) * MARGIN / 1000 if given.isascii() and given.isdecimal() and len(given) < 10 else 0.0
     return Patience(now + min(hold, most or hold), now + min(ANSWER, most or ANSWER))
 
 
 async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
-    """Until there is an answer, or nobody to give it to."""
+    """Wait until the call has an answer; it has one at once after the client disconnects."""
     awake = asyncio.Event()
     call.wake = awake.set
-    gone = asyncio.create_task(_gone(request, call))
+    gone = asyncio.create_task(_end_at_disconnect(request, call))
     try:
         while (found := call.answer()) is None:
             with suppress(TimeoutError):
@@ -218,7 +227,8 @@ async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
     return found
 
 
-async def _gone(request: Request, call: FetchCall) -> None:
+async def _end_at_disconnect(request: Request, call: FetchCall) -> None:
+    """End the call when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     call.end()

@@ -1,4 +1,4 @@
-"""Discovery requests and responses as proto3 JSON, to and from what the engine has."""
+"""Converts discovery requests from proto3 JSON, and responses to it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..errors import PeerError
 from ..messages.as_json import as_json
 from ..messages.document import camel
 
-SLICE = 0.005  # seconds of work before the loop may turn
+SLICE = 0.005  # seconds of work before the event loop gets a turn
 
-# Of a node no more is read: Envoy's has 77 kB, of which all but one are a list of its extensions.
+# The fields of a node that are read. Envoy's node has 77 kB, nearly all of it a list of its extensions.
 _NODE = (
     "id",
     "cluster",
@@ -35,10 +35,9 @@ _NODE = (
 
 
 def read_request(text: bytes) -> bytes:
-    """The same request as gRPC would bring it; proto and camelCase names are both fine (RST-1).
+    """Convert a JSON request to the bytes that gRPC would carry; field names may be proto or camelCase (RST-1).
 
-    Fields that are not known here are skipped, as they are in the binary form: the client may be newer. Raises
-    PeerError.
+    Unknown fields are skipped, as they are in the binary form: the client may be newer. Raises PeerError.
     """
     try:
         fields = json.loads(text)
@@ -55,7 +54,7 @@ def _reason(error: Exception) -> str:
 
 
 def _relevant(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What is packed into the details of an error may be of any type, and nobody reads it."""
+    """Drop what the server does not read: most of the node, and error details, whose Any may have unknown types."""
     kept = dict(fields)
     node = kept.get("node")
     if isinstance(node, dict):
@@ -67,7 +66,7 @@ def _relevant(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def write_answer(send: Send, encoder: Encoder) -> bytes:
-    """A few milliseconds at a time, so that streams are served in between. Raises UsageError."""
+    """Encode a response as JSON, in slices of SLICE seconds, so that streams are served between. Raises UsageError."""
     bare = replace(send, plain=(), located=(), beats=(), located_beats=())
     head = json.dumps(as_json(DiscoveryResponse.FromString(encoder.encode(bare))), ensure_ascii=False)
     parts: list[bytes] = []
@@ -82,7 +81,7 @@ async def write_answer(send: Send, encoder: Encoder) -> bytes:
 
 
 def _resource(variant: Variant, form: str, encoder: Encoder) -> bytes:
-    """Written once for each form and version, as the bytes are that it is made of."""
+    """Encode one resource as JSON, once for each form and API version: the variant keeps the text."""
     key = f"json-v2-{form}" if encoder.is_v2 else f"json-{form}"
     found = variant.frames.get(key)
     if found is None:

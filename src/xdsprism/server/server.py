@@ -1,4 +1,4 @@
-"""The server: a store at one end, a transport at the other, the hub between them."""
+"""`Server`: puts a store, a hub and a transport together, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
 from ..http2.limits import Times
 from .calls import Method
+from .certificate_renewal import CertificateRenewal
 from .engine_grpcio import GrpcioEngine
 from .engine_h2 import H2Engine
 from .health import Health, reflection_methods
 from .hub import Hub
 from .methods import V2, V3, discovery_methods, load_methods
 from .providers import Providers
-from .renewal import Renewal
 from .slicing import Slices
 from .tls import Material, Tls
 
 if TYPE_CHECKING:
     from .rest import RestPort
 
-RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: a large reconnect names everything the client has
+RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: after a reconnect a client may list everything that it has
 GRACE = 5.0  # seconds that streams have to end when the server stops
 
 
@@ -39,15 +39,17 @@ class Server:
         async with xdsprism.Server(store, listen="127.0.0.1:0") as server:
             print(server.address)
 
-    Both versions of the API are on its port (gRFC A30); `v2=False` leaves v3 alone. `rest` is the address of a port for
-    those who ask in JSON over HTTP; without one there is none. `engine` carries its streams: `h2`, a transport of our
-    own, or `grpcio`. Connections are drained after `max_connection_age` seconds, a tenth more or less. `tls` secures
-    these ports.
+    listen              HOST:PORT of the gRPC port; it serves v3 and v2 of the API (gRFC A30)
+    v2                  False: v3 only
+    rest                HOST:PORT of a REST port, which serves fetches in JSON; None: no such port
+    engine              the gRPC transport: `h2`, our own, or `grpcio`
+    max_connection_age  seconds until a connection is drained, a tenth more or less; None: never
+    tls                 secures both ports
 
-    The store belongs to the event loop that the server runs in: change it from there only.
+    The store belongs to the server's event loop: change it only from there.
     """
 
-    def __init__(  # noqa: PLR0913 # each is one choice
+    def __init__(  # noqa: PLR0913 # each is one option
         self,
         store: Store,
         listen: str = "127.0.0.1:18000",
@@ -71,21 +73,21 @@ class Server:
         self._settings = settings or Settings()
         self._receive_bytes = receive_bytes
         self._age = max_connection_age
-        self._demand = demand  # who gets what is wanted, where the store is a cache
+        self._demand = demand  # told of subscriptions, where the store is a relay's cache
         self._hub: Hub | None = None
         self._providers: Providers | None = None
         self._engine: GrpcioEngine | H2Engine | None = None
-        self._renewal = Renewal(tls, self._secure, self._tell) if tls is not None else None
+        self._renewal = CertificateRenewal(tls, self._secure, self._report) if tls is not None else None
         self._renewing: asyncio.Task[None] | None = None
-        self._secured: list[Callable[[Material], None]] = []  # those who are to know of new certificates
-        self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # what happens to connections
+        self._secured: list[Callable[[Material], None]] = []  # each puts new certificates into use
+        self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # get facts about connections
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
         self._health = Health(self._services)
 
     @property
     def hub(self) -> Hub:
-        """What is connected, and what happens. There from the start on."""
+        """The hub, which knows all streams and their facts. Made at the first use, inside the event loop."""
         if self._hub is None:
             loop = asyncio.get_running_loop()
             providing = self.store.providing if isinstance(self.store, ProvidingStore) else None
@@ -95,7 +97,7 @@ class Server:
         return self._hub
 
     async def start(self) -> None:
-        """Once only: a server that was stopped has let go of its store."""
+        """Listen and serve. Only once: a stopped server has released its store."""
         if self._engine is not None:
             raise UsageError("a server starts once: make another")
         versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
@@ -113,12 +115,12 @@ class Server:
         self._health.set(serving=True)
 
     def renew(self) -> None:
-        """Look at the certificates, though nothing is known to have happened to their files."""
+        """Read the certificate files now, without waiting for an event (SIGHUP)."""
         if self._renewal is not None:
-            self._renewal.look()
+            self._renewal.check_now()
 
     async def stop(self, grace: float = GRACE) -> None:
-        """End every stream cleanly, then the server. May be said twice, or before the start."""
+        """Drain all streams for up to `grace` seconds, then stop. Idempotent, and allowed before the start."""
         self._health.set(serving=False)
         if self._rest is not None:
             self._rest.drain()
@@ -127,6 +129,7 @@ class Server:
         await self._close()
 
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
+        """Make the transport, and register it for certificates."""
         if self.engine == "h2":
             times = Times(age=self._age) if self._age is not None else None
             h2 = H2Engine(methods, receive_bytes=self._receive_bytes, times=times, tls=tls.h2 if tls else None)
@@ -139,12 +142,15 @@ class Server:
         return grpcio
 
     def _open_rest(self, tls: Material | None) -> None:
+        """Open the REST port, if there is one, and register it for certificates."""
         if self._rest_listen is not None:
-            from .rest import RestPort  # noqa: PLC0415 # what HTTP takes is for those who want it
+            from .rest import RestPort  # noqa: PLC0415 # starlette and uvicorn load only if needed
 
-            room = self._engine.room if isinstance(self._engine, H2Engine) else None
+            connection_limits = self._engine.connection_limits if isinstance(self._engine, H2Engine) else None
             http = tls.http if tls else None
-            self._rest = RestPort(self.hub, self._apis, self._rest_listen, http, room=room, tell=self._tell)
+            self._rest = RestPort(
+                self.hub, self._apis, self._rest_listen, http, connection_limits=connection_limits, report=self._report
+            )
             self.rest_address = self._rest.address
             secure = self._rest.secure
             self._secured.append(lambda tls: secure(tls.http))
@@ -153,11 +159,12 @@ class Server:
         for secure in self._secured:
             secure(tls)
 
-    def _tell(self, facts: Sequence[ConnectionFact]) -> None:
+    def _report(self, facts: Sequence[ConnectionFact]) -> None:
         for reader in self.connection_readers:
             reader(facts)
 
     async def _close(self) -> None:
+        """Stop everything but the transport."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)

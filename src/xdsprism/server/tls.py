@@ -1,7 +1,7 @@
-"""TLS for a server: which files, what is right with them, and what stays in use when they change.
+"""Reads and checks the TLS files of a server, and decides whether a change of them is used.
 
-Nothing here awaits; `renewal.py` does. What is read is checked whole, certificate, key and client CA together, so that
-what is in use always belongs together; a change that is not right is told of, and changes nothing.
+Nothing here awaits; `certificate_renewal.py` does. Certificate, key and client CA are checked together, so that the
+ones in use always belong together. A change that fails a check is reported, and the files in use stay.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from types import MappingProxyType
 from ..errors import ConfigError, Problem, UsageError
 from .certificates import blocks, certificates
 
-TRIES = 3  # where files change while they are read
+TRIES = 3  # reads of files that change while they are read
 
-# RFC 9113, section 9.2.2: of TLS 1.2 these, and none that the RFC forbids. Those of TLS 1.3 are all good.
+# RFC 9113, section 9.2.2 forbids other cipher suites of TLS 1.2. All of TLS 1.3 are allowed.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _ENCRYPTED = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
@@ -31,11 +31,11 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files of PEM that a server is secured with. They are read again when they change.
+    """The PEM files that secure a server. The server reads them again when they change.
 
-    cert        the certificate, then those that lead from it to a root
-    key         its key, not encrypted
-    client_ca   if given, clients must have a certificate that leads to one in here
+    cert        the server's certificate, followed by its chain of intermediates
+    key         its private key, not encrypted
+    client_ca   if given, clients must have a certificate that one of these CAs signed
     """
 
     cert: AnyPath
@@ -54,28 +54,29 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What is in the files, checked, and as each engine wants it."""
+    """The contents of the files, checked, and the SSL contexts made of them."""
 
     certificate: bytes
     key: bytes = field(repr=False)
     client_ca: bytes | None
-    valid: tuple[float, float]  # our own certificate, from when to when
-    not_after: Mapping[str, float]  # by file, of the certificate in it that ends first
+    valid: tuple[float, float]  # when the server's own certificate begins and expires, in seconds since the epoch
+    not_after: Mapping[str, float]  # by file, when the first certificate in it expires
     h2: ssl.SSLContext = field(compare=False)
     http: ssl.SSLContext = field(compare=False)
 
 
 def read_material(tls: Tls) -> Material:
-    """Raises ConfigError: which file, what is wrong with it, what to do.
+    """Read and check the files. Raises ConfigError: which file, what is wrong with it, and what to do.
 
-    OpenSSL takes a certificate and its key from files only: what they hold before and after that must be the same.
+    OpenSSL reads a certificate and its key only from files. So the contents before and after it reads must be equal;
+    otherwise the files are read again.
     """
     for _ in range(TRIES):
         before = _contents(tls)
         contexts = [_context(tls, before, protocol) for protocol in ("h2", "http/1.1")]
         if _contents(tls) == before:
             return _material(tls, before, contexts)
-    raise _wrong(tls.cert, "it, or what belongs to it, is written to while it is read: try again when that is done")
+    raise _problem(tls.cert, "it, or what belongs to it, is written to while it is read: try again when that is done")
 
 
 def _material(tls: Tls, contents: Sequence[bytes], contexts: Sequence[ssl.SSLContext]) -> Material:
@@ -93,30 +94,30 @@ def _material(tls: Tls, contents: Sequence[bytes], contexts: Sequence[ssl.SSLCon
     )
 
 
-def _unfit(material: Material, now: float) -> list[str]:
-    """Why our own certificate is not good now."""
+def _validity_problem(material: Material, now: float) -> list[str]:
+    """Return why the server's own certificate is not valid now, as a list of at most one text."""
     begins, ends = material.valid
     if ends <= now:
-        return [f"the certificate ended on {_date(ends)}: replace it, no client that looks will take it"]
+        return [f"the certificate ended on {_date(ends)}: replace it, since clients that verify it refuse it"]
     return [f"the certificate begins on {_date(begins)}: is the clock of this host right?"] if begins > now else []
 
 
-def warnings(tls: Tls, material: Material, now: float) -> list[str]:
-    """What clients will not like. It is used all the same: to have nothing for them would be no better."""
+def expiry_warnings(tls: Tls, material: Material, now: float) -> list[str]:
+    """Return warnings about expired certificates. They are used all the same: to serve nothing would be no better."""
     cert = os.fspath(tls.cert)
-    own = [f"{cert}: {text}" for text in _unfit(material, now)]
+    own = [f"{cert}: {text}" for text in _validity_problem(material, now)]
     old = {path: end for path, end in material.not_after.items() if end <= now and not (own and path == cert)}
     return own + [f"{path}: a certificate in it ended on {_date(end)}: replace it" for path, end in old.items()]
 
 
-def renewed(tls: Tls, current: Material, now: float) -> Material | None:
-    """What is in the files now, if that is something else. Raises ConfigError where what is in use should stay."""
+def read_renewed(tls: Tls, current: Material, now: float) -> Material | None:
+    """Read the files again. Return None if nothing changed. Raises ConfigError if the material in use should stay."""
     found = read_material(tls)
     if found == current:
         return None
-    unfit = _unfit(found, now)
-    if unfit and not _unfit(current, now):
-        raise _wrong(tls.cert, unfit[0])
+    problem = _validity_problem(found, now)
+    if problem and not _validity_problem(current, now):
+        raise _problem(tls.cert, problem[0])
     return found
 
 
@@ -131,14 +132,15 @@ def _bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise _wrong(path, "there is no such file") from None
+        raise _problem(path, "there is no such file") from None
     except PermissionError:
-        raise _wrong(path, "can't be read: give the user that xdsprism runs as the right to") from None
+        raise _problem(path, "can't be read: give the user that xdsprism runs as the right to") from None
     except (OSError, ValueError) as error:
-        raise _wrong(path, f"can't be read: {getattr(error, 'strerror', None) or error}") from None
+        raise _problem(path, f"can't be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _context(tls: Tls, contents: Sequence[bytes], protocol: str) -> ssl.SSLContext:
+    """Make an SSL context for one ALPN protocol. Raises ConfigError."""
     certificate, key, *rest = contents
     _check_certificates(tls.cert, certificate)
     _check_key(tls.key, key)
@@ -157,41 +159,45 @@ def _check_certificates(path: AnyPath, pem: bytes) -> None:
     if blocks(pem):
         return
     if pem[:1] == b"\x30":
-        raise _wrong(path, f"is not PEM but DER: convert it with `openssl x509 -inform der -in {os.fspath(path)}`")
-    raise _wrong(path, "there is no certificate in it: it should be PEM, with a line `-----BEGIN CERTIFICATE-----`")
+        raise _problem(path, f"is not PEM but DER: convert it with `openssl x509 -inform der -in {os.fspath(path)}`")
+    raise _problem(path, "there is no certificate in it: it should be PEM, with a line `-----BEGIN CERTIFICATE-----`")
 
 
 def _check_key(path: AnyPath, pem: bytes) -> None:
     if any(mark in pem for mark in _ENCRYPTED):
-        raise _wrong(path, f"the key is encrypted: decrypt it with `openssl pkey -in {os.fspath(path)}`")
+        raise _problem(path, f"the key is encrypted: decrypt it with `openssl pkey -in {os.fspath(path)}`")
     if b"PRIVATE KEY-----" not in pem:
-        raise _wrong(path, "there is no private key in it: it should be PEM, with a line `-----BEGIN PRIVATE KEY-----`")
+        raise _problem(
+            path, "there is no private key in it: it should be PEM, with a line `-----BEGIN PRIVATE KEY-----`"
+        )
 
 
 def _load(context: ssl.SSLContext, tls: Tls) -> None:
-    try:  # with a password, so that OpenSSL does not ask the terminal for one
+    """Load certificate and key into a context. Raises ConfigError."""
+    try:  # an empty password, so that OpenSSL does not prompt for one
         context.load_cert_chain(tls.cert, tls.key, password="")
     except ssl.SSLError as error:
         if error.reason in _MISMATCH:
             message = f"the key does not belong to the first certificate in {os.fspath(tls.cert)}"
-            raise _wrong(tls.key, message) from None
+            raise _problem(tls.key, message) from None
         message = f"OpenSSL does not take it with the key {os.fspath(tls.key)}: {error.reason or error}"
-        raise _wrong(tls.cert, message) from None
+        raise _problem(tls.cert, message) from None
     except (OSError, ValueError) as error:
-        raise _wrong(tls.cert, f"can't be read with the key {os.fspath(tls.key)}: {error}") from None
+        raise _problem(tls.cert, f"can't be read with the key {os.fspath(tls.key)}: {error}") from None
 
 
 def _trust(context: ssl.SSLContext, path: AnyPath, pem: bytes) -> None:
+    """Demand client certificates that these CAs signed. Raises ConfigError."""
     _check_certificates(path, pem)
     try:
         context.load_verify_locations(cadata="\n".join(blocks(pem)))
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        raise _wrong(path, f"OpenSSL does not take the certificates in it: {reason}") from None
+        raise _problem(path, f"OpenSSL does not take the certificates in it: {reason}") from None
     context.verify_mode = ssl.CERT_REQUIRED
 
 
-def _wrong(path: AnyPath, message: str) -> ConfigError:
+def _problem(path: AnyPath, message: str) -> ConfigError:
     return ConfigError([Problem(message, os.fspath(path))])
 
 

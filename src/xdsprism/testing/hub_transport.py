@@ -1,4 +1,4 @@
-"""A way to a server in the same process: bytes in, bytes out, and nothing between them."""
+"""A client transport that leads to a hub in the same process, without a network."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..errors import PeerError
 from ..server.calls import Call, Peer
 from ..server.hub import Hub
 from ..server.methods import V2, V3, discovery_methods, load_methods
-from .way import Way
+from .fake_transport import FakeTransport
 
 
-class HubTransport(Way):
-    """A transport that leads to a hub, without a network or threads; for loops whose clock jumps, too.
+class HubTransport(FakeTransport):
+    """Connects a client to a hub, without a network or threads; works in a TimelessLoop too.
 
-        way = HubTransport(hub)
-        async with xdsprism.Client(bootstrap, connect=way.connect) as client:
+        transport = HubTransport(hub)
+        async with xdsprism.Client(bootstrap, connect=transport.connect) as client:
             ...
-            way.go_down()  # every stream breaks, and no other can be opened
-            way.come_up()
+            transport.go_down()  # break every stream, and refuse new ones
+            transport.come_up()
 
-    The hub must have the clock of the loop: `Hub(store, Settings(), loop.time, loop.call_soon)`. Every server of the
-    bootstrap leads here. Give each its own transport where they differ.
+    The hub must use the clock of the loop: `Hub(store, Settings(), loop.time, loop.call_soon)`. Every server of the
+    bootstrap leads to this hub. Give each server its own transport where they differ.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -43,22 +43,22 @@ class HubTransport(Way):
 
     @property
     def streams(self) -> int:
-        """How many there are now."""
+        """How many streams are open."""
         return sum(not stream.is_over for stream in self._streams)
 
     def cut(self, status: str = "UNAVAILABLE", message: str = "connection reset") -> None:
-        """Every stream breaks."""
+        """Break every open stream with this status."""
         for stream in self._streams:
             stream.end(Ended(status, message))
 
     def go_down(self, message: str = "connection refused") -> None:
-        """Every stream breaks, and until `come_up` no other can be opened."""
+        """Break every open stream, and refuse new ones until `come_up`."""
         super().go_down(message)
         self.cut()
 
 
 class _HubStream:
-    """One stream. What the server has to say is asked of it when the client reads, as over a slow network."""
+    """One stream. It polls the server's call only when the client reads, as over a slow network."""
 
     def __init__(self, call: Call) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""A delta ADS client that talks to a store through everything a real one would, except a network."""
+"""A delta ADS client of a store: its requests pass through hub and codec, and only the network is missing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ..server.hub import Hub
 
 
 class MemoryClient:
-    """Answers what a client would get.
+    """Shows what a client of a store would get.
 
         client = MemoryClient(store, metadata={"env": "prod"})
         client.subscribe(xdsprism.CLUSTER)
         client.poll()
         assert "checkout" in client.view(xdsprism.CLUSTER)
 
-    Time stands still unless `now` is moved: a removal that waits for an ACK goes after `settings.ack_timeout`.
+    Its time stands still unless a test changes `now`; so a removal that waits for an ACK is sent once `now` is
+    `settings.ack_timeout` later.
     """
 
     def __init__(self, store: Store, *, metadata: Mapping[str, str] | None = None, settings: Settings | None = None):
@@ -37,7 +38,7 @@ class MemoryClient:
         self._views: dict[TypeUrl, dict[str, Any]] = {}
 
     def subscribe(self, type_url: TypeUrl, *names: str, params: Mapping[str, str] | None = None) -> None:
-        """By plain names, or by locators if there are params; without names, to everything."""
+        """Subscribe by plain names, or by locators if `params` is given; without names, to the wildcard."""
         request = DeltaDiscoveryRequest(node=self._node, type_url=type_url)
         if params is None:
             request.resource_names_subscribe.extend(names or ("*",))
@@ -47,23 +48,25 @@ class MemoryClient:
         self._call.receive(request.SerializeToString())
 
     def unsubscribe(self, type_url: TypeUrl, *names: str) -> None:
+        """Unsubscribe from plain names."""
         request = DeltaDiscoveryRequest(type_url=type_url, resource_names_unsubscribe=names)
         self._call.receive(request.SerializeToString())
 
     def poll(self, *, reject: str | None = None) -> list[DeltaDiscoveryResponse]:
-        """Take in what there is, until there is no more. ACKs everything, or NACKs it with the text in `reject`."""
-        heard = []
+        """Receive responses until there are no more. ACK each, or NACK it with the text in `reject`."""
+        received = []
         while messages := [DeltaDiscoveryResponse.FromString(message) for message in self._poll()]:
-            heard += messages
+            received += messages
             for response in messages:
                 self._answer(response, reject)
-        return heard
+        return received
 
     def view(self, type_url: TypeUrl) -> dict[str, Any]:
-        """What the client has now, by name. Of several variants of a name, the one received last."""
+        """Return the resources that the client has now, by name; of several variants of a name, the last received."""
         return self._views.get(type_url, {})
 
     def close(self) -> None:
+        """End the stream, and release the store."""
         self._call.close()
         self._hub.close()
 
@@ -73,6 +76,7 @@ class MemoryClient:
         return list(self._call.poll())
 
     def _answer(self, response: DeltaDiscoveryResponse, reject: str | None) -> None:
+        """ACK a response and apply it, or NACK it."""
         request = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
         if reject is not None:
             request.error_detail.CopyFrom(Status(code=3, message=reject))

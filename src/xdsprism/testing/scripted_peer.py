@@ -1,4 +1,4 @@
-"""A server that says what a test tells it to say, at the other end of a transport without a network."""
+"""A server whose responses a test writes, at the other end of a transport without a network."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from google.protobuf.message import Message
 
 from ..client.transport import ByteStream, Ended
 from ..core.model.types import TypeUrl
-from .way import Way
+from .fake_transport import FakeTransport
 
 
-class ScriptedPeer(Way):
-    """Both ends of a conversation in one program.
+class ScriptedPeer(FakeTransport):
+    """A client transport whose streams the test itself serves.
 
         peer = ScriptedPeer()
         async with xdsprism.Client(bootstrap, connect=peer.connect) as client:
@@ -30,7 +30,7 @@ class ScriptedPeer(Way):
             request = await stream.request()
             stream.respond(request.type_url, cluster, version="1", nonce="n1")
 
-    It is a transport too: every server of the bootstrap leads here. Give each its own peer where they differ.
+    Every server of the bootstrap leads to this peer. Give each server its own peer where they differ.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class ScriptedPeer(Way):
         return stream.client_end
 
     async def accept(self) -> PeerStream:
-        """The next stream that the client opens."""
+        """Wait for the next stream that the client opens."""
         return await self._waiting.get()
 
 
 class PeerStream:
-    """One stream, as its server sees it."""
+    """One stream, from the server's end."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -57,17 +57,18 @@ class PeerStream:
         self.requests: asyncio.Queue[bytes] = asyncio.Queue()
         self.unread: asyncio.Queue[bytes | Ended] = asyncio.Queue()
         self.ended: Ended | None = None
-        self.cancelled = asyncio.Event()  # the client let go of it
+        self.cancelled = asyncio.Event()  # the client cancelled it
 
     async def request(self) -> Any:
-        """The next request, decoded."""
+        """Wait for the next request, and decode it."""
         return self._decode(await self.requests.get())
 
     def pending(self) -> list[Any]:
-        """The requests that have come and were not looked at."""
+        """Return the requests that have arrived and were not read, decoded."""
         return [self._decode(self.requests.get_nowait()) for _ in range(self.requests.qsize())]
 
     def send(self, message: bytes | Message) -> None:
+        """Send any message to the client."""
         self.unread.put_nowait(message if isinstance(message, bytes) else message.SerializeToString())
 
     def respond(
@@ -78,9 +79,9 @@ class PeerStream:
         nonce: str = "n1",
         removed: tuple[str, ...] = (),
     ) -> None:
-        """A response with these resources: messages as they are, or `Resource`s.
+        """Send a response with these resources, which are plain messages or `Resource` wrappers.
 
-        In delta a message is put into a Resource under its name; in SotW it stands alone, and a Resource wraps it.
+        A delta stream wraps a plain message in a Resource with its name; a SotW stream sends both as they are.
         """
         response: Any = DeltaDiscoveryResponse() if self.is_delta else DiscoveryResponse()
         response.type_url, response.nonce = type_url, nonce
@@ -98,7 +99,7 @@ class PeerStream:
         self.send(response)
 
     def end(self, status: str = "OK", message: str = "bye") -> None:
-        """Finish it: the client reads this after all that was sent before."""
+        """End the stream with a status, which the client reads after all messages sent before."""
         self.ended = Ended(status, message)
         self.unread.put_nowait(self.ended)
 
@@ -107,6 +108,8 @@ class PeerStream:
 
 
 class _ClientEnd:
+    """The same stream from the client's end."""
+
     def __init__(self, stream: PeerStream) -> None:
         self._stream = stream
 

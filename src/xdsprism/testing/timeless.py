@@ -1,4 +1,4 @@
-"""An event loop without waiting: when everybody waits for time to pass, it has passed."""
+"""An event loop that never waits: when nothing is left to do, its clock jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class TimelessLoop(asyncio.SelectorEventLoop):
-    """Its clock starts at 0 and stands still while there is something to do. For tests that have no network."""
+    """A loop whose clock starts at 0 and stands still while there is work. For tests without a network."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,6 +22,8 @@ class TimelessLoop(asyncio.SelectorEventLoop):
 
 
 class _Jump(selectors.DefaultSelector):
+    """A selector that moves the loop's clock forward instead of waiting."""
+
     def __init__(self, loop: TimelessLoop) -> None:
         super().__init__()
         self._loop = loop
@@ -34,6 +36,6 @@ class _Jump(selectors.DefaultSelector):
 
 
 def run_timeless(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run, in a loop of its own."""
+    """Run a coroutine as asyncio.run does, in a TimelessLoop."""
     with asyncio.Runner(loop_factory=TimelessLoop) as runner:
         return runner.run(main)

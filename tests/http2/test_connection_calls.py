@@ -15,7 +15,7 @@ from xdsprism.http2.codes import DATA, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PIN
 from xdsprism.http2.grpc import Framer
 from xdsprism.http2.limits import Times
 from xdsprism.server.calls import Call, Method, Peer, UnaryCall
-from xdsprism.server.exchanges import Line
+from xdsprism.server.connection_calls import ConnectionCalls
 
 
 class Script(Call):
@@ -68,7 +68,7 @@ class Rig:
         methods = {"/x": Method("/x", self._open), "/broken": Method("/broken", _broken)}
         methods["/refused"] = Method("/refused", _refused)
         methods["/unary"] = Method("/unary", lambda peer: UnaryCall(lambda asked: peer.address.encode() + b" " + asked))
-        self.line = Line(self.client.rpcs, methods, Peer("peer", ("me",)), Framer(), self._woken)
+        self.connection_calls = ConnectionCalls(self.client.rpcs, methods, Peer("peer", ("me",)), Framer(), self._woken)
 
     def _open(self, peer: Peer) -> Call:
         self.peers.append(peer)
@@ -79,11 +79,11 @@ class Rig:
         self.wakes += 1
 
     def say(self, *said: bytes) -> list[Frame]:
-        self.line.receive(b"".join(said), 0.0)
+        self.connection_calls.receive(b"".join(said), 0.0)
         return self.hear()
 
     def hear(self) -> list[Frame]:
-        return parse(self.line.flush())
+        return parse(self.connection_calls.flush())
 
     def call(self, number: int = 1, **fields: str) -> Script:
         self.say(headers(number, _fields(**fields)))
@@ -127,7 +127,7 @@ def test_a_unary_call() -> None:
     found = rig.say(headers(1, _fields("/unary")), data(1, message(b"asks"), last=True))
     assert bodies(found) == message(b"peer asks")
     assert rig.status(found) == ("OK", "")
-    assert not rig.line.exchanges
+    assert not rig.connection_calls.call_streams
 
 
 def test_all_that_woke_is_written_at_once() -> None:
@@ -140,7 +140,7 @@ def test_all_that_woke_is_written_at_once() -> None:
     assert rig.wakes == 1
     found = rig.hear()
     assert [frame.number for frame in of(DATA, found)] == [1, 3, 5]
-    assert rig.line.flush() == b""
+    assert rig.connection_calls.flush() == b""
     calls[0].wake()
     assert rig.wakes == 2
 
@@ -243,7 +243,7 @@ def test_an_error_of_a_stuck_call_frees_it_at_once_and_is_told_when_it_is_read()
     call.error = PeerError("ABORTED", "enough")
     rig.say(data(1, message(b"a")))
     assert call.notes[-1] == "close ABORTED: enough"
-    assert not rig.line.exchanges
+    assert not rig.connection_calls.call_streams
     found = rig.say(frames.window_update(1, 1_000))
     assert bodies(found) == message(b"first")[3:]
     assert rig.status(found) == ("ABORTED", "enough")
@@ -256,7 +256,7 @@ def test_a_call_that_can_t_be_closed_is_over_all_the_same(
     call = rig.call()
     monkeypatch.setattr(call, "close", _broken)
     rig.say(frames.reset(1, Code.CANCEL))
-    assert not rig.line.exchanges
+    assert not rig.connection_calls.call_streams
     assert "could not be closed" in caplog.text
 
 
@@ -269,7 +269,7 @@ def test_a_method_that_nobody_knows() -> None:
 def test_who_says_nothing_to_a_method_that_nobody_knows_is_told_all_the_same() -> None:
     rig = Rig()
     rig.say(headers(1, _fields("/y")))
-    rig.line.tick(rig.line.due)
+    rig.connection_calls.tick(rig.connection_calls.due)
     assert rig.status(rig.hear()) == ("UNIMPLEMENTED", "no method /y")
 
 
@@ -296,9 +296,9 @@ def test_who_leaves_is_let_go() -> None:
 def test_a_lost_connection_closes_every_call() -> None:
     rig = Rig()
     calls = [rig.call(1), rig.call(3)]
-    rig.line.lost("gone")
+    rig.connection_calls.connection_lost("gone")
     assert [call.notes for call in calls] == [["close gone"]] * 2
-    assert not rig.line.exchanges
+    assert not rig.connection_calls.call_streams
 
 
 def test_a_fault_of_the_connection_closes_every_call() -> None:
@@ -306,7 +306,7 @@ def test_a_fault_of_the_connection_closes_every_call() -> None:
     calls = [rig.call(1), rig.call(3)]
     found = rig.say(frames.frame(PING, 0, 1, bytes(8)))
     assert [frame.kind for frame in found] == [GOAWAY]
-    assert [call.notes for call in calls] == [["close PING of a stream"]] * 2
+    assert [call.notes for call in calls] == [["close PING on a stream"]] * 2
 
 
 # -- time
@@ -318,14 +318,14 @@ def test_a_call_is_asked_when_it_wants_to_be() -> None:
     call.due = 5.0
     call.wake()
     rig.hear()
-    assert rig.line.due == 5.0
+    assert rig.connection_calls.due == 5.0
     call.outbox.append(b"heartbeat")
-    rig.line.tick(4.9)
+    rig.connection_calls.tick(4.9)
     assert rig.hear() == []
     call.due = None
-    rig.line.tick(5.0)
+    rig.connection_calls.tick(5.0)
     assert bodies(rig.hear()) == message(b"heartbeat")
-    assert rig.line.due > 5.0
+    assert rig.connection_calls.due > 5.0
 
 
 def test_a_call_may_change_its_mind_about_the_time() -> None:
@@ -336,9 +336,9 @@ def test_a_call_may_change_its_mind_about_the_time() -> None:
         call.wake()
         rig.hear()
     call.outbox.append(b"heartbeat")
-    rig.line.tick(5.0)
+    rig.connection_calls.tick(5.0)
     assert rig.hear() == []
-    rig.line.tick(9.0)
+    rig.connection_calls.tick(9.0)
     assert bodies(rig.hear()) == message(b"heartbeat")
 
 
@@ -349,11 +349,11 @@ def test_timers_that_were_set_anew_do_not_pile_up() -> None:
         call.due = 5_000.0 + due
         call.wake()
         rig.hear()
-    assert len(rig.line._timers) < 100
+    assert len(rig.connection_calls._timers) < 100
     call.outbox.append(b"heartbeat")
-    rig.line.tick(5_998.0)
+    rig.connection_calls.tick(5_998.0)
     assert rig.hear() == []
-    rig.line.tick(5_999.0)
+    rig.connection_calls.tick(5_999.0)
     assert bodies(rig.hear()) == message(b"heartbeat")
 
 
@@ -364,7 +364,7 @@ def test_an_error_while_a_call_is_told_to_end_ends_it_too(
     rig = Rig()
     call = rig.call()
     monkeypatch.setattr(call, "end", lambda: _broken(""))
-    rig.line.drain(0.0, 5.0)
+    rig.connection_calls.drain(0.0, 5.0)
     assert rig.status(rig.hear())[0] == "INTERNAL"
     assert "a stream failed" in caplog.text
     assert call.notes == ["close no"]
@@ -376,7 +376,7 @@ def test_an_error_while_a_call_is_told_to_end_ends_it_too(
 def test_a_drain_ends_the_calls_after_the_first_goaway() -> None:
     rig = Rig()
     call = rig.call()
-    rig.line.drain(0.0, 5.0)
+    rig.connection_calls.drain(0.0, 5.0)
     found = rig.hear()
     assert [frame.kind for frame in found] == [GOAWAY, PING, HEADERS, RST_STREAM]
     assert rig.status(found) == ("OK", "")
@@ -385,7 +385,7 @@ def test_a_drain_ends_the_calls_after_the_first_goaway() -> None:
 
 def test_a_call_that_comes_during_a_drain_is_served_shortly() -> None:
     rig = Rig()
-    rig.line.drain(0.0, 5.0)
+    rig.connection_calls.drain(0.0, 5.0)
     rig.hear()
     assert rig.status(rig.say(headers(1, CALL))) == ("OK", "")
 
@@ -393,7 +393,7 @@ def test_a_call_that_comes_during_a_drain_is_served_shortly() -> None:
 def test_an_old_connection_ends_its_calls() -> None:
     rig = Rig(age=10.0)
     call = rig.call()
-    rig.line.tick(10.0)
+    rig.connection_calls.tick(10.0)
     found = rig.hear()
     assert [frame.kind for frame in found][:2] == [GOAWAY, PING]
     assert call.notes == ["close"]
@@ -402,7 +402,7 @@ def test_an_old_connection_ends_its_calls() -> None:
 def test_a_unary_call_is_answered_even_during_a_drain() -> None:
     rig = Rig()
     rig.say(headers(1, _fields("/unary")))
-    rig.line.drain(0.0, 5.0)
+    rig.connection_calls.drain(0.0, 5.0)
     rig.say(headers(3, _fields("/unary")))
     for number in (1, 3):
         found = rig.say(data(number, message(b"asks"), last=True))
@@ -432,13 +432,13 @@ def test_what_comes_at_once_is_heard_in_bites_and_in_its_order() -> None:
     first, second = rig.call(1), rig.call(3)
     said = [b"%05d" % number for number in range(4_000)]
     frames_of = [data(1 if number % 2 else 3, message(each)) for number, each in enumerate(said)]
-    rig.line.receive(b"".join(frames_of), 0.0)
+    rig.connection_calls.receive(b"".join(frames_of), 0.0)
     heard = len(first.notes) + len(second.notes)
     assert 0 < heard < len(said)
-    rig.line.receive(data(1, b"", last=True), 0.0)  # comes after all that waits
+    rig.connection_calls.receive(data(1, b"", last=True), 0.0)  # comes after all that waits
     assert "half_close" not in first.notes
-    while rig.line.unheard:
-        rig.line.receive(b"", 0.0)
+    while rig.connection_calls.backlog:
+        rig.connection_calls.receive(b"", 0.0)
     assert first.notes == [f"receive {each.decode()}" for each in said[1::2]] + ["half_close"]
     assert second.notes == [f"receive {each.decode()}" for each in said[::2]]
 
@@ -447,9 +447,9 @@ def test_what_waits_to_be_heard_goes_with_its_connection() -> None:
     # OPS-7
     rig = Rig()
     call = rig.call()
-    rig.line.receive(b"".join(data(1, message(b"x" * 100)) for _ in range(1_000)), 0.0)
-    rig.line.lost()
-    assert not rig.line.unheard
+    rig.connection_calls.receive(b"".join(data(1, message(b"x" * 100)) for _ in range(1_000)), 0.0)
+    rig.connection_calls.connection_lost()
+    assert not rig.connection_calls.backlog
     assert call.notes[-1] == "close"
 
 

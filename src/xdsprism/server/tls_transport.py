@@ -1,8 +1,8 @@
-"""TLS between a socket and what is spoken over it: to either side it is what the other expects.
+"""TLS between a socket's transport and an asyncio protocol: it is a protocol to the one, and a transport to the other.
 
-A loop's own TLS encrypts and writes each piece by itself, and reads on until OpenSSL complains that there is no more;
-both cost more than the encryption. This one encrypts what is written in one go, for one write, and knows from the
-length of what is left whether to read again.
+An event loop's own TLS writes each record to the socket separately, and reads until OpenSSL raises because there is no
+more; both cost more than the encryption. This layer encrypts everything that is written at once for one write, and
+knows from the pending bytes whether to read again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-RECORD = 16 * 1024  # bytes; RFC 8446, section 5.1: no record holds more
+RECORD = 16 * 1024  # bytes in one record at most (RFC 8446, section 5.1)
 
 
 class Inner(Protocol):
-    """What is spoken over it."""
+    """The protocol that runs over TLS: the methods of asyncio.Protocol that are used here."""
 
     def connection_made(self, transport: Any) -> None: ...
 
@@ -30,8 +30,8 @@ class Inner(Protocol):
     def connection_lost(self, error: Exception | None) -> None: ...
 
 
-class Secured(asyncio.Protocol):
-    """One connection. A protocol to the socket's transport, and a transport to the protocol inside."""
+class TlsTransport(asyncio.Protocol):
+    """The TLS layer of one connection, from the handshake to close_notify."""
 
     __slots__ = (
         "_closing",
@@ -48,7 +48,7 @@ class Secured(asyncio.Protocol):
     )
 
     def __init__(self, context: ssl.SSLContext, make: Callable[[], Inner], linger: float) -> None:
-        """`make` is called when both sides agree; `linger`: seconds that a peer has to hang up after our goodbye."""
+        """`make` builds the inner protocol after the handshake. `linger`: seconds for the client to close after us."""
         self._make = make
         self._linger = linger
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -60,7 +60,7 @@ class Secured(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self.agreed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    # -- to the socket
+    # -- protocol of the socket's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -76,7 +76,7 @@ class Secured(asyncio.Protocol):
             self._fail(error)
 
     def eof_received(self) -> bool:
-        return False  # whoever leaves without a goodbye is gone all the same
+        return False  # close, also without a close_notify from the client
 
     def pause_writing(self) -> None:
         if self._inner is not None:
@@ -97,30 +97,30 @@ class Secured(asyncio.Protocol):
             inner.connection_lost(error or self._error)
 
     def give_up(self) -> None:
-        """There was no agreement, and there will be none."""
+        """Abort the connection: the handshake failed or took too long."""
         if not self.agreed.cancel() and not self.agreed.cancelled():
-            self.agreed.exception()  # whoever gave up need not hear of it
+            self.agreed.exception()  # mark it as retrieved, or asyncio logs it
         if self._transport is not None and not self._closing:
             self.abort()
 
-    # -- to what is inside
+    # -- transport of the inner protocol
 
     def write(self, data: bytes) -> None:
         if self._closing or not data:
             return
         written = self._tls.write(data)
-        if written < len(data):  # it is more than goes into one record
+        if written < len(data):  # more than one record
             rest = memoryview(data)[written:]
             while rest:
                 rest = rest[self._tls.write(rest) :]
         self._transport.write(self._outgoing.read())
 
     def close(self) -> None:
-        """Say goodbye, and wait until the peer hangs up: what lies unread then would make it lose our last words."""
+        """Send close_notify, and wait for the client to close: a close with unread input would lose our last data."""
         if self._closing:
             return
         self._closing = True
-        with suppress(ssl.SSLError):  # as it does: the answer is not there yet
+        with suppress(ssl.SSLError):  # it raises, since the client's close_notify is not here yet
             self._tls.unwrap()
         self._hang_up()
 
@@ -151,7 +151,7 @@ class Secured(asyncio.Protocol):
     # -- inside
 
     def _shake_hands(self) -> bool:
-        """Whether both sides agree now."""
+        """Go on with the handshake. Return whether it is complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -165,15 +165,18 @@ class Secured(asyncio.Protocol):
         return True
 
     def _read(self) -> None:
-        """Hand all that came at once over at once, or who is inside could not know how much it is, and pause."""
+        """Decrypt all received records, and pass them on as one piece.
+
+        The inner protocol decides by the size whether to pause reading, so it must see everything at once.
+        """
         incoming, tls = self._incoming, self._tls
         records: list[bytes] = []
-        left, is_goodbye = incoming.pending, False
+        left, is_closed = incoming.pending, False
         try:
             while left:
                 data = tls.read(min(left, RECORD))
                 if not data:
-                    is_goodbye = True
+                    is_closed = True  # close_notify
                     break
                 records.append(data)
                 left = incoming.pending or tls.pending()
@@ -182,9 +185,9 @@ class Secured(asyncio.Protocol):
         finally:
             if records and self._inner is not None:
                 self._inner.data_received(records[0] if len(records) == 1 else b"".join(records))
-        if is_goodbye:
+        if is_closed:
             self.close()
-        elif self._outgoing.pending:  # what TLS itself has to say
+        elif self._outgoing.pending:  # frames of TLS itself, such as a key update
             self._flush()
 
     def _flush(self) -> None:
@@ -192,9 +195,9 @@ class Secured(asyncio.Protocol):
             self._transport.write(self._outgoing.read())
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """OpenSSL has left an alert to be sent."""
+        """Send the alert that OpenSSL prepared, and close."""
         self._closing = True
-        self._error = error.with_traceback(None)  # which would keep all this until the collector comes
+        self._error = error.with_traceback(None)  # whose frames would form a reference cycle
         if not self.agreed.done():
             self.agreed.set_exception(error)
         self._hang_up()
@@ -203,6 +206,6 @@ class Secured(asyncio.Protocol):
         transport = self._transport
         self._flush()
         if not transport.is_closing():
-            with suppress(OSError):  # it may be gone, and we not know yet
+            with suppress(OSError):  # the client may have closed already
                 transport.write_eof()
             self._timer = asyncio.get_running_loop().call_later(self._linger, transport.abort)

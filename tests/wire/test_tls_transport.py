@@ -17,8 +17,8 @@ from tests.wire.h2_rig import Rig
 from tests.wire.rig import until
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
-from xdsprism.server.engine_h2 import Plug
-from xdsprism.server.secured import RECORD, Inner, Secured
+from xdsprism.server.engine_h2 import SocketConnection
+from xdsprism.server.tls_transport import RECORD, Inner, TlsTransport
 
 LINGER = 0.01
 WHOLE = 4 * RECORD
@@ -59,14 +59,14 @@ class Wire:
 
 
 class Spoken:
-    """In place of a plug."""
+    """In place of a connection."""
 
     def __init__(self) -> None:
         self.heard = b""
         self.said: list[str] = []
         self.lost: list[Exception | None] = []
 
-    def connection_made(self, transport: Secured) -> None:
+    def connection_made(self, transport: TlsTransport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -87,7 +87,7 @@ class Pair:
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, inner: Inner | None = None) -> None:
         self.wire, self.spoken = Wire(), Spoken()
-        self.secured = Secured(server, lambda: inner or self.spoken, LINGER)
+        self.secured = TlsTransport(server, lambda: inner or self.spoken, LINGER)
         self.secured.connection_made(self.wire)  # type: ignore[arg-type] # all of a transport that it uses
         self._to_client, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self._to_client, self._to_server, server_hostname="localhost")
@@ -205,7 +205,7 @@ async def test_of_a_client_that_sends_much_no_more_is_read_before_all_of_it_is_h
     for context in (server, client):
         context.set_alpn_protocols(["h2"])
     rig = Rig()
-    pair = await agreed(server, client, Plug(rig.engine))
+    pair = await agreed(server, client, SocketConnection(rig.engine))
     asked = [b"%03d" % number * 100 for number in range(200)]
     pair.client.write(PREFACE + frames.settings([]) + headers(1, CALL))
     pair.carry()

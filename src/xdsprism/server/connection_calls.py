@@ -1,0 +1,358 @@
+"""Serves the calls of one HTTP/2 connection: what `engine_grpcio` does with a task per call, without tasks or I/O.
+
+    receive(data, now)    bytes from the client become messages, which go to `Call.receive`
+    Call.wake()           a call asks to be polled: its CallStream joins `woken`, and the first one schedules a flush
+    flush()               poll every woken call, frame its messages, and return the bytes for one write
+
+However many calls one turn of the event loop wakes, the connection costs one write. A call is polled only while its
+stream accepts messages: with a message queued behind a window it is not polled, so that changes merge meanwhile
+(SOT-16, DLT-23).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from math import inf
+
+from ..errors import PeerError
+from ..http2.facts import CallRefused, RefusalCause
+from ..http2.grpc import PREFIX, Framer
+from ..http2.requests import Field
+from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
+from .calls import Call, Method, Peer
+
+log = logging.getLogger("xdsprism.server")
+
+DETAILS = 1_000  # characters of an error in a status
+SILENT_SECONDS = 1.0  # until a client that sends no message to an unknown method gets its status
+BATCH_BYTES = 16 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
+STALE_TIMERS = 64  # entries of the timer heap that were replaced or whose call ended, beside two for each call
+
+
+class UnknownMethodCall(Call):
+    """A call of a method that the server does not have; it ends with UNIMPLEMENTED.
+
+    The status waits for the client's first message: grpcio clients lose the status of a call that ends while their
+    first message is in flight. A client that sends nothing gets it after SILENT_SECONDS.
+    """
+
+    def __init__(self, path: str, now: float) -> None:
+        super().__init__()
+        self._error = PeerError("UNIMPLEMENTED", f"no method {path}"[:DETAILS])
+        self._due = now + SILENT_SECONDS
+        self._opened = False
+
+    def receive(self, message: bytes) -> None:
+        del message
+        raise self._error
+
+    def half_close(self) -> None:
+        raise self._error
+
+    def poll(self) -> Iterator[bytes]:
+        if self._opened:
+            raise self._error
+        self._opened = True
+        return iter(())
+
+    def deadline(self) -> float | None:
+        return self._due
+
+
+class CallStream:
+    """One call and the HTTP/2 stream that carries it: polls the call, and writes what the stream accepts."""
+
+    __slots__ = ("_calls", "_is_last_poll", "_is_woken", "_messages", "call", "is_over", "rpc", "timer")
+
+    def __init__(self, calls: ConnectionCalls, rpc: Rpc, call: Call) -> None:
+        self.rpc = rpc
+        self.call = call
+        self.is_over = False
+        self.timer: float | None = None  # when to poll although nothing woke the call
+        self._calls = calls
+        self._is_woken = False
+        self._messages: Iterator[bytes] | None = None  # messages of the last poll that are not written yet
+        self._is_last_poll = False  # the call was finished before that poll
+        call.wake = self.wake
+        call.hold_back = self.hold_back
+
+    def wake(self) -> None:
+        """Have the call polled with the next flush."""
+        if not self._is_woken and not self.is_over:
+            self._is_woken = True
+            calls = self._calls
+            if not calls.woken:
+                calls.on_wake()
+            calls.woken.append(self)
+
+    def hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+        """Let the client send no more than its stream's window, while `waits`."""
+        calls = self._calls
+        if not self.is_over and calls.rpcs.hold_back(self.rpc, waits=waits) and not calls.woken:
+            calls.on_wake()
+
+    def half_close(self) -> None:
+        """Tell the call that the client sends no more messages."""
+        try:
+            self.call.half_close()
+        except Exception as error:  # noqa: BLE001 # OPS-10
+            self.fail(error)
+        else:
+            self.wake()
+
+    def write_messages(self) -> None:
+        """Poll the call and send its messages, until it has none or the stream has to queue one."""
+        calls, rpc, call = self._calls, self.rpc, self.call
+        stream = rpc.stream
+        queue = stream.queue
+        try:
+            while not queue and not self.is_over:
+                if self._messages is None:
+                    if not self._is_woken:
+                        return
+                    self._is_woken = False
+                    # Read `finished` before the poll: if it is set later, the call may have more messages.
+                    self._is_last_poll = call.finished
+                    self._messages = iter(call.poll())
+                for message in self._messages:
+                    framed = calls.framer.known.get(id(message))
+                    payload = framed[1] if framed is not None else calls.framer(message)
+                    if stream.has_sent_headers:
+                        calls.out.send(stream, payload)
+                    else:
+                        calls.rpcs.send(rpc, payload)
+                    if queue:
+                        return
+                self._messages = None
+                if self._is_last_poll and not call.is_busy:
+                    self.close()
+                    calls.rpcs.end(rpc)
+                    return
+                deadline = call.deadline()
+                if deadline != self.timer:
+                    calls.set_timer(self, deadline)
+        except Exception as error:  # noqa: BLE001 # OPS-10
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """End the call with the error as its status.
+
+        The call is closed first: the client may take long to read the status, and must not hold memory until then.
+        """
+        if self.is_over:
+            return
+        self.close((str(error) or repr(error))[:DETAILS])
+        if isinstance(error, PeerError):
+            status, details = error.status, error.message
+        else:
+            log.error("a stream failed", exc_info=error)
+            status, details = "INTERNAL", f"internal error: {error!r}"
+        self._calls.rpcs.end(self.rpc, status, details[:DETAILS])
+
+    def close(self, reason: str = "") -> None:
+        """Close the call, however it ended. Idempotent: the first reason counts."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.timer = None
+        self._messages = None
+        self._calls.call_streams.discard(self)
+        try:
+            self.call.close(reason)
+        except Exception:
+            log.exception("a stream could not be closed")
+        # Otherwise the reference cycle of call and stream waits for the garbage collector.
+        self.call.wake = _ignore_wake
+        self.call.hold_back = _ignore_hold_back
+        self.rpc.owner = None
+
+
+def _ignore_wake() -> None:
+    """Stand in for `Call.wake` after the call ended."""
+
+
+def _ignore_hold_back(_: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+    """Stand in for `Call.hold_back` after the call ended."""
+
+
+class ConnectionCalls:
+    """All calls of one connection, and their timers."""
+
+    __slots__ = (
+        "_draining",
+        "_methods",
+        "_order",
+        "_peer",
+        "_timers",
+        "backlog",
+        "call_streams",
+        "framer",
+        "on_wake",
+        "out",
+        "rpcs",
+        "woken",
+    )
+
+    def __init__(
+        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, framer: Framer, woken: Callable[[], None]
+    ) -> None:
+        """`woken` is called when there is something to `flush`; not again before the next `flush`."""
+        self.rpcs = rpcs
+        self.out = rpcs.out
+        self.framer = framer
+        self.call_streams: set[CallStream] = set()
+        self._methods = methods
+        self._peer = peer
+        self.on_wake = woken
+        self.woken: list[CallStream] = []
+        self._draining = False
+        self._timers: list[tuple[float, int, CallStream]] = []
+        self._order = count()
+        self.backlog: deque[RpcEvent] = deque()  # events received beyond BATCH_BYTES
+
+    def receive(self, data: bytes, now: float) -> bool:
+        """Process received bytes and the backlog, one batch at most. Return whether there is something to `flush`."""
+        events: Iterable[RpcEvent] = self.rpcs.receive(data, now)
+        if len(data) > BATCH_BYTES or self.backlog:
+            self.backlog.extend(events)
+            events = self._next_batch()
+        return self._process(events)
+
+    def _next_batch(self) -> Iterator[RpcEvent]:
+        """Take events from the backlog, in order, up to BATCH_BYTES of messages."""
+        left = BATCH_BYTES
+        while self.backlog and left > 0:
+            event = self.backlog.popleft()
+            left -= len(event.message) + PREFIX if isinstance(event, Message) else PREFIX
+            yield event
+
+    def _process(self, events: Iterable[RpcEvent]) -> bool:
+        """Pass messages to their calls. Return whether there is something to flush."""
+        for event in events:
+            if type(event) is not Message:
+                self._process_other(event)
+                continue
+            call_stream: CallStream | None = event[0].owner
+            if call_stream is not None and not call_stream.is_over:
+                try:
+                    call_stream.call.receive(event[1])
+                except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
+                    call_stream.fail(error)
+        out = self.out
+        return bool(
+            self.woken or out.pieces or out.ready or out.drained or out.finished or self.rpcs.connection.has_changed
+        )
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`: deadlines, keepalive, draining, and timers of calls."""
+        self.rpcs.connection.has_changed = True
+        for event in self.rpcs.tick(now):
+            self._process_other(event)
+        if self.rpcs.life.is_draining:  # the connection reached its maximum age
+            self._drain_all()
+        while self._timers and self._timers[0][0] <= now:
+            when, _, call_stream = heapq.heappop(self._timers)
+            if call_stream.timer == when:  # otherwise another entry replaced this one
+                call_stream.timer = None
+                call_stream.wake()
+
+    @property
+    def due(self) -> float:
+        """When to call `tick`."""
+        return min(self.rpcs.due, self._timers[0][0] if self._timers else inf)
+
+    def flush(self) -> bytes:
+        """Poll woken calls, send queued DATA, and return the bytes to write."""
+        out = self.out
+        while True:
+            if self.woken and not out.is_paused:
+                woken, self.woken = self.woken, []
+                for call_stream in woken:
+                    call_stream.write_messages()
+            events = self.rpcs.send_queued() if out.ready or out.drained or out.finished else ()
+            for event in events:
+                self._process_other(event)
+            if not events and (not self.woken or out.is_paused):
+                return out.take_output()
+
+    def drain(self, now: float, grace: float) -> None:
+        """Announce the end of the connection to the client, and let every call end within `grace` seconds."""
+        self.rpcs.life.drain(now, grace)
+        self._drain_all()
+
+    def connection_lost(self, why: str = "") -> None:
+        """Close every call: the connection is lost."""
+        self.backlog.clear()
+        for call_stream in list(self.call_streams):
+            call_stream.close(why)
+        self.rpcs.release()
+
+    def set_timer(self, call_stream: CallStream, when: float | None) -> None:
+        """Have the call polled at `when`; None: only when it wakes."""
+        call_stream.timer = when
+        if when is not None:
+            self.rpcs.connection.has_changed = True
+            if len(self._timers) > STALE_TIMERS + 2 * len(self.call_streams):
+                self._timers = [entry for entry in self._timers if entry[2].timer == entry[0]]
+                heapq.heapify(self._timers)
+            heapq.heappush(self._timers, (when, next(self._order), call_stream))
+
+    def _process_other(self, event: RpcEvent) -> None:
+        """Process any event but a message; messages come only from `receive`."""
+        call_stream: CallStream | None = event.rpc.owner
+        if isinstance(event, Called):
+            self._open(event)
+        elif call_stream is None or call_stream.is_over:
+            return
+        elif isinstance(event, Drained):
+            call_stream.write_messages()
+        elif isinstance(event, HalfClosed):
+            call_stream.half_close()
+        elif isinstance(event, Ended):
+            call_stream.close(event.why)
+
+    def _open(self, event: Called) -> None:
+        """Open the method's call for a new RPC, or end the RPC with a status."""
+        method = self._methods.get(event.path)
+        if method is None:
+            refused = CallRefused(self._peer.address, RefusalCause.METHOD, event.path)
+            self.rpcs.connection.facts.append(refused)  # OPS-15
+            method = Method(event.path, lambda _: UnknownMethodCall(event.path, self.out.now))
+        try:
+            call = method.open(_with_authorization(self._peer, event.fields))
+        except PeerError as error:
+            self.rpcs.end(event.rpc, error.status, error.message[:DETAILS])
+            return
+        except Exception:
+            log.exception("a stream could not be opened")
+            self.rpcs.end(event.rpc, "INTERNAL", "internal error: the call could not be opened")
+            return
+        call_stream = event.rpc.owner = CallStream(self, event.rpc, call)
+        self.call_streams.add(call_stream)
+        call_stream.wake()
+        if self.rpcs.life.is_draining:  # it was in flight when the server began to stop
+            self._drain_call(call_stream)
+
+    def _drain_all(self) -> None:
+        """Drain every call, once."""
+        if not self._draining:
+            self._draining = True
+            for call_stream in list(self.call_streams):
+                self._drain_call(call_stream)
+
+    def _drain_call(self, call_stream: CallStream) -> None:
+        try:
+            call_stream.call.drain(self.rpcs.life.grace_ends)
+        except Exception as error:  # noqa: BLE001 # OPS-10
+            call_stream.fail(error)
+
+
+def _with_authorization(peer: Peer, fields: Sequence[Field]) -> Peer:
+    """Add the `authorization` fields of a call to its peer."""
+    values = tuple(value.decode("latin-1") for name, value in fields if name == b"authorization")
+    return replace(peer, authorization=values) if values else peer
