@@ -517,7 +517,7 @@ def test_a_client_that_never_answers_leaves_nothing_behind():
         peer.poll()
         peer.ask(f"eds -n{number}")
         peer.poll()
-    assert len(peer.session("eds")._beats) == 0
+    assert not peer.session("eds").ttl
 
 
 # -- the schedule

@@ -24,11 +24,10 @@ def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
         delta.poll()
         sotw.poll()
     session = delta.session("eds")
-    left = [session._wants, session._dirty, session._owed, session.leaving, session._wilds, session.progress.rejected]
+    left = [session._wants, session._dirty, session._owed, session.leaving, session._wilds, session.rejections]
     assert not any(left)
-    assert not session._alone  # type: ignore[union-attr]
-    assert not session._doubtful
+    assert not session.isolation
     session = sotw.session("eds")
     assert len(session._wants) == 1
     assert len(session._copies) <= 1  # type: ignore[union-attr]
-    assert len(session._alone) + len(session._doubtful) <= 2  # type: ignore[union-attr]
+    assert len(session.isolation) <= 2

@@ -483,8 +483,8 @@ def test_a_client_that_rejects_thousands_is_asked_a_few_at_a_time():
         peer.ask("eds nack +*")
         assert len(peer.poll()) <= 33
     session = peer.session("eds")
-    assert len(session._unjudged) <= 64
-    assert len(session._alone) <= 1000  # type: ignore[union-attr]
+    assert len(session.in_flight) <= 64
+    assert len(session.isolation) <= 1000
 
 
 def test_a_client_that_never_answers_costs_no_more_than_a_few_responses():
@@ -497,7 +497,7 @@ def test_a_client_that_never_answers_costs_no_more_than_a_few_responses():
         bench.put(f"cds a={number}")
         for peer in peers:
             peer.poll()
-    assert all(len(peer.session("cds")._unjudged) <= 64 for peer in peers)
+    assert all(len(peer.session("cds").in_flight) <= 64 for peer in peers)
 
 
 def test_the_answer_to_a_newer_sotw_response_settles_those_before_it():
@@ -515,5 +515,5 @@ def test_the_answer_to_a_newer_sotw_response_settles_those_before_it():
     peer.ask("cds nack@3")
     assert progress.state == "SYNCED"
     assert not bench.said(Nacked)
-    assert not peer.session("cds")._unjudged
+    assert not peer.session("cds").in_flight
     assert peer.heard[CLUSTER][-1].version == progress.acked_version

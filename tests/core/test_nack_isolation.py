@@ -267,7 +267,7 @@ def test_a_nack_of_thousands_asks_a_few_at_a_time_and_ends():
             arrived.append(name)
             answer(peer, alone, BAD if name == "n77" else None)
     assert sorted(arrived) == sorted(names)
-    assert list(peer.session("cds").progress.rejected) == ["n77"]
+    assert list(peer.session("cds").rejections.by_label) == ["n77"]
 
 
 def test_sotw_a_nacked_response_is_not_taken_apart():

@@ -102,7 +102,7 @@ def test_delta_an_ack_of_another_resource_does_not_clear_a_nack():
     peer.poll()
     peer.ask("cds ack")
     progress = peer.session("cds").progress
-    assert (progress.state, list(progress.rejected)) == ("NACKED", ["a"])
+    assert (progress.state, list(peer.session("cds").rejections.by_label)) == ("NACKED", ["a"])
     peer.ask("cds -a")
     bench.put("cds b=2")
     peer.poll()

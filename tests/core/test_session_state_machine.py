@@ -358,8 +358,7 @@ class Sessions(RuleBasedStateMachine):
     def _excuses_end(self, connection: Connection) -> None:
         """What was asked has been answered, unless a stale nonce put it off (SRV-14)."""
         for type_url, session in connection.peer.stream.sessions.items():
-            waits = [getattr(session, name, None) for name in ("_stale", "_alone", "_doubtful")]
-            if not any(waits) and not session.leaving:
+            if not (getattr(session, "_stale", False) or session.isolation or session.leaving):
                 connection.accounts.excused[type_url] = set()
                 connection.accounts.due.discard(type_url)
 
@@ -421,7 +420,7 @@ class Sessions(RuleBasedStateMachine):
 
     def _rejected(self, connection: Connection, type_url: TypeUrl) -> bool:
         session = connection.peer.stream.sessions.get(type_url)
-        return session is not None and bool(session.progress.nack or session.progress.rejected)
+        return session is not None and bool(session.progress.nack or session.rejections)
 
     def _unambiguous(self, connection: Connection, type_url: TypeUrl, wanted: dict[Key, Variant]) -> None:
         """TP2, Matching Ambiguity: of what a relay keeps by name and constraints, each params match at most one."""

@@ -149,7 +149,7 @@ async def test_of_several_in_a_response_the_one_that_was_bad_alone_is_reported()
         assert {nack.error.message for nack in nacks} == {"b: refused by raw: I do not like it"}
         assert len(nacks) <= 2  # in the response with both, and alone
         (session,) = [each for call in origin.hub.connected() for each in call.stream.sessions.values()]
-        assert [*session.progress.rejected] == ["b [true]"]
+        assert [*session.rejections.by_label] == ["b [true]"]
         client.close()
 
 

@@ -217,8 +217,8 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
         "nack": _nack(progress, now, wall),
         "rejected": {
-            name: {"code": parked.error.code, "message": parked.error.message}
-            for name, parked in progress.rejected.items()
+            name: {"code": rejected.error.code, "message": rejected.error.message}
+            for name, rejected in session.rejections.by_label.items()
         },
     }
 

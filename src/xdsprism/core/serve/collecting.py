@@ -489,8 +489,8 @@ class CollectingSession(Session, ABC):
         """The same, of what is leaving as well: the client has it until it is told."""
         return self.needs(reference) or any(reference in held.references for held in self.leaving.values())
 
-    def _has(self, variant: Variant, *, located: bool) -> bool:
-        """Whether this is (to our knowledge) what the client should have."""
+    def has(self, variant: Variant, *, located: bool) -> bool:
+        """Whether the client is to have this variant."""
         return any(alike(held, variant) for held in self._held(variant.name, located=located))
 
     def release(self, keys: Iterable[Key] | None = None) -> Batch:

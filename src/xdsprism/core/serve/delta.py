@@ -11,10 +11,10 @@ ones are named by the NACKs that remain (NAK-29).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from ..model.constraint_index import Crowd
-from ..model.constraints import canonical, matches
+from ..model.constraints import matches
 from ..model.events import WILDCARD, Absence, DeltaRequest, Key, Send
 from ..model.facts import Facts
 from ..model.limits import Refusal, Room
@@ -23,9 +23,8 @@ from ..model.steps import EVERY, Steps, chosen, finish, in_order, pieces
 from ..model.table import Table
 from ..model.types import NO_PARAMS, Params, Variant, remnant
 from ..model.xdstp import is_wild, spelled, wildcards
-from .batch import Batch, Slot
+from .batch import Batch
 from .fast_path import News, Replaced, SteadySession
-from .in_flight import Part
 from .interest import Interest
 from .refusals import ABSENT, refused_among
 from .subscriptions import Want, Wild
@@ -35,12 +34,8 @@ class DeltaSession(SteadySession):
     """One type on one delta stream."""
 
     __slots__ = (
-        "_alone",
-        "_doubtful",
         "_first",
         "_given_up",
-        "_given_up",
-        "_gone",
         "_is_over",
         "_passing",
     )
@@ -59,11 +54,7 @@ class DeltaSession(SteadySession):
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
-        # NAK-29: to be sent again, each by itself; by slot, so that there can't be more of it than of resources.
-        self._alone: dict[Slot, Batch] = {}
-        self._gone = Batch()  # removals to be said again
         self._is_over = False  # the stream is closed: there is nobody to tell anything
-        self._doubtful: dict[str, dict[Absence, None]] = {}  # withdrawn by a response that was rejected; by name
         self._given_up: dict[str, dict[Variant, None]] = {}  # what was held by what a request ends; by name
         self._passing: list[Want] = []  # to be told that there is nothing, and not to be remembered
 
@@ -251,7 +242,7 @@ class DeltaSession(SteadySession):
 
     def _drop_wild(self, wild: Wild) -> None:
         super()._drop_wild(wild)
-        self._forget_doubts(list(self._doubtful))
+        self.isolation.forget_all_withdrawals(self)
 
     def close(self) -> Steps[None]:
         self._is_over = True
@@ -260,7 +251,7 @@ class DeltaSession(SteadySession):
     def _drop(self, want: Want) -> None:
         held = want.held
         super()._drop(want)
-        self._forget_doubts([want.name] if held is None else [want.name, held.name])
+        self.isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self)
         if held is not None and want.located and not self.table.authoritative and not self._is_over:
             self._given_up.setdefault(held.name, {})[held] = None
 
@@ -278,16 +269,10 @@ class DeltaSession(SteadySession):
             crowd = Crowd([*lost, *(wild.params for wild in wilds if wild.listing.member(name, wild.params) is None)])
             for piece in pieces(variants):
                 for held in piece:
-                    if crowd.has_any(held.constraint):  # `_still` drops it where it is held yet
-                        self._gone.withdrawn[Absence(held.name, held.constraint)] = None
+                    if crowd.has_any(held.constraint):  # isolation drops it where the client still has it
+                        self.isolation.withdraw_again([Absence(held.name, held.constraint)])
                 if len(piece) == EVERY:
                     yield
-
-    def _forget_doubts(self, names: Iterable[str]) -> None:
-        """What no locator covers any more, be it by an alias or as a wildcard, the client drops by itself (WLD-9)."""
-        for name in names:
-            if name in self._doubtful and not self._asked(name, located=True):
-                del self._doubtful[name]
 
     def _meant(self, key: Key) -> list[Want]:
         """DLT-20: a resource can be unsubscribed by its name or by any alias. DLT-8: or it never was subscribed."""
@@ -304,27 +289,13 @@ class DeltaSession(SteadySession):
         return [*dict.fromkeys(want for want in found if want is not None)]
 
     def _isolate(self, send: Send) -> None:
-        """NAK-29. A response with one resource is its own proof: it is parked until it changes (NAK-3)."""
-        batch = Batch({variant.name: variant for variant in send.plain}, dict.fromkeys(send.located))
-        batch.removed = dict.fromkeys(send.removed)
-        batch.withdrawn = {absence: None for absence in send.withdrawn if not absence.never}
+        """NAK-29: send each resource of a NACKed response again, alone."""
         self._deny_again(absence for absence in send.withdrawn if absence.never)
         for name in send.unresolved:  # VHD-24: the good ones arrive, with a version of their own (V8)
             for want in self._wants.get(name, {}).values():
                 want.answered = False
                 self._dirty[want] = None
-        units, gone = batch.alone()
-        if len(units) + bool(gone) + bool(send.unresolved) > 1:
-            for slot, unit in units.items():
-                unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
-                self._alone[slot] = unit
-            self._gone.join(gone)
-            return
-        for variant in batch.located:
-            if self._has(variant, located=True):
-                self._doubtful.setdefault(variant.name, {}).update(batch.withdrawn)
-            else:
-                self._gone.withdrawn.update(batch.withdrawn)  # it was overtaken: what it replaced must still go
+        self.isolation.add_delta(send, self)
 
     def _deny_again(self, absences: Iterable[Absence]) -> None:
         """A negative answer is not repeated as it was: it is given anew, as things are by then (DESIGN 6.4)."""
@@ -346,11 +317,11 @@ class DeltaSession(SteadySession):
             yield from self._take_leave(wild, batch)
 
     def is_judging(self, names: Iterable[str]) -> bool:
-        return bool(self._alone) or super().is_judging(names)
+        return self.isolation.has_resources or super().is_judging(names)
 
     @property
     def at_rest(self) -> bool:
-        return not (self._alone or self._gone or self._doubtful or self._first) and super().at_rest
+        return not (self.isolation or self._first) and super().at_rest
 
     def _shared(self, replaced: list[Replaced]) -> Send | None:
         located = replaced[0][0].located
@@ -387,7 +358,7 @@ class DeltaSession(SteadySession):
 
     @property
     def pending(self) -> bool:
-        return bool(self._passing or ((self._alone or self._gone) and self._quota)) or super().pending
+        return bool(self._passing or (self.isolation.is_waiting and self.in_flight.room)) or super().pending
 
     @property
     def paced_until(self) -> float | None:
@@ -406,7 +377,7 @@ class DeltaSession(SteadySession):
         batch = yield from self.collect()
         if together and self.leaving:
             batch.join(self.release([key for key, held in self.leaving.items() if not held.is_remnant]))
-        self._take_along(batch)
+        self.isolation.add_withdrawals(batch, self)
         yield
         sends = (yield from self._chunks(batch, now)) if batch or due else []
         if self._refused:  # in responses of their own, of which nothing is kept
@@ -414,7 +385,7 @@ class DeltaSession(SteadySession):
             parts = yield from told.in_parts(self.settings.response_bytes)
             for part in parts:
                 sends.append((yield from self._respond(part, now, keep=False)))
-        alone = self._next_alone(batch)
+        alone = self.isolation.take(batch, self, self.in_flight.room, self.settings.response_bytes)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
         for part in alone:
             sends.append((yield from self._respond(part, now)))
@@ -423,76 +394,8 @@ class DeltaSession(SteadySession):
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """These removals may go."""
         gone = self.release(keys)
-        self._take_along(gone)
+        self.isolation.add_withdrawals(gone, self)
         return finish(self._chunks(gone, now)) if gone else []
-
-    def _take_along(self, batch: Batch) -> None:
-        """What a rejected response withdrew may still be there, next to what comes now (TP2, Matching Ambiguity).
-
-        DYN-24: so it goes in the same response, whether what replaced it was parked or waits to be sent alone. What
-        waits and is said now, or is not so any more, need not be said again.
-        """
-        if not (self._doubtful or self._alone):
-            return
-        names = {variant.name for variant in batch.located}
-        names.update(absence.name for absence in batch.withdrawn if not absence.never)
-        for name in names.intersection(self._doubtful):
-            doubtful = self._doubtful.pop(name)
-            batch.withdrawn.update((absence, None) for absence in doubtful if self._is_gone(absence))
-        for slot in [slot for slot in self._alone if slot[1] in (names if slot[0] else batch.plain)]:
-            part = self._still(self._alone[slot])
-            batch.withdrawn.update(part.withdrawn)
-            if part.plain or part.located.keys() <= batch.located.keys():
-                del self._alone[slot]
-
-    def _next_alone(self, batch: Batch) -> list[Batch]:
-        """Of what waits to be sent alone: what is still the state of things."""
-        parts: list[Batch] = []
-        room = self._quota
-        while self._alone and len(parts) < room:
-            part = self._still(self._alone.pop(next(iter(self._alone))))
-            parts += [part] if part else []
-        if not self._alone and len(parts) < room and self._gone:
-            gone, self._gone = self._still(self._gone), Batch()
-            gone.removed = {name: None for name in gone.removed if name not in batch.removed}
-            gone.withdrawn = {absence: None for absence in gone.withdrawn if absence not in batch.withdrawn}
-            parts += gone.parts(self.settings.response_bytes) if gone else []
-        return parts
-
-    def _still(self, part: Batch) -> Batch:
-        """What of it is still so."""
-        plain = {name: v for name, v in part.plain.items() if self._has(v, located=False)}
-        located = {variant: None for variant in part.located if self._has(variant, located=True)}
-        still = Batch(plain, located)
-        for name in part.removed:
-            if self._may_have(name, located=False) and not any(self._held_of(name, located=False)):
-                still.removed[name] = None
-        for absence in part.withdrawn:
-            if self._may_have(absence.name, located=True) and self._is_gone(absence):
-                still.withdrawn[absence] = None
-        for (_, tag), held in self.leaving.items() if still.removed or still.withdrawn else ():
-            still.spare(held, located=tag is not None)  # it came and goes again, and that will be said in its time
-        return still
-
-    def _asked(self, name: str, *, located: bool) -> bool:
-        return self._wanted(Part(name, located, None, name))
-
-    def _may_have(self, name: str, *, located: bool) -> bool:
-        """Whether the client had this by one of its subscriptions: perhaps one by an alias that nobody knows now."""
-        wants = (want for wants in self._wants.values() for want in wants.values())
-        lacking = (want for want in wants if want.held is None and want.located == located)
-        return self._asked(name, located=located) or any(lacking)
-
-    def _is_gone(self, absence: Absence) -> bool:
-        gone = canonical(absence.constraint)  # DYN-30
-        return all(held.identity[1] != gone for held in self._held_of(absence.name, located=True))
-
-    def _held_of(self, name: str, *, located: bool) -> Iterator[Variant]:
-        """What the client has of this name; if it is that of a glob collection, of all that is in it."""
-        yield from self._held(name, located=located)
-        for wild in self._wilds.get(name, {}).values():
-            if name != WILDCARD and (wild.tag is not None) == located:
-                yield from wild.listing.snapshot(wild.params).variants
 
     def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""

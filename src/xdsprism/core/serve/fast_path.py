@@ -15,7 +15,8 @@ from abc import abstractmethod
 from ..model.events import WILDCARD, DeltaRequest, Send, SotwRequest
 from ..model.types import Variant
 from ..model.views import alike
-from .in_flight import UNJUDGED, AnsweredSession, Unjudged
+from .answered_session import AnsweredSession
+from .in_flight import MOST, InFlightResponse
 from .subscriptions import Want, Wild
 
 News = tuple[Variant, ...]
@@ -40,10 +41,9 @@ class SteadySession(AnsweredSession):
             or self._due
             or self._refused
             or self._dirty
-            or self._beats
-            or self._beating
+            or self.ttl
             or progress.nack
-            or progress.rejected
+            or self.rejections
             or self._behind
         )
 
@@ -53,7 +53,7 @@ class SteadySession(AnsweredSession):
         if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
             return None
         table = self.table
-        odd = table.spec.on_demand or self.leaving or self._owed or self._dirty or self._beats or self.progress.sent
+        odd = table.spec.on_demand or self.leaving or self._owed or self._dirty or self.ttl or self.progress.sent
         if (
             odd
             or self._refused
@@ -63,20 +63,20 @@ class SteadySession(AnsweredSession):
         ):
             return None
         snapshot = wild.listing.snapshot(wild.params)
-        if not snapshot.is_plain or self._nonces[0] == table.revision:
+        if not snapshot.is_plain or self.in_flight.revision == table.revision:
             return None
         send = self._shared_wild(wild, snapshot.variants)
         if send is None:
             return None
         wild.started, self._due = True, False
         wild.cursor = wild.listing.advance(wild.cursor)
-        self._nonces = table.revision, 0
+        self.in_flight.use_shared_nonce(table.revision)
         self.news = snapshot.variants
         return [self._sent(send, now)]
 
     def push(self, now: float) -> list[Send] | None:
         """What a change means to a session that was at rest before it; None: it is not as simple as that."""
-        if self._nonces[0] == self.table.revision:
+        if self.in_flight.revision == self.table.revision:
             return None  # something was said at this revision already, so this needs a nonce of its own
         if not self._wilds:
             if len(self._dirty) != 1:
@@ -163,15 +163,16 @@ class SteadySession(AnsweredSession):
 
     def _pushed_out(self, send: Send, now: float) -> Send:
         """What `_sent` does, where there are no times to live."""
-        self._nonces = self.table.revision, 0
+        in_flight = self.in_flight
+        in_flight.use_shared_nonce(self.table.revision)
         self.news = send.plain or send.located
-        progress, unjudged, version = self.progress, self._unjudged, send.version
+        progress, responses, version = in_flight.progress, in_flight.responses, send.version
         number = progress.sent = progress.sent + 1
         progress.sent_version, progress.sent_at = version, now
         kept = send if self.delta or not self._full_state else None
-        unjudged[send.nonce] = tuple.__new__(Unjudged, (number, now, version, kept, ()))
-        if len(unjudged) > UNJUDGED:
-            del unjudged[next(iter(unjudged))]
+        responses[send.nonce] = tuple.__new__(InFlightResponse, (number, now, version, kept, ()))
+        if len(responses) > MOST:
+            del responses[next(iter(responses))]
         routine = self._facts.routines.get(send.type_url) or self._facts.routine(send.type_url)
         routine.pushes += 1
         routine.resources += len(send.plain) + len(send.located)
@@ -180,13 +181,14 @@ class SteadySession(AnsweredSession):
     def acknowledged(self, request: SotwRequest | DeltaRequest, now: float) -> bool:
         """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
         nonce = request.nonce
-        found, progress = self._unjudged.get(nonce), self.progress
+        responses, progress = self.in_flight.responses, self.progress
+        found = responses.get(nonce)
         if found is None:
             return False
-        number, sent_at, version, _, lives = found
-        if lives or progress.nack is not None or progress.rejected:
+        number, sent_at, version, _, timed = found
+        if timed or progress.nack is not None or self.rejections:
             return False
-        del self._unjudged[nonce]
+        del responses[nonce]
         progress.acked = max(progress.acked, number)
         progress.acked_version, progress.acked_at = version, now
         url = self.table.spec.url

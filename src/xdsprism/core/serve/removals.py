@@ -283,7 +283,8 @@ def _is_rejected(hold: Hold) -> bool:
         progress = session.progress
         if any(number >= first for number in _rejected(session)):
             return True
-        named = any(parked.number == progress.nacked for parked in progress.rejected.values())
+        rejected = session.rejections.by_label.values()
+        named = any(each.number == progress.nacked for each in rejected)
         newest = progress.nack is not None and progress.nacked > progress.acked
         if newest and progress.nacked >= first and not named:
             return True
@@ -293,8 +294,8 @@ def _is_rejected(hold: Hold) -> bool:
 def _rejected(session: AnySession) -> list[int]:
     """The numbers of responses that the client has not got over. What is leaving will not get better: it goes."""
     going = {(name, tag is not None) for name, tag in session.leaving}
-    parked = session.progress.rejected.values()
-    return [each.number for each in parked if (each.part.name, each.part.located) not in going]
+    rejected = session.rejections.by_label.values()
+    return [each.number for each in rejected if (each.part.name, each.part.located) not in going]
 
 
 def _is_overcome(hold: Hold) -> bool:
@@ -310,4 +311,4 @@ def _is_answered(hold: Hold) -> bool:
 
 
 def _answered(session: AnySession) -> int:
-    return max(session.progress.acked, session.progress.nacked)
+    return session.progress.answered

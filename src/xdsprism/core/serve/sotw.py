@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from operator import itemgetter
 
-from ..model.constraints import TRUE, Constraint
+from ..model.constraints import Constraint
 from ..model.events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from ..model.facts import Facts
 from ..model.limits import Refusal, Room
@@ -26,16 +25,10 @@ from ..model.steps import EVERY, Steps, cut, finish, in_order, pieces
 from ..model.table import Table
 from ..model.types import Params, Variant
 from ..model.views import digest_of, digesting
-from .batch import Batch, Slot
+from .batch import Batch
 from .fast_path import News, Replaced, SteadySession
-from .heartbeat import Life
-from .in_flight import Lives
 from .interest import Interest
 from .subscriptions import Want, Wild
-
-Resource = tuple[Variant, bool]  # the latter: whether in locator form
-
-EVERYTHING: Slot = (False, WILDCARD, TRUE)  # in place of each resource of a full state
 
 
 class SotwSession(SteadySession):
@@ -43,11 +36,9 @@ class SotwSession(SteadySession):
 
     __slots__ = (
         "_added",
-        "_alone",
         "_client_version",
         "_copies",
         "_digest",
-        "_doubtful",
         "_first",
         "_list",
         "_newest",
@@ -79,8 +70,6 @@ class SotwSession(SteadySession):
         self._copies: dict[Variant, int] = {}  # by how many subscriptions the client has each
         self._digest = 0  # of all that it has
         self._stale = False  # the last request answered an old response, so additions wait
-        self._doubtful: dict[Resource, None] = {}  # rejected together with others
-        self._alone: dict[Resource, None] = {}  # of these, what is to be sent again, each by itself
 
     # -- in
 
@@ -96,7 +85,7 @@ class SotwSession(SteadySession):
         if judged is not None:
             self._forget_superseded()
             if request.error is not None and judged.send is not None:
-                self._doubt(judged.send)
+                self.isolation.add_sotw(judged.send, is_outdated=judged.send.nonce != self._newest)
         self._stale = bool(request.nonce) and request.nonce != self._newest  # SRV-13
         if not self._is_list(wanted, refused):
             yield from self._want_exactly(wanted, refused)
@@ -110,7 +99,7 @@ class SotwSession(SteadySession):
         if not self.acknowledged(request, now):
             return False
         self._client_version = request.version
-        if self._unjudged:
+        if self.in_flight:
             self._forget_superseded()
         return True
 
@@ -166,7 +155,7 @@ class SotwSession(SteadySession):
             return
         yield from self.table.snapshotting(wild.params)
         snapshot = self.table.snapshot(wild.params)
-        if version == _version(snapshot.digest) and not self._timed(snapshot.variants):
+        if version == _version(snapshot.digest) and not self.ttl.concerns(snapshot.variants):
             wild.started, self._due = True, False
             self._suppressed(len(snapshot.variants))
 
@@ -229,29 +218,16 @@ class SotwSession(SteadySession):
             self._digest += 0 if had else variant.digest
         super()._hold(want, variant)
 
-    def _doubt(self, rejected: Send) -> None:
-        """Nobody knows which of several resources was the bad one, and a client may have used none of them (S13).
-
-        NAK-3: nothing is sent again until something changes. With that they go out too, each alone, so that the good
-        ones arrive at last (what NAK-29 does for delta at once).
-        """
-        if rejected.count > 1:
-            changed = rejected.nonce != self._newest
-            doubtful = self._alone if changed else self._doubtful
-            doubtful.update({(variant, False): None for variant in rejected.plain})
-            doubtful.update({(variant, True): None for variant in rejected.located})
-
     def _forget_superseded(self) -> None:
-        """Envoy never answers a response that a newer one overtook (S10)."""
-        latest = max(self.progress.acked, self.progress.nacked)
-        for nonce in [nonce for nonce, sent in self._unjudged.items() if sent.number < latest]:
-            self._revive(self._unjudged.pop(nonce))  # a heartbeat keeps what the client has, whichever that is
+        """S10. A heartbeat that is not answered keeps the resource that the client has, whichever version that is."""
+        for response in self.in_flight.drop_superseded():
+            self.ttl.accepted(response)
 
     # -- out
 
     @property
     def at_rest(self) -> bool:
-        odd = self._stale or self._added or self._alone or self._doubtful or self._first
+        odd = self._stale or self._added or self.isolation or self._first
         return not odd and super().at_rest
 
     def _shared(self, replaced: list[Replaced]) -> Send | None:
@@ -285,7 +261,7 @@ class SotwSession(SteadySession):
     def _once(self, version: str, variants: News, *, located: bool) -> Send | None:
         key = False, located, version, variants
         send = self.table.shared.get(key)
-        if send is None and not self._timed(variants):
+        if send is None and not self.ttl.concerns(variants):
             url, nonce = self.table.spec.url, self._nonce()
             plain, other = ((), variants) if located else (variants, ())
             send = self.table.shared[key] = Send(url, False, nonce, version, plain, other)  # noqa: FBT003
@@ -299,7 +275,7 @@ class SotwSession(SteadySession):
     def pending(self) -> bool:
         if self._stale:
             return self._pushed
-        return bool(self._added or (self._alone and self._quota)) or super().pending
+        return bool(self._added or (self.isolation.is_waiting and self.in_flight.room)) or super().pending
 
     @property
     def _pushed(self) -> bool:
@@ -321,12 +297,11 @@ class SotwSession(SteadySession):
             self._newest = greeting[0].nonce
             return greeting
         if self._pushed:
-            self._alone.update(self._doubtful)
-            self._doubtful = {}
+            self.isolation.note_change()
         due, batch = yield from self._gather()
         if not self._full_state:
             batch.join(self.release())
-            return self._changed(batch, now, due=due) + self._next_alone(batch, now)
+            return self._changed(batch, now, due=due) + self._send_alone(batch, now)
         if together and self.leaving:
             batch.join(self.release())
         return [(yield from self._whole(batch, now))] if due or batch else []
@@ -360,10 +335,8 @@ class SotwSession(SteadySession):
     def release(self, keys: Iterable[Key] | None = None) -> Batch:
         """SOT-7: where a removal can't be said, it can't be accepted either, and what is gone holds nothing up."""
         batch = super().release(keys)
-        for label, parked in list(self.progress.rejected.items()):
-            if not any(self._held(parked.part.name, located=parked.part.located)):
-                del self.progress.rejected[label]
-                self.progress.nack = self.progress.nack if self.progress.rejected else None
+        if self.rejections.discard_unless(lambda part: any(self._held(part.name, located=part.located))):
+            self.progress.nack = None
         return batch
 
     def _changed(self, batch: Batch, now: float, *, due: bool) -> list[Send]:
@@ -380,19 +353,12 @@ class SotwSession(SteadySession):
         """SRV-12: of all that the client has, not only of what it is being sent."""
         return _version(digest_of({variant for _, variant in self._holdings()}) if self._wilds else self._digest)
 
-    def _next_alone(self, batch: Batch, now: float) -> list[Send]:
-        """Of what waits to be sent alone: what this poll did not say anyway, and what is still the state of things."""
-        sends: list[Send] = []
-        self._alone = {(variant, form): None for variant, form in self._alone if self._has(variant, located=form)}
-        version = self._current if self._alone else ""
-        while self._alone and self._quota:
-            variant, located = next(iter(self._alone))
-            del self._alone[variant, located]
-            if located and variant not in batch.located:
-                sends.append(self._respond(version, (), (variant,), (), now))
-            elif not located and variant.name not in batch.plain:
-                sends.append(self._respond(version, (variant,), (), (), now))
-        return sends
+    def _send_alone(self, batch: Batch, now: float) -> list[Send]:
+        """Send what a NACK put aside, each resource alone, unless this poll has said it or it is outdated."""
+        self.isolation.drop_outdated(self)
+        parts = self.isolation.take(batch, self, self.in_flight.room, self.settings.response_bytes)
+        version = self._current if parts else ""
+        return [self._respond(version, tuple(part.plain.values()), tuple(part.located), (), now) for part in parts]
 
     def _whole(self, batch: Batch, now: float) -> Steps[Send]:
         """SOT-4, DYN-23: every subscribed resource that exists, and what is leaving but may not go yet (ORD-3)."""
@@ -450,7 +416,7 @@ class SotwSession(SteadySession):
     ) -> Send:
         self._newest = self._nonce()
         self._stale = False
-        url, ttl = self.table.spec.url, self._timed((*plain, *located))
+        url, ttl = self.table.spec.url, self.ttl.concerns((*plain, *located))
         send = Send(url, False, self._newest, version, plain, located, errors=errors, ttl=ttl)  # noqa: FBT003
         return self._sent(send, now)
 
@@ -461,23 +427,6 @@ class SotwSession(SteadySession):
         self._newest = self._nonce()
         url, version = self.table.spec.url, self._client_version
         return Send(url, False, self._newest, version, beats=plain, located_beats=located)  # noqa: FBT003
-
-    def _lives(self, send: Send) -> Lives:
-        """TTL-2: full state is renewed as a whole, or Envoy would take a heartbeat for all that there is."""
-        if not self._full_state:
-            return super()._lives(send)
-        sent = (*send.plain, *send.located) if send.ttl else ()
-        timed = [(variant.ttl, variant) for variant in sent if variant.ttl is not None]
-        if not timed:
-            self._beats.forget(EVERYTHING)
-            return ()
-        return ((EVERYTHING, min(timed, key=itemgetter(0))[1]),)
-
-    def _renew(self, life: Life) -> None:
-        if self._full_state:
-            self._due = True
-        else:
-            super()._renew(life)
 
 
 def _mark(refused: Mapping[Key, Refusal]) -> int | None:

@@ -127,7 +127,7 @@ class Stream:
             self._refuse_type(type_url, request.body)
             return
         session.v2 = request.v2
-        session.takes_ttl = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
+        session.ttl.is_read = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
         if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
             yield from session.receive(request.body, now, legacy_wildcard=legacy)
@@ -212,7 +212,7 @@ class Stream:
         if self._settled or self._working:
             return None
         times = [*self._removals.deadlines()]
-        times += [session.next_beat for session in self.sessions.values()]
+        times += [session.ttl.deadline for session in self.sessions.values()]
         times += [session.paced_until for session in self.sessions.values() if isinstance(session, DeltaSession)]
         return min((time for time in times if time is not None), default=None)
 

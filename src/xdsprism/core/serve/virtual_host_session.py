@@ -187,7 +187,7 @@ class HostSession(DeltaSession):
         So where it does not keep up, what is asked meanwhile waits for it and goes out together. A client that answers
         nothing waits for a moment only.
         """
-        late = len(self._unjudged) >= AHEAD and self.pending
+        late = len(self.in_flight) >= AHEAD and self.pending
         return self.progress.sent_at + PATIENCE if late and self.progress.sent_at is not None else None
 
     def _completed(self, send: Send, batch: Batch) -> Steps[Send]:

@@ -1,0 +1,205 @@
+"""What is sent again after a NACK, each resource alone, so that one bad resource never holds back the good ones.
+
+A NACK of several resources does not say which one was bad, and the client may have applied all, some or none of them.
+So each of them goes out once more in a response of its own (NAK-29): the good ones are ACKed, and a NACK of a response
+with one resource names the bad one, which rejections.py keeps back until it changes (NAK-3).
+
+| the NACKed response        | delta                                   | SotW                                     |
+|----------------------------|-----------------------------------------|------------------------------------------|
+| has several resources      | each goes out alone, at once            | each goes out alone with the next change |
+|                            |                                         | (NAK-3: nothing is resent before that)   |
+| removes resources, too     | the removals go out after them          | (SotW has no removals)                   |
+| has one variant, which     | the withdrawal goes out with whatever   | (SotW withdraws nothing)                 |
+| replaces a withdrawn one   | comes next of that name (DYN-24)        |                                          |
+
+Whatever waits here is checked against the client's subscriptions and the store before it goes out: a resource that
+changed meanwhile, or that nobody subscribes to any more, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from ..model.constraints import canonical
+from ..model.events import Absence, Key, Send
+from ..model.types import Variant
+from .batch import Batch, Slot, slot_of
+
+
+class ClientView(Protocol):
+    """What a session knows of its client."""
+
+    leaving: dict[Key, Variant]  # removals that wait (ORD-2)
+
+    def has(self, variant: Variant, *, located: bool) -> bool:
+        """Whether the client is to have this variant."""
+
+    def is_subscribed(self, name: str, *, located: bool) -> bool:
+        """Whether a subscription covers this name: by itself, an alias or a wildcard."""
+
+    def may_have(self, name: str, *, located: bool) -> bool:
+        """Whether the client had this name by one of its subscriptions."""
+
+    def held_of(self, name: str, *, located: bool) -> Iterator[Variant]:
+        """The variants that the client has of this name, or of the glob collection of this name."""
+
+
+class Isolation:
+    """The resources of NACKed responses that go out again."""
+
+    __slots__ = ("_alone", "_removals", "_until_change", "_withdrawals")
+
+    def __init__(self) -> None:
+        # By slot, so that there can't be more of them than of resources.
+        self._alone: dict[Slot, Batch] = {}  # each goes out by itself
+        self._until_change: dict[Slot, Batch] = {}  # SotW: the same, once something changes
+        self._removals = Batch()  # delta: removals that go out again
+        self._withdrawals: dict[str, dict[Absence, None]] = {}  # delta, by name: they go with what comes next of it
+
+    def __bool__(self) -> bool:
+        return bool(self._alone or self._until_change or self._removals or self._withdrawals)
+
+    def __len__(self) -> int:
+        """How many resources wait to be sent alone."""
+        return len(self._alone) + len(self._until_change)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is to go out as soon as there is room for it."""
+        return bool(self._alone or self._removals)
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether the client has yet to judge resources that are sent alone."""
+        return bool(self._alone)
+
+    # -- a NACK came
+
+    def add_sotw(self, send: Send, *, is_outdated: bool) -> None:
+        """Resend the resources of a NACKed SotW response alone, with the next change.
+
+        is_outdated: there was a change since, so that they may go out now.
+        """
+        if send.count > 1:
+            queue = self._alone if is_outdated else self._until_change
+            for variant in send.plain:
+                queue[slot_of(variant, located=False)] = Batch(plain={variant.name: variant})
+            for variant in send.located:
+                queue[slot_of(variant, located=True)] = Batch(located={variant: None})
+
+    def add_delta(self, send: Send, view: ClientView) -> None:
+        """Resend the resources of a NACKed delta response alone, and then its removals.
+
+        A response with one resource is its own proof: that resource is kept back until it changes (NAK-3).
+        """
+        batch = Batch({variant.name: variant for variant in send.plain}, dict.fromkeys(send.located))
+        batch.removed = dict.fromkeys(send.removed)
+        batch.withdrawn = {absence: None for absence in send.withdrawn if not absence.never}
+        units, gone = batch.alone()
+        if len(units) + bool(gone) + bool(send.unresolved) > 1:
+            for slot, unit in units.items():
+                unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
+                self._alone[slot] = unit
+            self._removals.join(gone)
+            return
+        for variant in batch.located:
+            if view.has(variant, located=True):
+                self._withdrawals.setdefault(variant.name, {}).update(batch.withdrawn)
+            else:
+                self.withdraw_again(batch.withdrawn)  # it was overtaken: what it replaced must still go
+
+    def withdraw_again(self, absences: Iterable[Absence]) -> None:
+        """Say these removals again, as soon as they are true."""
+        self._removals.withdrawn.update(dict.fromkeys(absences))
+
+    # -- something changed
+
+    def note_change(self) -> None:
+        """SotW: the store has news, so what waited for a change may go out with it."""
+        self._alone.update(self._until_change)
+        self._until_change = {}
+
+    def drop_outdated(self, view: ClientView) -> None:
+        """SotW: drop what the client is not to have any more."""
+        current = ((slot, _still_current(part, view)) for slot, part in self._alone.items())
+        self._alone = {slot: part for slot, part in current if part}
+
+    def forget_withdrawals(self, names: Iterable[str], view: ClientView) -> None:
+        """A client drops by itself what none of its locators covers any more (WLD-9)."""
+        for name in names:
+            if name in self._withdrawals and not view.is_subscribed(name, located=True):
+                del self._withdrawals[name]
+
+    def forget_all_withdrawals(self, view: ClientView) -> None:
+        self.forget_withdrawals(list(self._withdrawals), view)
+
+    # -- a response goes out
+
+    def add_withdrawals(self, batch: Batch, view: ClientView) -> None:
+        """Add to a batch the withdrawals that a NACKed response made of the same names.
+
+        DYN-24: the client may still have the withdrawn variant next to what comes now (TP2, Matching Ambiguity), so it
+        goes in the same response, whether its successor was rejected or waits to be sent alone. What waits and is said
+        by this batch, or is outdated, is dropped.
+        """
+        if not (self._withdrawals or self._alone):
+            return
+        names = {variant.name for variant in batch.located}
+        names.update(absence.name for absence in batch.withdrawn if not absence.never)
+        for name in names.intersection(self._withdrawals):
+            withdrawn = self._withdrawals.pop(name)
+            batch.withdrawn.update((absence, None) for absence in withdrawn if _is_gone(absence, view))
+        for slot in [slot for slot in self._alone if slot[1] in (names if slot[0] else batch.plain)]:
+            part = _still_current(self._alone[slot], view)
+            batch.withdrawn.update(part.withdrawn)
+            if part.plain or part.located.keys() <= batch.located.keys():
+                del self._alone[slot]
+
+    def take(self, said: Batch, view: ClientView, room: int, limit: int) -> list[Batch]:
+        """The responses that go out now, `room` at most: resources alone, and after the last of them the removals.
+
+        said   what this poll sends anyway
+        limit  on the bytes of a response
+        """
+        parts: list[Batch] = []
+        while self._alone and len(parts) < room:
+            part = _still_current(self._alone.pop(next(iter(self._alone))), view)
+            if part and not _is_said(part, said):
+                parts.append(part)
+        if not self._alone and len(parts) < room and self._removals:
+            gone, self._removals = _still_current(self._removals, view), Batch()
+            gone.removed = {name: None for name in gone.removed if name not in said.removed}
+            gone.withdrawn = {absence: None for absence in gone.withdrawn if absence not in said.withdrawn}
+            parts += gone.parts(limit) if gone else []
+        return parts
+
+
+def _is_said(part: Batch, said: Batch) -> bool:
+    """Whether a batch has the resource of this part."""
+    if part.plain:
+        return part.plain.keys() <= said.plain.keys()
+    return bool(part.located) and part.located.keys() <= said.located.keys()
+
+
+def _still_current(part: Batch, view: ClientView) -> Batch:
+    """Keep only the resources that the client is to have, and the removals of those that it is not."""
+    plain = {name: variant for name, variant in part.plain.items() if view.has(variant, located=False)}
+    located = {variant: None for variant in part.located if view.has(variant, located=True)}
+    still = Batch(plain, located)
+    for name in part.removed:
+        if view.may_have(name, located=False) and not any(view.held_of(name, located=False)):
+            still.removed[name] = None
+    for absence in part.withdrawn:
+        if view.may_have(absence.name, located=True) and _is_gone(absence, view):
+            still.withdrawn[absence] = None
+    leaving: Mapping[Key, Variant] = view.leaving if still.removed or still.withdrawn else {}
+    for (_, tag), held in leaving.items():
+        still.spare(held, located=tag is not None)  # it came back and leaves again, which is said in its time
+    return still
+
+
+def _is_gone(absence: Absence, view: ClientView) -> bool:
+    """Whether the client is not to have the variant with these constraints."""
+    gone = canonical(absence.constraint)  # DYN-30
+    return all(held.identity[1] != gone for held in view.held_of(absence.name, located=True))

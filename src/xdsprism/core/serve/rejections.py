@@ -1,0 +1,92 @@
+"""The resources that a client rejected. None of them is sent again until it changes (NAK-3).
+
+Which resource of a NACKed response was bad is known if there was only one. A SotW client may go on with the old version
+of any of them, so all of them count as rejected. For delta, isolation.py finds out by sending each of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..model.constraints import Constraint, unpadded
+from ..model.events import Rejection, Send
+from ..model.expr import show
+from ..model.types import Variant
+from .in_flight import InFlightResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One resource that a response is about: added or changed, or removed."""
+
+    name: str
+    located: bool
+    variant: Variant | None  # None: removed
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedResource:
+    """A resource that the client NACKed."""
+
+    number: int  # of the response
+    error: Rejection
+    part: Part
+
+
+class Rejections:
+    """What one client has rejected of one type, by the label that status pages show."""
+
+    __slots__ = ("by_label",)
+
+    def __init__(self) -> None:
+        self.by_label: dict[str, RejectedResource] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_label)
+
+    def add(self, parts: Mapping[str, Part], response: InFlightResponse, error: Rejection) -> None:
+        for label, part in parts.items():
+            self.by_label[label] = RejectedResource(response.number, error, part)
+
+    def accept(self, send: Send, is_current: Callable[[Part], bool]) -> None:
+        """Forget what the client now accepted, and what an accepted resource took the place of."""
+        labels, names = set(), set()
+        for part in parts_of(send):
+            labels.add(part.label)
+            names.add((part.name, part.located))
+        for label, rejected in list(self.by_label.items()):
+            part = rejected.part
+            if label in labels or ((part.name, part.located) in names and not is_current(part)):
+                del self.by_label[label]
+
+    def discard_unless(self, keep: Callable[[Part], bool]) -> bool:
+        """Forget each rejected resource for which `keep` says no. Return whether that left none."""
+        lost = [label for label, rejected in self.by_label.items() if not keep(rejected.part)]
+        for label in lost:
+            del self.by_label[label]
+        return bool(lost) and not self.by_label
+
+    def has_variant_of(self, name: str, *, located: bool) -> bool:
+        """Whether a variant of this name was rejected in this form: then the client still has the one before."""
+        parts = (rejected.part for rejected in self.by_label.values())
+        return any(part.variant is not None and (part.name, part.located) == (name, located) for part in parts)
+
+
+def parts_of(send: Send) -> Iterator[Part]:
+    """The resources that a response is about. A variant that was withdrawn beside its successor is not one of them."""
+    for variant in send.plain:
+        yield Part(variant.name, False, variant, variant.name)  # noqa: FBT003
+    for name in send.removed:
+        yield Part(name, False, None, name)  # noqa: FBT003
+    names = {variant.name for variant in send.located}
+    for variant in send.located:
+        yield Part(variant.name, True, variant, _label(variant.name, variant.constraint))  # noqa: FBT003
+    for gone in send.withdrawn:
+        if gone.name not in names and not gone.never:  # a client can't reject that there is nothing
+            yield Part(gone.name, True, None, _label(gone.name, gone.constraint))  # noqa: FBT003
+
+
+def _label(name: str, constraint: Constraint) -> str:
+    return f"{name} [{show(unpadded(constraint))}]"
