@@ -17,6 +17,7 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 import xdsprism as xp
 from xdsprism.admin.http import View
 from xdsprism.app import Daemon
+from xdsprism.config import ServeConfig
 from xdsprism.observe.logs import configure
 
 
@@ -62,8 +63,8 @@ class World:
 class Peer(Daemon):
     """`serve`, but its contents come from here."""
 
-    def __init__(self, server: xp.Server, world: World, *, tls: bool) -> None:
-        super().__init__(server, "127.0.0.1:0", tls=tls)
+    def __init__(self, server: xp.Server, world: World, tls: xp.Tls | None) -> None:
+        super().__init__(server, ServeConfig((), admin="127.0.0.1:0", tls=tls))
         self._world = world
 
     def _view(self) -> View:
@@ -95,7 +96,7 @@ async def main(options: argparse.Namespace) -> None:
     tls = xp.Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
     server = xp.Server(store, "127.0.0.1:0", engine=options.engine, tls=tls)
     async with TaskGroup() as group:
-        peer = Peer(server, world, tls=tls is not None)
+        peer = Peer(server, world, tls)
         await peer.run(group, lambda _: print("ready", server.address.rpartition(":")[2], flush=True))
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor
 
+from xdsprism.messages.api_versions import v2_name
 from xdsprism.messages.descriptors import shipped
 from xdsprism.messages.protos import find_message
-from xdsprism.messages.twins import v2_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "v2.md"
 MODULES = Path(__file__).parent / "descriptors" / "go.mod"

@@ -1,4 +1,4 @@
-"""The composition root: builds a server or a relay from its settings, and owns its tasks and signals."""
+"""Builds the daemon, a server or a relay, from its settings; runs its tasks and handles its signals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .admin.cache_model import Behind, streams
+from .admin.cache_model import RelayView, streams
 from .admin.guard import Names
 from .admin.http import View, build
-from .admin.read_model import Loads
+from .admin.read_model import ConfigLoads
 from .config import RelayConfig, ServeConfig
 from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact
 from .core.model.removal_guard import Guard, HeldBack
@@ -38,19 +38,18 @@ log = logging.getLogger("xdsprism")
 
 Announce = Callable[[str], None]
 
-# How many new objects the collector lets come before it looks at them, how many such looks before one at those that
-# survived one, and how many of these before one at all. The loop stands still meanwhile: a look takes 0.3 microseconds
-# for each object, so the second kind takes some 5 ms. The third kind takes 100 ms for a client that asks for 100,000
-# names, and is rare since nothing that belongs to a stream waits for the collector.
-COLLECT_AT = 2_000, 10, 500
+# For gc.set_threshold. The loop stands still during a collection, which takes about 0.3 microseconds for each object
+# that it looks at: some 5 ms for the second generation. A collection of the oldest one takes some 100 ms if a client
+# subscribes to 100,000 names, so it is rare; no object of a stream is in a reference cycle that only gc could free.
+GC_THRESHOLDS = 2_000, 10, 500
 
 
 class CannotStartError(XdsError):
-    """Something that was given can't be used here and now."""
+    """A setting can't be used on this host now, such as a cache file that another process has open."""
 
 
 def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
-    """Serve until SIGTERM or SIGINT. `announce` is called with the ready line."""
+    """Serve until SIGTERM or SIGINT. Calls `announce` with the ready line."""
     raise_descriptor_limit()
     disable_core_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -59,31 +58,31 @@ def run(config: ServeConfig | RelayConfig, announce: Announce) -> None:
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
-        import uvloop  # noqa: PLC0415 - faster where there is one, and not needed
+        import uvloop  # noqa: PLC0415 - optional, and faster
     except ImportError:
         return None
     return uvloop.new_event_loop
 
 
 async def serve(config: ServeConfig | RelayConfig, announce: Announce) -> None:
-    """Raises what keeps it from starting: ConfigError, CannotListenError. Later mistakes are logged and survived."""
+    """Run the daemon. Raises ConfigError or CannotListenError if it can't start; later errors are only logged."""
     daemon = FileDaemon(config) if isinstance(config, ServeConfig) else RelayDaemon(config)
     try:
         async with TaskGroup() as group:
             await daemon.run(group, announce)
     except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None  # one task failed; the others only ended because of it
+        raise failed.exceptions[0] from None  # the first task to fail; the group cancelled the others
 
 
 def spare_collections() -> None:
-    """What is there by now is there to stay, and so are streams: looking through all of them for garbage finds none."""
+    """Exclude the objects of the start from garbage collection, and collect old objects rarely: they are no garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_AT)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class Daemon(ABC):
-    """One server and its admin port. Roles differ in where the contents come from."""
+    """A server and its admin port. The subclasses differ in where the resources come from."""
 
     def __init__(self, server: Server, config: ServeConfig | RelayConfig) -> None:
         self._server = server
@@ -105,6 +104,7 @@ class Daemon(ABC):
         self._unready: str | None = "it is starting"
 
     async def run(self, group: TaskGroup, announce: Announce) -> None:
+        """Serve until a signal asks to stop. The admin port opens first, so that it can show why a start takes long."""
         self._listen_to_signals()
         admin = self._open_admin()
         if admin is not None:
@@ -128,10 +128,10 @@ class Daemon(ABC):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
 
-    def _hang_up(self) -> None:
-        """As daemons take SIGHUP: read everything again."""
+    def _on_sighup(self) -> None:
+        """Read certificates and configuration again."""
         self._server.renew()
         self._reload()
 
@@ -148,7 +148,7 @@ class Daemon(ABC):
             raise CannotListenError(str(error)) from error
         self._unready = None
 
-    # -- of each role
+    # -- what the subclasses do
 
     @abstractmethod
     def _view(self) -> View: ...
@@ -158,14 +158,14 @@ class Daemon(ABC):
 
     @abstractmethod
     async def _prepare(self, group: TaskGroup) -> bool:
-        """Get ready to listen; False: asked to stop before."""
+        """Get ready to listen; return False if a signal asked to stop before that."""
 
     @abstractmethod
     async def _finish(self) -> None: ...
 
 
 class FileDaemon(Daemon):
-    """Serves what is in files."""
+    """Serves the resources in configuration files."""
 
     def __init__(self, config: ServeConfig) -> None:
         store = Store()
@@ -188,15 +188,15 @@ class FileDaemon(Daemon):
             guard=Guard(config.max_removals),
             allow_empty=config.allow_empty,
         )
-        self._loads = Loads(tuple(str(path) for path in config.paths), polling=lambda: self._source.polling)
+        self._loads = ConfigLoads(tuple(str(path) for path in config.paths), polling=lambda: self._source.polling)
         WatchMetrics(self._metrics.registry, lambda: self._source.polling)
         self._holding = HoldingMetrics(self._metrics.registry, self._metrics.label)
         server.hub.readers.append(self._holding)
-        self._told = ""  # which change was last said to be held back
-        self._first: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
-        self._feeding: asyncio.Task[None] | None = None
+        self._reported_change = ""  # the id of the held-back change that was logged last
+        self._first_report: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
+        self._source_task: asyncio.Task[None] | None = None
         self._unready = "the configuration is being loaded"
-        self._warned: frozenset[Problem] = frozenset()
+        self._warned: frozenset[Problem] = frozenset()  # the warnings that were logged
 
     def _view(self) -> View:
         return View(self._server.hub, self._metrics, self._loads, lambda: self._unready, confirm=self._confirm)
@@ -205,42 +205,42 @@ class FileDaemon(Daemon):
         self._source.reload()
 
     async def _prepare(self, group: TaskGroup) -> bool:
-        """DESIGN 3: nothing is served of what is not all valid."""
-        self._feeding = group.create_task(self._source.run(self._store.apply, self._store.prepare))
+        """DESIGN 3: wait for the first load. Serve only a configuration that is valid as a whole."""
+        self._source_task = group.create_task(self._source.run(self._store.apply, self._store.prepare))
         stopped = asyncio.ensure_future(self._stop.wait())
-        awaited: list[asyncio.Future[Any]] = [stopped, self._first]
+        awaited: list[asyncio.Future[Any]] = [stopped, self._first_report]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if self._stop.is_set():
             return False
-        errors = self._first.result().errors
+        errors = self._first_report.result().errors
         if errors:
             raise ConfigError(errors)
         return True
 
     async def _finish(self) -> None:
-        if self._feeding is not None:
-            self._feeding.cancel()
+        if self._source_task is not None:
+            self._source_task.cancel()
         await self._server.stop()
 
     def _loaded(self, report: LoadReport) -> None:
-        """OPS-8: a bad edit is told with its reasons, and the last good state stays."""
-        refused = self._loads.take(report)
-        self._metrics.loaded("ok" if report.is_taken else "refused" if report.errors else "held_back")
+        """OPS-8: log and count a load. If it is refused, log why; the server keeps the last good configuration."""
+        refused = self._loads.record(report)
+        self._metrics.loaded("ok" if report.is_accepted else "refused" if report.errors else "held_back")
         self._holding.show(report.held)
-        if not self._first.done():
-            self._first.set_result(report)
+        if not self._first_report.done():
+            self._first_report.set_result(report)
         elif refused is not None:
-            self._tell(refused)
-        if report.held is not None and report.held.id != self._told:
-            self._tell(ChangeHeldBack(report.held, self._remedy(report.held)))
-        self._told = report.held.id if report.held is not None else ""
-        if report.is_taken:
+            self._add_fact(refused)
+        if report.held is not None and report.held.id != self._reported_change:
+            self._add_fact(ChangeHeldBack(report.held, self._remedy(report.held)))
+        self._reported_change = report.held.id if report.held is not None else ""
+        if report.is_accepted:
             log.info("configuration loaded: %d resources in %d files", report.resources, report.files)
             self._warn(report.warnings)
 
     def _warn(self, warnings: tuple[Problem, ...]) -> None:
-        """Once each: not again for what is only further down in its file now."""
+        """Log each warning once, even if its line in the file changes later."""
         found = {replace(problem, line=0): problem for problem in warnings}
         for each, problem in found.items():
             if each not in self._warned:
@@ -254,16 +254,17 @@ class FileDaemon(Daemon):
 
     async def _confirm(self, change: str | None) -> HeldBack:
         through = await self._source.confirm(change)
-        self._tell(ChangeLetThrough(through))
+        self._add_fact(ChangeLetThrough(through))
         return through
 
-    def _tell(self, fact: Fact) -> None:
+    def _add_fact(self, fact: Fact) -> None:
+        """Have the readers of the hub's facts see one that the source made."""
         self._server.hub.facts.append(fact)
         self._server.hub.turn()
 
 
 class RelayDaemon(Daemon):
-    """Serves what other servers have."""
+    """Serves the resources of upstream servers."""
 
     def __init__(self, config: RelayConfig) -> None:
         self._relay = relay = Relay(
@@ -289,11 +290,11 @@ class RelayDaemon(Daemon):
         relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
 
     def _view(self) -> View:
-        behind = Behind(self._relay.relaying, self._relay.feed.upstreams, self._relay.forget)
-        return View(self._server.hub, self._metrics, None, self._why_not, behind)
+        relay = RelayView(self._relay.relaying, self._relay.feed.upstreams, self._relay.forget)
+        return View(self._server.hub, self._metrics, None, self._not_ready_reason, relay)
 
-    def _why_not(self) -> str | None:
-        """PRX-30."""
+    def _not_ready_reason(self) -> str | None:
+        """PRX-30: not ready until an upstream server was connected, or the cache on disk had something."""
         if self._unready is not None or self._relay.is_ready:
             return self._unready
         errors = [f": {each.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lost is not None]

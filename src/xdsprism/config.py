@@ -1,4 +1,4 @@
-"""The daemon's settings, as plain values. Whoever makes one has parsed and checked what the user wrote."""
+"""Defines the daemon's settings as plain values. The command line parses and checks them."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from pathlib import Path
 
 from .core.model.removal_guard import MAX_REMOVALS
 from .core.model.settings import ENGINE, Engine, Settings, UpstreamForm
-from .messages.verdicts import Validate
+from .messages.validation import Validate
 from .server.tls import Tls
 
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """What `xdsprism serve` was told."""
+    """The settings of `xdsprism serve`."""
 
     paths: tuple[Path, ...]
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"  # None: off
-    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)  # names of the admin port beside where it listens
+    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)  # further host names of the admin port
     settings: Settings = field(default_factory=Settings)
-    v2: bool = True  # beside v3, on the same port
+    v2: bool = True  # serve v2 beside v3, on the same port
     rest: str | None = None  # None: off
     engine: Engine = ENGINE
-    max_connection_age: float | None = None  # seconds; None: any
+    max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
-    max_removals: float = MAX_REMOVALS  # per cent of a type, in one step; 100: any
-    allow_empty: bool = False  # at the start
+    max_removals: float = MAX_REMOVALS  # per cent of a type that one change may remove; 100: no limit
+    allow_empty: bool = False  # whether to start without any resource
     validate: Validate = "envoy"
 
 
 @dataclass(frozen=True, slots=True)
 class RelayConfig:
-    """What `xdsprism relay` was told."""
+    """The settings of `xdsprism relay`."""
 
-    bootstrap: Path | None = None  # None: as the environment says
+    bootstrap: Path | None = None  # None: the one that the environment names
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"
     admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)
@@ -43,13 +43,13 @@ class RelayConfig:
     v2: bool = True
     rest: str | None = None
     engine: Engine = ENGINE
-    max_connection_age: float | None = None  # seconds; None: any
+    max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
-    delta: bool = True  # how the servers are asked, where they have it
+    delta: bool = True  # use delta with servers that support it
     upstream_form: UpstreamForm = "auto"
     cache: Path | None = None
     group_by: Collection[str] | None = None
-    linger: float = 30.0
-    max_stale: float = 86400.0
+    linger: float = 30.0  # seconds
+    max_stale: float = 86400.0  # seconds
     report_nacks: bool = False
     validate: Validate = "off"

@@ -1,9 +1,9 @@
-"""Every error says whose fault it is.
+"""Defines the errors of xdsprism. The class of an error says who made the mistake.
 
 XdsError
-├── ConfigError     the operator: a file or a transaction; carries one Problem per fault, with file:line
-├── PeerError       the other end of a stream: carries the gRPC status that ends the stream
-├── WatchError      a resource that can't be had, or not be trusted to be new: carries the gRPC status of why
+├── ConfigError     the operator: a file or a transaction is invalid; carries a list of Problems with file:line
+├── PeerError       the other end of a stream; carries the gRPC status that ends the stream
+├── WatchError      a watched resource is unavailable, or may be out of date; carries a gRPC status
 └── UsageError      the caller of this library or of the command line
 """
 
@@ -38,7 +38,7 @@ STATUS = (
 
 
 def show_path(path: Iterable[str | int]) -> str:
-    """Write a path as `virtual_hosts[0].routes[1].route`, and a map's key that has dots as `["a.b"]`."""
+    """Format a path as `virtual_hosts[0].routes[1].route`, and a map's key that has dots as `["a.b"]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -51,17 +51,17 @@ def show_path(path: Iterable[str | int]) -> str:
 
 
 class XdsError(Exception):
-    """The root of everything that xdsprism raises on purpose."""
+    """The base class of all errors that xdsprism raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in a configuration: what is wrong, where, and what to do about it."""
+    """One problem in a configuration: what is wrong, where, and how to correct it."""
 
     message: str
     file: str = ""
     line: int = 0
-    path: str = ""  # inside the document, as `virtual_hosts[0].routes[2]`
+    path: str = ""  # in the document, such as `virtual_hosts[0].routes[2]`
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
@@ -70,7 +70,7 @@ class Problem:
 
 
 class ConfigError(XdsError):
-    """The configuration was refused, all of it; what was current before stays current."""
+    """The whole configuration was refused, and the one before it stays in use."""
 
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         if isinstance(problems, str):
@@ -80,7 +80,7 @@ class ConfigError(XdsError):
 
 
 class PeerError(XdsError):
-    """The peer broke the protocol so that its stream can't go on; no other stream is touched."""
+    """The peer violated the protocol, which ends its stream. Other streams go on."""
 
     def __init__(self, status: str, message: str) -> None:
         self.status = status  # the name of a gRPC status code: "INVALID_ARGUMENT"
@@ -89,10 +89,10 @@ class PeerError(XdsError):
 
 
 class UsageError(XdsError):
-    """The caller asked for something that makes no sense; the text says what would."""
+    """The caller used an invalid argument or option; the text says what would be valid."""
 
 
-# gRFC A54: these are for applications. A call that fails with one of them would be blamed on the wrong program.
+# gRFC A54: statuses for applications. A call that failed with one of them would seem to be the application's fault.
 _RESERVED = frozenset(
     {
         "OK",
@@ -108,7 +108,7 @@ _RESERVED = frozenset(
 
 
 class WatchError(XdsError):
-    """Why a watched resource is not there, or why what is there may be out of date."""
+    """Says why a watched resource is unavailable, or why it may be out of date."""
 
     def __init__(self, status: str, message: str) -> None:
         self.status = status  # the name of a gRPC status code: "NOT_FOUND"
@@ -117,7 +117,7 @@ class WatchError(XdsError):
 
     @property
     def call_status(self) -> tuple[str, str]:
-        """Status and text for calls that fail because of it: never one that is reserved for applications (CLI-22)."""
+        """The status and text for RPCs that fail because of it; never a status reserved for applications (CLI-22)."""
         if self.status not in _RESERVED:
             return self.status, self.message
         return ("UNAVAILABLE" if self.status == "NOT_FOUND" else "INTERNAL"), str(self)

@@ -15,7 +15,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from tests.support import web
 from xdsprism import Server, Store
 from xdsprism.admin.http import View, build
-from xdsprism.admin.read_model import Loads
+from xdsprism.admin.read_model import ConfigLoads
 from xdsprism.core.model.removal_guard import HeldBack
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.http_port import HttpPort
@@ -28,7 +28,7 @@ class Office:
     """Everything that `serve` has, except files."""
 
     store: Store = field(default_factory=Store)
-    loads: Loads = field(default_factory=lambda: Loads(("config",)))
+    loads: ConfigLoads = field(default_factory=lambda: ConfigLoads(("config",)))
     unready: str | None = None
     confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None
 

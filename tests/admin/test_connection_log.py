@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from xdsprism.http2.facts import CallRefused, Cause, Connected, HandshakeFailed, RefusalCause
-from xdsprism.observe.connection_log import INTERVAL, MEMORY, SHOWN, TOGETHER, ConnectionLog
+from xdsprism.observe.connection_log import INTERVAL, MEMORY, SHOWN, TOTAL, ConnectionLog
 
 
 class Rig:
@@ -56,19 +56,19 @@ def test_after_a_while_it_is_told_again_with_how_often_it_happened(rig: Rig) -> 
 def test_all_addresses_together_have_a_rate(rig: Rig) -> None:  # OPS-15
     for number in range(1_000):
         rig.fail(f"10.0.{number // 250}.{number % 250}")
-    assert len(rig.lines()) == TOGETHER.burst
-    rig.now += 1 / TOGETHER.per_second
+    assert len(rig.lines()) == TOTAL.burst
+    rig.now += 1 / TOTAL.per_second
     rig.fail("9.9.9.9")
     rig.fail("9.9.9.8")
     (line,) = rig.lines()
-    assert line.endswith(f"({1_000 - TOGETHER.burst} other lines such as this were left out)")
+    assert line.endswith(f"({1_000 - TOTAL.burst} other lines such as this were left out)")
 
 
 def test_what_is_remembered_is_bounded(rig: Rig) -> None:  # OPS-15
     for number in range(MEMORY + 5):
-        rig.now += 1 / TOGETHER.per_second
+        rig.now += 1 / TOTAL.per_second
         rig.reader([CallRefused("ipv4:1.1.1.1:1", RefusalCause.METHOD, f"/{number}")])
-    assert len(rig.reader._told) == MEMORY
+    assert len(rig.reader._last_lines) == MEMORY
 
 
 def test_what_a_client_made_up_is_cut(rig: Rig) -> None:  # OPS-15

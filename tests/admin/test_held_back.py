@@ -44,8 +44,8 @@ class Desk:
 def desk(office: Office) -> Desk:
     desk = Desk()
     office.confirm = desk.confirm
-    office.loads.take(LoadReport(999.0, 1, 41))
-    office.loads.take(LoadReport(1000.0, 1, 4, held=HELD))
+    office.loads.record(LoadReport(999.0, 1, 41))
+    office.loads.record(LoadReport(1000.0, 1, 4, held=HELD))
     return desk
 
 

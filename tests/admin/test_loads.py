@@ -117,7 +117,7 @@ def test_utilization_is_a_gauge_by_kind_and_a_mean_over_answers(registry: Collec
 
 # What a client can make up must not become a label without end.
 def test_there_are_so_many_series_and_no_more(registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(load_metrics, "MOST", 2)
+    monkeypatch.setattr(load_metrics, "MAX_SERIES", 2)
     reports = LoadReports(Settings(), lambda _: ())
     LoadMetrics(registry, reports, lambda: 0.0)
     reports.open([]).receive(LoadMessage(Node("a"), tuple(report(f"c{number}") for number in range(4))), 0.0)

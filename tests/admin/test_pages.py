@@ -15,7 +15,7 @@ from tests.admin.rig import Office, Peer
 from tests.support import web
 from xdsprism import CLUSTER, SECRET, Store
 from xdsprism.admin import http as pages
-from xdsprism.admin.read_model import Loads
+from xdsprism.admin.read_model import ConfigLoads
 from xdsprism.core.model.facts import Refused
 from xdsprism.errors import Problem
 from xdsprism.sources.files import LoadReport
@@ -153,7 +153,7 @@ async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeyp
 
     async with Office(store) as office:
         counting = asyncio.create_task(count())
-        page = await pages._listed(pages.read_model.resources(store, limit=1_500))
+        page = await pages._page_response(pages.read_model.resources(store, limit=1_500))
         counting.cancel()
         assert turns >= 1_500
         assert len(json.loads(bytes(page.body))["resources"]) == 1_500
@@ -173,11 +173,11 @@ async def test_config_before_and_after_loads(office: Office):
         "held_back": None,
     }
     assert await office.page("/api/config") == nothing
-    loads: Loads = office.loads
-    loads.take(LoadReport(0.0, 2, 3))
+    loads: ConfigLoads = office.loads
+    loads.record(LoadReport(0.0, 2, 3))
     good = {"time": "1970-01-01T00:00:00.000Z", "ok": True, "files": 2, "resources": 3, "errors": [], "warnings": []}
     assert await office.page("/api/config") == nothing | {"last_load": good, "last_good_load": good}
-    loads.take(LoadReport(1.5, 2, 3, (Problem("no", "a.yaml", 7, "x.y"), Problem("why"))))
+    loads.record(LoadReport(1.5, 2, 3, (Problem("no", "a.yaml", 7, "x.y"), Problem("why"))))
     page = await office.page("/api/config")
     assert page["last_good_load"] == good
     assert (page["last_load"]["ok"], page["last_load"]["time"]) == (False, "1970-01-01T00:00:01.500Z")
@@ -188,7 +188,7 @@ async def test_config_before_and_after_loads(office: Office):
 
 
 async def test_config_has_the_warnings_of_the_last_load(office: Office):
-    office.loads.take(LoadReport(0.0, 2, 3, (), (Problem("old", "a.yaml", 7, "x.y"),)))
+    office.loads.record(LoadReport(0.0, 2, 3, (), (Problem("old", "a.yaml", 7, "x.y"),)))
     page = await office.page("/api/config")
     assert page["last_load"]["ok"]
     assert page["last_load"]["warnings"] == [{"file": "a.yaml", "line": 7, "path": "x.y", "message": "old"}]
@@ -224,11 +224,11 @@ async def test_explain_of_what_is_not_there_is_404_and_leaves_no_trace(office: O
 
 
 def test_a_fault_is_told_once_and_again_after_a_good_load():
-    loads = Loads(("config",))
+    loads = ConfigLoads(("config",))
     one, two = Problem("no", "a.yaml", 7), Problem("why", "b.yaml", 1)
-    assert loads.take(LoadReport(0.0, 2, 3)) is None
-    assert loads.take(LoadReport(1.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))
-    assert loads.take(LoadReport(2.0, 2, 3, (one,))) == Refused((), 1)
-    assert loads.take(LoadReport(3.0, 2, 3, (one, two))) == Refused(("b.yaml:1: why",), 1)
-    assert loads.take(LoadReport(4.0, 2, 3)) is None
-    assert loads.take(LoadReport(5.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))
+    assert loads.record(LoadReport(0.0, 2, 3)) is None
+    assert loads.record(LoadReport(1.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))
+    assert loads.record(LoadReport(2.0, 2, 3, (one,))) == Refused((), 1)
+    assert loads.record(LoadReport(3.0, 2, 3, (one, two))) == Refused(("b.yaml:1: why",), 1)
+    assert loads.record(LoadReport(4.0, 2, 3)) is None
+    assert loads.record(LoadReport(5.0, 2, 3, (one,))) == Refused(("a.yaml:7: no",))

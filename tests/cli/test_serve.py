@@ -185,7 +185,7 @@ def test_a_second_refusal_for_the_same_faults_counts_once(daemon: Daemon, config
         eventually(lambda least=before: daemon.metric(refused) > least)
     assert daemon.stderr.count("ERROR configuration refused") == 1
     assert daemon.stderr.count("nonsense") == 1
-    assert "WARNING configuration refused again, for what was told before (/api/config lists it); problems: 1\n" in (
+    assert "WARNING configuration refused again for problems logged before (/api/config lists them): 1\n" in (
         daemon.stderr
     )
     assert daemon.metric("xdsprism_refused_writes_total") == 1
@@ -195,7 +195,7 @@ def test_a_second_refusal_for_the_same_faults_counts_once(daemon: Daemon, config
     eventually(lambda: daemon.metric("xdsprism_refused_writes_total") == 2)
     (line,) = [line for line in daemon.stderr.splitlines() if "rubbish" in line]
     assert f"stays: {other}:" in line
-    assert line.endswith("; and 1 that were told before")
+    assert line.endswith("; and 1 that were logged before")
     assert "nonsense" not in line
     assert len(daemon.page("/api/config")["last_load"]["errors"]) == 2
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from xdsprism.client.disk import Disk, Kept, What
+from xdsprism.client.disk import CachedEntry, Disk, RowKind
 from xdsprism.client.last_good import LastGood
 from xdsprism.core.model.constraints import TRUE, Constraint, Eq
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, LISTENER, TypeUrl, Variant, make_variant
@@ -35,7 +35,7 @@ class Served:
     aliases: tuple[str, ...]
     extras: bytes
     located: bool
-    what: What
+    kind: RowKind
     written_at: float
 
 
@@ -47,7 +47,7 @@ class State:
     lists: dict[TypeUrl, set[str]]  # the names of their members
 
 
-def served(kept: Kept) -> Served:
+def served(kept: CachedEntry) -> Served:
     each = kept.variant
     return Served(
         each.constraint,
@@ -56,7 +56,7 @@ def served(kept: Kept) -> Served:
         each.aliases,
         each.extras,
         kept.located,
-        kept.what,
+        kept.kind,
         kept.written_at,
     )
 
@@ -67,23 +67,23 @@ def start(path: Path) -> tuple[State, list[str]]:
     file = LastGood(str(path), said.append, wall=lambda: NOW)
     entries = {
         (type_url, name): served(kept)
-        for (_, type_url, name), by_asked in file.left.items()
-        for kept in by_asked.values()
+        for (_, type_url, name), by_subscription in file.entries.items()
+        for kept in by_subscription.values()
         if name != "later"
     }
-    lists = {type_url: set(file.members[place, type_url, asked]) for place, type_url, asked in file.lists}
+    lists = {type_url: set(file.members[place, type_url, asked]) for place, type_url, asked in file.complete_lists}
     file.disk.put(NAMED, CLUSTER, "later", [entry(CLUSTER, "later", b"later")])
     asyncio.run(file.close())
     return State(entries, lists), said
 
 
-def entry(type_url: TypeUrl, name: str, body: bytes) -> Kept:
+def entry(type_url: TypeUrl, name: str, body: bytes) -> CachedEntry:
     variant = make_variant(type_url, name, body, Eq("env", "prod"), aliases=(f"{name}-alias",), extras=b"\x1a\x01x")
-    return Kept(variant, located=True, written_at=WRITTEN, run=1)
+    return CachedEntry(variant, located=True, written_at=WRITTEN, run=1)
 
 
-def nothing(type_url: TypeUrl, name: str, what: What) -> Kept:
-    return Kept(Variant(type_url, name, TRUE, b"", "", 0), located=False, written_at=WRITTEN, what=what, run=1)
+def nothing(type_url: TypeUrl, name: str, kind: RowKind) -> CachedEntry:
+    return CachedEntry(Variant(type_url, name, TRUE, b"", "", 0), located=False, written_at=WRITTEN, kind=kind, run=1)
 
 
 async def fill(path: Path) -> None:
@@ -101,8 +101,8 @@ async def fill(path: Path) -> None:
     for number in range(0, 40, 9):
         disk.remove(LISTED, CLUSTER, f"member-{number}")
     for type_url in (CLUSTER, LISTENER):
-        disk.put(LISTED, type_url, "*", [nothing(type_url, "*", What.LIST)])
-    disk.put(NAMED, CLUSTER, "absent", [nothing(CLUSTER, "absent", What.ABSENT)])
+        disk.put(LISTED, type_url, "*", [nothing(type_url, "*", RowKind.LIST)])
+    disk.put(NAMED, CLUSTER, "absent", [nothing(CLUSTER, "absent", RowKind.ABSENT)])
     disk.contact(PLACE, CONTACT)
     await disk.close()
 
@@ -226,7 +226,7 @@ def test_a_damaged_member_takes_the_list_with_it_and_nothing_else(original: Orig
     found, said = check(damaged, state, tmp_path / "x" / "cache.db")
     assert state.entries.keys() - found.entries.keys() == {(CLUSTER, "member-7")}
     assert found.lists.keys() == {LISTENER}
-    assert "1 entries are damaged and dropped" in said
+    assert "dropped 1 damaged entries" in said
     assert "Cluster 'member-7'" in said
     assert "1 wildcards" in said
 

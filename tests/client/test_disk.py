@@ -18,7 +18,7 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from xdsprism.client import disk as module
-from xdsprism.client.disk import Disk, Kept, may_keep
+from xdsprism.client.disk import CachedEntry, Disk, may_keep
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, Variant, make_variant
 from xdsprism.errors import UsageError
@@ -26,11 +26,11 @@ from xdsprism.errors import UsageError
 FIELDS = ("type_url", "name", "constraint", "body", "version", "digest", "aliases", "extras", "references")
 
 
-def kept(name: str = "a", body: bytes = b"body", constraint: Constraint = TRUE, *, at: float = 1.0) -> Kept:
-    return Kept(make_variant(CLUSTER, name, body, constraint), located=constraint != TRUE, written_at=at)
+def kept(name: str = "a", body: bytes = b"body", constraint: Constraint = TRUE, *, at: float = 1.0) -> CachedEntry:
+    return CachedEntry(make_variant(CLUSTER, name, body, constraint), located=constraint != TRUE, written_at=at)
 
 
-def plain(entry: Kept) -> tuple[object, ...]:
+def plain(entry: CachedEntry) -> tuple[object, ...]:
     return (*(getattr(entry.variant, field) for field in FIELDS), entry.located, entry.written_at)
 
 
@@ -53,7 +53,7 @@ async def disk(path: Path) -> AsyncIterator[Disk]:
     await disk.close()
 
 
-async def write(path: Path, *entries: Kept, scope: str = "s") -> None:
+async def write(path: Path, *entries: CachedEntry, scope: str = "s") -> None:
     disk = Disk(path)
     for entry in entries:
         disk.put(scope, entry.variant.type_url, entry.variant.name, [entry])
@@ -88,7 +88,7 @@ async def test_everything_of_a_variant_comes_back_as_it_was(path: Path, constrai
         extras=pb.Resource(aliases=["x", "ÿ"], ttl={"seconds": 5}).SerializeToString(),
         references=((ENDPOINT, "w"),),
     )
-    await write(path, entry := Kept(variant, located=True, written_at=1234.5))
+    await write(path, entry := CachedEntry(variant, located=True, written_at=1234.5))
     again = Disk(path)
     ((scope, found),) = again.load()
     assert (scope, plain(found)) == ("s", plain(entry))
@@ -120,7 +120,7 @@ async def test_what_is_removed_is_gone_after_a_restart(path: Path) -> None:
 
 
 async def test_scopes_and_types_are_apart(disk: Disk) -> None:
-    other = Kept(make_variant(ENDPOINT, "a", b"endpoint"), located=False, written_at=1.0)
+    other = CachedEntry(make_variant(ENDPOINT, "a", b"endpoint"), located=False, written_at=1.0)
     disk.put("s", CLUSTER, "a", [kept(body=b"s")])
     disk.put("t", CLUSTER, "a", [kept(body=b"t")])
     disk.put("s", ENDPOINT, "a", [other])
@@ -140,7 +140,7 @@ async def test_a_large_state_is_read_page_by_page_and_in_full(path: Path) -> Non
 
 def test_names_that_do_not_belong_together_are_refused(path: Path) -> None:
     disk = Disk(path)
-    with pytest.raises(UsageError, match="kept under 'b'"):
+    with pytest.raises(UsageError, match="entries under 'b'"):
         disk.put("s", CLUSTER, "b", [kept("a")])
     asyncio.run(disk.close())
 
@@ -151,7 +151,7 @@ async def test_what_must_not_be_cached_is_not_written_and_replaces_what_was(path
     extras = pb.Resource(cache_control={"do_not_cache": True}).SerializeToString()
     secret = make_variant(CLUSTER, "a", b"for-now-only", extras=extras)
     disk = Disk(path)
-    disk.put("s", CLUSTER, "a", [Kept(secret, located=False, written_at=2.0)])
+    disk.put("s", CLUSTER, "a", [CachedEntry(secret, located=False, written_at=2.0)])
     assert await disk.find("s", CLUSTER, "a") == []
     await disk.close()
     assert not may_keep(secret)
@@ -252,7 +252,7 @@ async def test_what_can_not_be_written_stays_for_the_next_time(disk: Disk) -> No
 
 WRITER = """
 import asyncio, sys
-from xdsprism.client.disk import Disk, Kept
+from xdsprism.client.disk import Disk, CachedEntry
 from xdsprism.core.model.types import CLUSTER, make_variant
 
 async def main():
@@ -263,7 +263,7 @@ async def main():
         body = str(generation).encode().ljust(4000)
         for number in range(50):
             name = f"n{number}"
-            disk.put("s", CLUSTER, name, [Kept(make_variant(CLUSTER, name, body), False, 1.0)])
+            disk.put("s", CLUSTER, name, [CachedEntry(make_variant(CLUSTER, name, body), False, 1.0)])
         await disk.flush()
         print(generation, flush=True)
 

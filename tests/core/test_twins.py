@@ -21,7 +21,7 @@ from xdsprism.core.model.types import (
     TYPES,
     Variant,
 )
-from xdsprism.messages.twins import v2_name
+from xdsprism.messages.api_versions import v2_name
 
 OLD = as_v2(CLUSTER)
 UNKNOWN = PREFIX + "nobody.has.This"

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.messages.samples import random_message
 from xdsprism.errors import show_path
 from xdsprism.messages.convert import UnknownField, to_message
-from xdsprism.messages.document import Word
+from xdsprism.messages.document import AmbiguousScalar
 from xdsprism.messages.faults import Faults
 from xdsprism.messages.protos import pool
 
@@ -236,7 +236,7 @@ def test_a_struct_keeps_its_values() -> None:
     assert made({"filter_metadata": {"x": plain}}, Metadata).filter_metadata["x"]["c"]["d"] == 0.5
 
 
-@pytest.mark.parametrize("value", [Word("no"), Word("2024-01-31"), 1.1, 5, True, None])
+@pytest.mark.parametrize("value", [AmbiguousScalar("no"), AmbiguousScalar("2024-01-31"), 1.1, 5, True, None])
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_a_parameter_without_quotes_that_could_be_something_else_must_be_quoted(field: str, value: object) -> None:
     constraint = {"key": "env", "value": "prod"} | {field: value}

@@ -12,11 +12,24 @@ from google.protobuf.message import Message
 
 from xdsprism.errors import show_path
 from xdsprism.messages.convert import to_message
-from xdsprism.messages.document import Word
+from xdsprism.messages.document import AmbiguousScalar
 from xdsprism.messages.faults import Faults
 
-YES = ["true", "True", "TRUE", "tRue", "t", "yes", "Y", "1", Word("on"), Word("On"), Word("yes"), Word("y")]
-NO = ["false", "F", "no", "N", "0", Word("off"), Word("OFF"), Word("n")]
+YES = [
+    "true",
+    "True",
+    "TRUE",
+    "tRue",
+    "t",
+    "yes",
+    "Y",
+    "1",
+    AmbiguousScalar("on"),
+    AmbiguousScalar("On"),
+    AmbiguousScalar("yes"),
+    AmbiguousScalar("y"),
+]
+NO = ["false", "F", "no", "N", "0", AmbiguousScalar("off"), AmbiguousScalar("OFF"), AmbiguousScalar("n")]
 
 
 def read(value: object, kind: type[Message] = Cluster) -> Any:

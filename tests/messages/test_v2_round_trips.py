@@ -16,10 +16,10 @@ import xdsprism as xp
 from scripts.v2_fields import CHANGED, lacking
 from tests.messages.samples import all_types, fill_field, filled
 from xdsprism.core.model.types import PREFIX
+from xdsprism.messages.api_versions import to_v2, to_v3, v2_name
 from xdsprism.messages.convert import is_map
-from xdsprism.messages.nested import ANY
 from xdsprism.messages.protos import find_message, type_name
-from xdsprism.messages.twins import to_v2, to_v3, v2_name
+from xdsprism.messages.typed_parts import ANY
 
 
 @cache

@@ -9,7 +9,7 @@ from envoy.config.core.v3.base_pb2 import Node
 
 from tests.client.test_against_server import Watched, shown
 from xdsprism.client.checks import checking
-from xdsprism.client.last_good import Shelf
+from xdsprism.client.last_good import ClientCache
 from xdsprism.core.codec.client_side import Check, RequestEncoder, ResponseDecoder
 from xdsprism.core.model.cached import CacheTable
 from xdsprism.core.model.constraints import Constraint
@@ -178,12 +178,14 @@ class Supplier:
 class RelaySite(Site):
     """The relay: a site whose store is filled by what its line brings."""
 
-    def __init__(self, clock: Clock, origin: Site, *, delta: bool, linger: float, shelf: Shelf | None = None) -> None:
-        dress, recall = _as_it_came if delta else _hashed, shelf.recall if shelf is not None else lambda _: None
+    def __init__(
+        self, clock: Clock, origin: Site, *, delta: bool, linger: float, cache: ClientCache | None = None
+    ) -> None:
+        dress, recall = _as_it_came if delta else _hashed, cache.recall if cache is not None else lambda _: None
         self.line = Line(clock, origin, delta=delta, check=named, dress=dress, recall=recall)
-        if shelf is not None:
-            self.line.subscriber.listeners.append(shelf.note)
-            self.line.subscriber.leavers.append(shelf.leave)
+        if cache is not None:
+            self.line.subscriber.listeners.append(cache.on_changed)
+            self.line.subscriber.leavers.append(cache.on_unsubscribed)
         self.supplier = Supplier(self.line)
         store = Store(tables=CacheTable)
         self.relaying = self.supplier.relaying = Relaying(

@@ -204,7 +204,7 @@ async def test_time_does_not_count_while_the_server_is_there(cache: Path) -> Non
         now = 5000.0
     for later, ages in ((5100.0, [5000.0]), (5300.0, [])):
         kept = LastGood(str(cache), pytest.fail, lambda later=later: later, max_stale=200.0)
-        assert [each.written_at for known in kept.left.values() for each in known.values()] == ages
+        assert [each.written_at for known in kept.entries.values() for each in known.values()] == ages
         await kept.close()
 
 
@@ -224,8 +224,8 @@ async def test_what_nobody_wanted_any_more_gets_older_from_then_on(cache: Path) 
         await asyncio.sleep(SOON)
         now = 5000.0
     kept = LastGood(str(cache), pytest.fail, lambda: 5100.0, max_stale=200.0)
-    assert [name for _, _, name in kept.left] == ["a"]
-    assert kept.lists == {}
+    assert [name for _, _, name in kept.entries] == ["a"]
+    assert kept.complete_lists == {}
     await kept.close()
 
 

@@ -13,7 +13,7 @@ from tests.client.rig import both, cluster, endpoint, follow, quiet, timeless
 from tests.client.wrapping import wrap
 from tests.relay.picky import PickyServer, bad_names
 from tests.relay.rig import marks, pair, station
-from xdsprism.admin.cache_model import Moment, upstreams
+from xdsprism.admin.cache_model import ClockReading, upstreams
 from xdsprism.core.watch.quarantine import RETRY
 from xdsprism.observe.metrics import ClientMetrics
 from xdsprism.testing import ScriptedPeer
@@ -156,7 +156,7 @@ async def test_what_is_quarantined_is_in_the_log_once_in_a_metric_and_on_the_pag
         name = "xdsprism_upstream_quarantined_subscriptions_total"
         assert registry.get_sample_value(name, {"server": "one:1"}) == 1
         now = client.now()
-        rows: list[Any] = upstreams(relay.relay.feed.upstreams(), Moment(now, 1_000_000.0))["upstreams"]
+        rows: list[Any] = upstreams(relay.relay.feed.upstreams(), ClockReading(now, 1_000_000.0))["upstreams"]
         (row,) = [each for row in rows for each in row["quarantined"]]
         assert (row["name"], row["params"], row["type_url"]) == ("bad", PROD, xp.ENDPOINT)
         assert "what is that?" in row["error"]

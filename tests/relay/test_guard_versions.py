@@ -19,7 +19,7 @@ from tests.client.rig import both, quiet, timeless
 from tests.relay.rig import station
 from xdsprism.core.model.type_versions import as_v2
 from xdsprism.core.model.types import PREFIX
-from xdsprism.messages.twins import to_v2
+from xdsprism.messages.api_versions import to_v2
 from xdsprism.testing import PeerStream, ScriptedPeer
 
 OLD = as_v2(xp.LISTENER)

@@ -9,7 +9,7 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import both, clock, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Raw, Station, marks, pair
-from xdsprism.admin.cache_model import Moment, findings
+from xdsprism.admin.cache_model import ClockReading, cached_rows
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
 
@@ -105,6 +105,6 @@ async def test_pages_say_since_when_a_server_is_away_however_often_it_was_tried_
         lost = clock()
         await quiet(600.0)
         assert len(origin.wire.opened) > 2
-        moment = Moment(clock(), 1_800_000_000.0)
-        (row,) = findings(relay.relay.relaying, xp.CLUSTER, "a", moment)
-        assert (row["stale"], row["stale_since"]) == (True, moment.shown(lost))
+        moment = ClockReading(clock(), 1_800_000_000.0)
+        (row,) = cached_rows(relay.relay.relaying, xp.CLUSTER, "a", moment)
+        assert (row["stale"], row["stale_since"]) == (True, moment.time_of_day(lost))

@@ -12,7 +12,7 @@ import xdsprism as xp
 from tests.client.rig import both, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Raw, marks, pair, station
 from tests.relay.test_refusals import heard
-from xdsprism.admin.cache_model import Moment, upstreams
+from xdsprism.admin.cache_model import ClockReading, upstreams
 from xdsprism.core.model.facts import Acked, Nacked
 from xdsprism.core.relay.nack_reports import WAIT
 from xdsprism.observe.metrics import ClientMetrics
@@ -254,7 +254,7 @@ async def test_reports_are_counted_in_a_metric_and_on_the_page() -> None:
         await judge(client, delta=True, error=NO)
         name = "xdsprism_upstream_reported_nacks_total"
         assert registry.get_sample_value(name, {"server": "one:1"}) == 1
-        rows = upstreams(relay.relay.feed.upstreams(), Moment(0.0, 0.0))["upstreams"]
+        rows = upstreams(relay.relay.feed.upstreams(), ClockReading(0.0, 0.0))["upstreams"]
         assert [row["reported_nacks"] for row in rows] == [1]
         client.close()
 

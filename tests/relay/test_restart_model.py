@@ -27,7 +27,7 @@ from tests.relay.model import ModelClient, RelaySite
 from tests.relay.test_model import RelayModel
 from xdsprism.client import last_good
 from xdsprism.client.disk import Disk, _prepare
-from xdsprism.client.last_good import LastGood, Shelf
+from xdsprism.client.last_good import ClientCache, LastGood
 from xdsprism.core.codec.server_side import variant_of
 from xdsprism.core.model.types import NO_PARAMS, Params
 from xdsprism.core.relay.relaying import LINGER
@@ -59,14 +59,14 @@ class CacheFile:
         """The next process begins with an empty file."""
         self._db = sqlite3.connect(":memory:", isolation_level=None)
 
-    def open(self) -> Shelf:
+    def open(self) -> ClientCache:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(last_good, "Disk", lambda _path: MemoryDisk(self._db))
             self._file = LastGood("", pytest.fail, lambda: self._model.clock.now)
-        return self._file.shelf(shared=True)
+        return self._file.client_cache(shared=True)
 
     def write(self) -> None:
-        self._file.shelf().note_contacts()
+        self._file.client_cache().note_contacts()
         self._file.disk._flush()
 
 
@@ -76,8 +76,8 @@ class RestartModel(RelayModel):
     def make_relay(self) -> RelaySite:
         if not hasattr(self, "file"):
             self.file = CacheFile(self)
-        shelf = self.file.open()
-        return RelaySite(self.clock, self.origin, delta=self.delta, linger=self.linger, shelf=shelf)
+        cache = self.file.open()
+        return RelaySite(self.clock, self.origin, delta=self.delta, linger=self.linger, cache=cache)
 
     def kill(self) -> None:
         """The relay dies, and another process takes its place. The server's store may change at any moment of that."""

@@ -15,7 +15,7 @@ import xdsprism as xp
 from tests.client.rig import bootstrap, both, cluster, endpoint, follow, quiet, server, timeless
 from tests.relay.planes import Plane
 from tests.relay.rig import MODE_IDS, MODES, Origin, Station, marks, pair, station
-from xdsprism.admin.cache_model import Moment, upstreams
+from xdsprism.admin.cache_model import ClockReading, upstreams
 from xdsprism.testing import PeerStream, ScriptedPeer
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
@@ -49,7 +49,7 @@ async def behind_several(by_uri: Mapping[str, Any], **options: Any) -> AsyncIter
 
 def shown(relay: Station) -> list[tuple[str, str]]:
     """What the admin port says of the form and the protocol of each server."""
-    rows = upstreams(relay.relay.feed.upstreams(), Moment(0.0, 0.0))["upstreams"]
+    rows = upstreams(relay.relay.feed.upstreams(), ClockReading(0.0, 0.0))["upstreams"]
     return [(row["form"], row["protocol"]) for row in json.loads(json.dumps(rows))]
 
 

@@ -32,7 +32,7 @@ class Served:
             except ConfigError as error:
                 problems = error.problems
             else:
-                self.catalog.settle()
+                self.catalog.mark_published()
         return [str(problem) for problem in problems]
 
     def clusters(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ def test_a_file_that_became_empty_is_taken_for_half_written() -> None:
     served = Served(one=cluster("a"), two="")
     served.write(one="")
     assert served.publish() == [
-        "one.yaml: is empty now, as if a write were not finished; to remove what it held, delete the file"
+        "one.yaml: is empty now, like an unfinished write; to remove its resources, delete the file"
     ]
     served.write(one="# nothing in it any more\n")
     assert served.publish() == []

@@ -393,10 +393,10 @@ async def test_a_look_that_fails_for_a_reason_nobody_foresaw_is_told_and_repeate
             patched.setattr(files, "scan", fail)
             replace(file, cluster("b"))
             report = await served.until(["a"], errors=1)
-            assert str(report.errors[0]) == f"{conf}: can't be looked at: ValueError, see the log"
+            assert str(report.errors[0]) == f"{conf}: can't be scanned: ValueError, see the log"
             await served.until(["b"])
     assert failures == 0
-    assert caplog.text.count("can't look at the configuration, trying again and again") == 1
+    assert caplog.text.count("can't scan the configuration files, retrying") == 1
     assert caplog.text.count("ValueError: what is this") == 1
 
 

@@ -15,7 +15,7 @@ from xdsprism.core.model.removal_guard import Guard
 from xdsprism.errors import ConfigError
 from xdsprism.sources import files
 from xdsprism.sources.files import FileSource, NotConfirmedError
-from xdsprism.sources.settling import LONGEST
+from xdsprism.sources.quiet_period import MAX_WAIT
 
 MANY = [f"c{n:02}" for n in range(40)]
 
@@ -103,7 +103,7 @@ async def test_an_emptied_directory_is_held_back_until_it_is_confirmed(conf: Pat
         report = await served.until(["a", "b"], held=True)
         assert report.held is not None
         assert report.held.reasons == ("nothing would be left of 2 resources",)
-        assert not report.is_taken
+        assert not report.is_accepted
         assert await served.source.confirm(report.held.id) == report.held
         assert served.clusters() == []
         put("a.yaml", cluster("a"))
@@ -228,7 +228,9 @@ async def test_a_confirmation_is_for_what_was_shown(conf: Path, put: Put):
         second = (await served.until(MANY, held=True)).held
         assert first is not None
         assert second is not None
-        with pytest.raises(NotConfirmedError, match=f"another change by now: {second.id}, not {first.id}") as caught:
+        with pytest.raises(
+            NotConfirmedError, match=f"another change is held back now: {second.id}, not {first.id}"
+        ) as caught:
             await served.source.confirm(first.id)
         assert caught.value.held == second
         assert served.clusters() == MANY
@@ -254,7 +256,7 @@ async def test_an_edit_that_is_not_seen_yet_when_it_is_confirmed_is_not_let_thro
     confirming = asyncio.ensure_future(served.source.confirm(shown.id))
     await asyncio.sleep(0)
     await edit(served, clock, file, MANY[:3])
-    with pytest.raises(NotConfirmedError, match="the files have changed: ") as caught:
+    with pytest.raises(NotConfirmedError, match="the files have changed, ") as caught:
         await confirming
     assert caught.value.held is not None
     assert caught.value.held.summary == "37 of 40 cds"
@@ -305,7 +307,7 @@ async def test_a_file_that_is_truncated_and_appended_to_is_never_empty(conf: Pat
         await clock.looked()
         clock.now += 1.0
         report = await served.until(["a"], errors=1)
-        assert "is empty now, as if a write were not finished" in str(report.errors[0])
+        assert "is empty now, like an unfinished write" in str(report.errors[0])
         with file.open("a") as opened:
             opened.write(clusters(["a", "b"]))
         await clock.looked()
@@ -374,5 +376,5 @@ async def test_a_file_that_is_written_for_ever_is_read_in_the_end(conf: Path, pu
                 opened.flush()
                 clock.now += 0.1
                 await clock.looked(1)
-        assert clock.now - 100.0 == pytest.approx(LONGEST, abs=0.6)
+        assert clock.now - 100.0 == pytest.approx(MAX_WAIT, abs=0.6)
         await served.until(["a", "b"])

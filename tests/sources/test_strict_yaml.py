@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.sources.samples import text
-from xdsprism.messages.document import Document, MalformedError, Word
+from xdsprism.messages.document import AmbiguousScalar, Document, MalformedError
 from xdsprism.sources.strict_yaml import MAX_ALIASED_NODES, Chunk, load, plain, split
 
 
@@ -86,8 +86,8 @@ def test_ignore_on_a_value_is_refused() -> None:
 
 @pytest.mark.parametrize("written", ["no", "Yes", "off", "y", "N", "1_000", "12:30", "2024-01-31", "0b1"])
 def test_what_yaml_1_1_reads_otherwise_is_marked(written: str) -> None:
-    assert isinstance(plain(written), Word)
-    assert not isinstance(only(f"a: '{written}'").root["a"], Word)
+    assert isinstance(plain(written), AmbiguousScalar)
+    assert not isinstance(only(f"a: '{written}'").root["a"], AmbiguousScalar)
 
 
 @pytest.mark.parametrize("written", ["nope", "truely", "other", "v1", "1.2.3", "yesterday"])

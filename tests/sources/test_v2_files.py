@@ -16,7 +16,7 @@ import xdsprism as xp
 from tests.cli.rig import run
 from xdsprism.core.model.type_versions import as_v2
 from xdsprism.core.model.types import PREFIX, TYPES
-from xdsprism.messages.twins import v2_name
+from xdsprism.messages.api_versions import v2_name
 from xdsprism.sources.parse import parse
 
 WITH_TWINS = [spec.url.removeprefix(PREFIX) for spec in TYPES if as_v2(spec.url) != spec.url]

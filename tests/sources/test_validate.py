@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from xdsprism.messages.verdicts import Validate
+from xdsprism.messages.validation import Validate
 from xdsprism.sources import usage
 from xdsprism.sources.catalog import Catalog
 from xdsprism.sources.files import FileSource
@@ -111,7 +111,7 @@ def test_so_is_one_inside_a_typed_config() -> None:
 def test_otherwise_it_is_an_error(validate: Validate) -> None:
     text = "'@type': envoy.config.cluster.v3.Cluster\nname: a\nconnect_timeout: 1s\nbrand_new: {x: 1}\n"
     parsed = parse(text, "a.yaml", validate)
-    assert [problem.message for problem in parsed.faults] == ["no such field in envoy.config.cluster.v3.Cluster"]
+    assert [problem.message for problem in parsed.errors] == ["no such field in envoy.config.cluster.v3.Cluster"]
     assert parsed.variants == ()
 
 
@@ -144,7 +144,7 @@ def test_what_others_lead_to_as_well_must() -> None:
 def test_an_edit_of_one_file_changes_what_counts_in_another() -> None:
     catalog = read(route("main", "a"), listener("x", "main", grpc=True))
     assert errors(catalog) == []
-    catalog.settle()
+    catalog.mark_published()
     catalog.read("2.yaml", listener("y", "main", grpc=False).encode())
     assert errors(catalog) == [HOST]
     catalog.forget("2.yaml")

@@ -15,7 +15,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 import xdsprism as xp
-from xdsprism.messages import verdicts
+from xdsprism.messages import validation
 
 
 def route(name: str = "main", host: str = "") -> RouteConfiguration:
@@ -138,7 +138,7 @@ def test_a_warning_is_logged_once_as_long_as_it_stands(caplog: pytest.LogCapture
 
 
 def test_notes_are_warnings_in_every_mode_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "_NOTES", (lambda _: [(("x",), "is deprecated")],))
+    monkeypatch.setattr(validation, "_NOTE_CHECKS", (lambda _: [(("x",), "is deprecated")],))
     cluster = Cluster(name="a", connect_timeout={"seconds": 1})
     note = "x: envoy.config.cluster.v3.Cluster 'a': is deprecated"
     assert put(xp.Store(), cluster) == put(xp.Store(validate="warn"), cluster) == [note]
@@ -146,6 +146,6 @@ def test_notes_are_warnings_in_every_mode_that_looks(monkeypatch: pytest.MonkeyP
 
 
 def test_further_checks_of_envoy_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "_ERRORS", (lambda _: [(("x",), "is not Envoy's")],))
+    monkeypatch.setattr(validation, "_ERROR_CHECKS", (lambda _: [(("x",), "is not Envoy's")],))
     with pytest.raises(xp.ConfigError, match="is not Envoy's"):
         put(xp.Store(), Cluster(name="a"))

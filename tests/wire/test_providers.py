@@ -23,7 +23,7 @@ from tests.wire.rig import DELTA, SOTW, Stream, names_in, until
 from xdsprism.admin.read_model import explain, resources
 from xdsprism.core.model.facts import Consulted, Fact
 from xdsprism.core.model.types import Params
-from xdsprism.messages.verdicts import Validate
+from xdsprism.messages.validation import Validate
 from xdsprism.observe.metrics import Metrics
 from xdsprism.observe.quota import PEER
 from xdsprism.testing import HubTransport

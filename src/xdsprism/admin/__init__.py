@@ -1,1 +1,1 @@
-"""The admin port: JSON about what is served and to whom."""
+"""The admin port: shows as JSON which resources are served, and to which clients."""

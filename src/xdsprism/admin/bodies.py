@@ -1,4 +1,4 @@
-"""Resources as people read and write them: proto3 JSON with `@type`, field names as in the protos."""
+"""Converts resources to proto3 JSON with `@type`, with or without secrets; fields are named as in the protos."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..messages.redaction import REDACTED, redact
 
 
 def document_of(type_url: TypeUrl, body: bytes) -> dict[str, Any]:
-    """Decode a resource; one whose proto is not installed stays base64."""
+    """Convert a resource to JSON; the contents of a resource of an unknown type stay base64."""
     message = _decode(type_url, body)
     return _document(type_url, body, message)
 
 
 def redacted(type_url: TypeUrl, body: bytes) -> dict[str, Any] | str:
-    """The same for a page that anybody may see: no secrets, and no field that its proto marks as sensitive."""
+    """Convert a resource to JSON without secrets and without fields that the protos mark as sensitive."""
     message = _decode(type_url, body)
     if as_v3(type_url) == SECRET or message is None:
         return REDACTED
@@ -32,12 +32,13 @@ def redacted(type_url: TypeUrl, body: bytes) -> dict[str, Any] | str:
 
 
 def _document(type_url: TypeUrl, body: bytes, message: Message | None) -> dict[str, Any]:
+    """Write a message as JSON, or as base64 if JSON can't express it."""
     opaque = {"@type": type_url, "value": base64.b64encode(body).decode()}
     if message is None:
         return opaque
     try:
         fields = as_json(message)
-    except UsageError:  # something nested is of a type that is not installed
+    except UsageError:  # an Any in it is of an unknown type
         return opaque
     if has_own_form(message.DESCRIPTOR.full_name):
         return {"@type": type_url, "value": fields}

@@ -1,6 +1,6 @@
-"""What the admin port of a relay shows beside what any server does: the cache, and the servers behind it (PRX-28).
+"""Builds what only a relay's admin port shows: its cache, and its upstream servers (PRX-28).
 
-Times are those of the hub's clock until they are shown.
+Times are readings of the hub's clock; ClockReading converts them to the time of day.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..core.watch.quarantine import Quarantined
 from ..core.watch.upstream import Upstream
 from .read_model import Row, time_of_day, variant_row
 
-QUARANTINED = 100  # subscriptions to a server that are listed, at most
+MAX_QUARANTINED = 100  # quarantined subscriptions that are listed for each server
 
-Upstreams = Iterable[tuple[Params | None, Upstream]]  # with the group of clients that asks it
+Upstreams = Iterable[tuple[Params | None, Upstream]]  # each with the group of clients that it is connected for
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """What a relay has that a server has not."""
+class RelayView:
+    """The parts of a relay that the admin port shows, and that a plain server does not have."""
 
     relaying: Relaying
     upstreams: Callable[[], Upstreams]
@@ -37,22 +37,26 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """One moment on two clocks."""
+class ClockReading:
+    """The same moment on the hub's clock and on the wall clock."""
 
     now: float
     wall: float
 
-    def shown(self, at: float) -> str:
+    def time_of_day(self, at: float) -> str:
+        """Convert a time of the hub's clock."""
         return time_of_day(self.wall - (self.now - at))
 
 
-def findings(relaying: Relaying, type_url: TypeUrl, name: str, moment: Moment, *, bodies: bool = False) -> list[Row]:
-    return [_finding(holding, moment, bodies=bodies) for holding in relaying.holdings(type_url, name)]
+def cached_rows(
+    relaying: Relaying, type_url: TypeUrl, name: str, moment: ClockReading, *, bodies: bool = False
+) -> list[Row]:
+    """List what the cache has for a name: variants, and constraints for which the resource does not exist."""
+    return [_cached_row(holding, moment, bodies=bodies) for holding in relaying.holdings(type_url, name)]
 
 
-def _finding(holding: Holding, moment: Moment, *, bodies: bool = False) -> Row:
-    """A variant, or that there is none: both are for whom the constraint says."""
+def _cached_row(holding: Holding, moment: ClockReading, *, bodies: bool = False) -> Row:
+    """Describe a variant, or the absence of the resource, for params that match the constraint."""
     finding = holding.finding
     row: Row = {"constraint": show(unpadded(finding.constraint)), "exists": finding.variant is not None}
     if finding.variant is not None:
@@ -70,47 +74,51 @@ def _finding(holding: Holding, moment: Moment, *, bodies: bool = False) -> Row:
 
 def _contents(variant: Variant, *, body: bool) -> Row:
     row = variant_row(variant, body=body)
-    del row["origin"]  # files have one
+    del row["origin"]  # only resources from files have one
     return row
 
 
 def _source(entry: Entry | None) -> Upstream | None:
-    """The server that said it; None: it is from an earlier run, or was withdrawn."""
+    """Return the server that an entry is from; None if it is from an earlier run, or was withdrawn."""
     if entry is None or entry.kept_at is not None:
         return None
     if entry.source is not None or entry.variant is not None:
         return entry.source
-    asked = entry.authority.active  # an entry without contents does not say who said that there are none
-    return next((upstream for upstream in asked if upstream.connected), asked[-1] if asked else None)
+    # An absence does not record its server. It must be one that is active for the authority.
+    active = entry.authority.active
+    return next((upstream for upstream in active if upstream.connected), active[-1] if active else None)
 
 
-def _age(holding: Holding, moment: Moment) -> float:
-    """Since a server said so, perhaps in an earlier run."""
+def _age(holding: Holding, moment: ClockReading) -> float:
+    """Return the seconds since a server sent the entry, perhaps in an earlier run."""
     kept_at = holding.entry.kept_at if holding.entry is not None else None
     return moment.wall - kept_at if kept_at is not None else moment.now - holding.finding.since
 
 
-def _stale(holding: Holding, source: Upstream | None, moment: Moment) -> tuple[bool, str | None]:
-    """PRX-5: it was withdrawn; PRX-10: its server is gone; PRX-25: it is what an earlier run knew."""
+def _stale(holding: Holding, source: Upstream | None, moment: ClockReading) -> tuple[bool, str | None]:
+    """Return whether an entry is stale, and since when.
+
+    PRX-5: the server withdrew it. PRX-10: the server is not connected. PRX-25: it is from an earlier run.
+    """
     if holding.finding.stale:
         at = holding.finding.stale_since
-        return True, moment.shown(at) if at is not None else None
+        return True, moment.time_of_day(at) if at is not None else None
     if holding.entry is not None and holding.entry.kept_at is not None:
         return True, time_of_day(holding.entry.kept_at)
     if source is None or source.connected:
         return False, None
-    return True, moment.shown(source.parted) if source.parted is not None else None
+    return True, moment.time_of_day(source.parted) if source.parted is not None else None
 
 
-def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: Moment) -> Row | None:
-    """What the cache has for these params, and from whom; None: nothing is known of the name."""
+def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: ClockReading) -> Row | None:
+    """Explain which cached variant these params get, and from which server; None if the name is not cached."""
     known = table.get(name)
     if not isinstance(known, CachedSet):
         return None
     owner = known.variants[0].name if known.variants else name
     holdings = relaying.holdings(table.spec.url, owner)
     found = known.find(params)
-    chosen = next((_finding(each, moment) for each in holdings if each.finding == found), None)
+    chosen = next((_cached_row(each, moment) for each in holdings if each.finding == found), None)
     return {
         "type": table.spec.label,
         "type_url": table.spec.url,
@@ -118,13 +126,14 @@ def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, st
         "params": dict(params),
         "keys": list(known.keys),
         "variant": chosen if chosen is not None and chosen["exists"] else None,
-        "others": [_finding(each, moment) | _why_not(each, params) for each in holdings if each.finding != found],
+        "others": [_cached_row(each, moment) | _why_not(each, params) for each in holdings if each.finding != found],
         "absent": chosen["constraint"] if chosen is not None and not chosen["exists"] else None,
-        "cached": chosen is not None,  # else it has to be asked for
+        "cached": chosen is not None,  # false: the relay has to request it
     }
 
 
 def _why_not(holding: Holding, params: Mapping[str, str]) -> Row:
+    """Return the clause that these params fail, and the values that they have for its keys."""
     constraint = holding.finding.constraint
     if matches(constraint, params):  # DESIGN 6.10: the one received last wins
         return {"fails": None, "has": {}}
@@ -132,7 +141,8 @@ def _why_not(holding: Holding, params: Mapping[str, str]) -> Row:
     return {"fails": show(clause), "has": {key: params.get(key) for key in sorted(keys(clause))}}
 
 
-def upstreams(known: Upstreams, moment: Moment) -> Row:
+def upstreams(known: Upstreams, moment: ClockReading) -> Row:
+    """List the upstream servers."""
     return {"upstreams": [_upstream(group, each, moment) for group, each in known]}
 
 
@@ -141,43 +151,43 @@ def room(relaying: Relaying) -> Row:
     return {"room": {kind.value: relaying.room(kind)._asdict() for kind in Scarce}}
 
 
-def _upstream(group: Params | None, each: Upstream, moment: Moment) -> Row:
+def _upstream(group: Params | None, each: Upstream, moment: ClockReading) -> Row:
     parted = moment.now if each.connected else each.parted
     lost: dict[str, Any] | None = None
     if each.lost is not None:
         at, error = each.lost
-        lost = {"time": moment.shown(at), "error": str(error)}
+        lost = {"time": moment.time_of_day(at), "error": str(error)}
     return {
         "server": each.label,
         "group": dict(sorted(group.items())) if group is not None else None,
         "delta": each.delta,
-        "protocol": "delta" if each.delta else "sotw",  # PRX-33: as found out
+        "protocol": "delta" if each.delta else "sotw",  # PRX-33: as the relay found out
         "form": each.dialect.form.value,  # PRX-32
         "connected": each.connected,
-        "since": moment.shown(each.since) if each.since is not None else None,
-        "last_connected": moment.shown(parted) if parted is not None else None,  # null: it was never reached
+        "since": moment.time_of_day(each.since) if each.since is not None else None,
+        "last_connected": moment.time_of_day(parted) if parted is not None else None,  # null: it was never connected
         "streams": each.streams,
         "subscriptions": each.subscriptions,
         "last_error": lost,
         "reported_nacks": each.reported_nacks,
-        "quarantined": [_quarantined(found, moment) for found in each.quarantine.held[:QUARANTINED]],
+        "quarantined": [_quarantined(found, moment) for found in each.quarantine.held[:MAX_QUARANTINED]],
     }
 
 
-def _quarantined(found: Quarantined, moment: Moment) -> Row:
-    """PRX-35: what is not asked, since the server ended the stream for it."""
+def _quarantined(found: Quarantined, moment: ClockReading) -> Row:
+    """PRX-35: describe a subscription that the relay withholds, as the server ended the stream because of it."""
     type_url, (name, params) = found.question
     return {
         "type_url": type_url,
         "name": name,
         "params": dict(sorted(params.items())) if params is not None else None,
-        "until": moment.shown(found.until),
+        "until": moment.time_of_day(found.until),
         "error": found.error,
     }
 
 
 def streams(known: Upstreams) -> dict[str, int]:
-    """How many there are to each server."""
+    """Count the open streams to each server."""
     numbers: dict[str, int] = {}
     for _, each in known:
         numbers[each.label] = numbers.get(each.label, 0) + each.connected

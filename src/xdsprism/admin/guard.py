@@ -1,9 +1,10 @@
-"""Who may ask the admin port, which has no passwords: whoever can reach it, but no web page that a browser is shown.
+"""Protects the admin port, which has no passwords, from web pages in the browsers of people who can reach it.
 
-A page may have its own name resolve to this port's address (DNS rebinding), and is then of the same origin as what it
-asks for; so a request has to be for a name that this port is known by. A page may also send what it can't read the
-answer to; so a request that changes something must not come from another site. And what is answered may not be taken
-for a script, a style or a frame.
+- DNS rebinding: a page may make its own name resolve to this port's address, and has the same origin then. So the Host
+  header of a request must be a name of this port.
+- Cross-site requests: a page may send requests whose responses it can't read. So a request that changes something must
+  not come from another site.
+- Embedding: response headers forbid using a response as a script, a style or a frame.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from ..http2.limits import Rate, TokenBucket
 
 log = logging.getLogger("xdsprism")
 
-HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
-COMPLAINTS = Rate(1, 1 / 60)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+WARNINGS = Rate(1, 1 / 60)
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 class Names:
-    """The names that a port goes by: where it listens, and what its operator says it is called."""
+    """The host names of a port: where it listens, and those that the operator gives."""
 
     def __init__(self, listen: str, given: Iterable[str] = ()) -> None:
-        """`listen` is HOST:PORT; the port does not matter, as it may be forwarded."""
+        """`listen` is HOST:PORT; the port is ignored, as it may be forwarded."""
         host = host_of(listen)
         bound = _literal(host)
         self._is_loopback = host == "localhost" or (bound is not None and _is_loopback(bound))
@@ -44,7 +45,7 @@ class Names:
         self._names = self._given | {host, "localhost"}
 
     def has(self, header: str) -> bool:
-        """Tell whether a Host header is one of ours. A browser that was sent to an address says that address."""
+        """Whether a Host header names this port. An IP address does, as DNS rebinding needs a name."""
         host = host_of(header)
         if host in self._names:
             return True
@@ -52,7 +53,7 @@ class Names:
         return literal is not None and (not self._is_loopback or _is_loopback(literal))
 
     def is_own_page(self, origin: str, header: str) -> bool:
-        """Tell whether a page of that origin is of this port, or of a proxy that has one of the names given."""
+        """Whether a page of that origin is from this port, or from a proxy with one of the given names."""
         try:
             parts = urlsplit(origin)
             return bool(parts.netloc) and (parts.netloc == header.lower() or host_of(parts.netloc) in self._given)
@@ -61,7 +62,7 @@ class Names:
 
 
 def host_of(text: str) -> str:
-    """`10.0.0.1` of `10.0.0.1:80`, `::1` of `[::1]:80`, `a.example` of `A.example.:80`."""
+    """Return the host of HOST:PORT: `10.0.0.1` of `10.0.0.1:80`, `::1` of `[::1]:80`, `a.b` of `A.b.:80`."""
     text = text.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
@@ -72,6 +73,7 @@ def host_of(text: str) -> str:
 
 
 def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    """Return an IP address as such, or None if the text is a name; an IPv4-mapped address counts as IPv4."""
     try:
         found = ip_address(host)
     except ValueError:
@@ -84,20 +86,20 @@ def _is_loopback(address: IPv4Address | IPv6Address) -> bool:
 
 
 def policy_for(page: str) -> str:
-    """Give the content security policy of a page that has styles in it, and nothing else."""
+    """Return the content security policy for a page that has inline styles and no other active contents."""
     styles = [b64encode(sha256(style.encode()).digest()).decode() for style in _STYLE.findall(page)]
     allowed = " ".join(f"'sha256-{each}'" for each in styles) or "'none'"
     return f"default-src 'none'; style-src {allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-class Guard:
-    """Answers what may be asked by the application behind it, and the rest by itself."""
+class RequestGuard:
+    """ASGI middleware that refuses requests from web pages of other sites, and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, names: Names, policy: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._names = names
         self._clock = clock
-        self._complaints = TokenBucket(COMPLAINTS, clock())
+        self._warnings = TokenBucket(WARNINGS, clock())
         self._headers = {
             "content-security-policy": policy,
             "x-content-type-options": "nosniff",
@@ -115,10 +117,11 @@ class Guard:
         await (refused or self._app)(scope, receive, guarded)
 
     def _refuse(self, method: str, headers: Headers) -> Response | None:
+        """Return the response to a request that is not allowed, or None."""
         hosts = headers.getlist("host") or [""]
         if any(host and not self._names.has(host) for host in hosts):  # HTTP/1.0 may have none; browsers always do
             return _answer(421, self._misdirected(host_of(hosts[0])))
-        if method in HARMLESS:
+        if method in SAFE_METHODS:
             return None
         origins = headers.getlist("origin")
         site = headers.get("sec-fetch-site", "none")
@@ -127,9 +130,10 @@ class Guard:
         return None
 
     def _misdirected(self, host: str) -> str:
+        """Return the error for a foreign Host header, and log it once a minute with the remedy."""
         name = host if _NAME.fullmatch(host) else "NAME"
         remedy = f"start the server with --admin-host {name}"
-        if self._complaints.spend(self._clock()):
+        if self._warnings.spend(self._clock()):
             log.warning("the admin port refuses requests for a name that is not its own: if it is, %s", remedy)
         return f"the Host header names another server than this; if this port goes by that name, {remedy}"
 

@@ -1,4 +1,4 @@
-"""The routes of the admin port. What they show is decided in read_model.py."""
+"""Serves the routes of the admin port. read_model.py, cache_model.py and load_model.py build what they show."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.hub import Hub
 from ..sources.files import NotConfirmedError
 from . import cache_model, load_model, read_model
-from .cache_model import Behind, Moment
-from .guard import Guard, Names, policy_for
-from .read_model import LIMIT, Loads, Page, Row
+from .cache_model import ClockReading, RelayView
+from .guard import Names, RequestGuard, policy_for
+from .read_model import LIMIT, ConfigLoads, Page, Row
 
-MOST = 10_000  # rows in one answer
-SLICE = 0.005  # seconds of work before the loop may turn
+MAX_ROWS = 10_000  # in one response
+SLICE = 0.005  # seconds of work before the event loop gets a turn
 _ID = re.compile("[0-9a-f]{1,64}")
 _WORD = re.compile("[a-z_]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the admin port may look at."""
+    """The objects that the admin port shows."""
 
     hub: Hub
     metrics: Metrics
-    loads: Loads | None  # None: nothing is loaded here
-    unready: Callable[[], str | None]  # why clients should not come here, if they should not
-    behind: Behind | None = None  # of a relay
-    confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None  # lets through what is held back
+    loads: ConfigLoads | None  # None: the daemon loads no configuration files
+    unready: Callable[[], str | None]  # returns why the server is not ready, or None
+    relay: RelayView | None = None  # None: the daemon is no relay
+    confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None  # publishes a change that is held back
 
     @property
-    def moment(self) -> Moment:
-        return Moment(self.hub.clock(), time.time())
+    def moment(self) -> ClockReading:
+        return ClockReading(self.hub.clock(), time.time())
 
 
 def build(view: View, names: Names | None = None) -> ASGIApp:
-    """Make the application of the admin port; `names` are those that it may be asked by."""
+    """Make the ASGI application of the admin port; `names` are the host names that it accepts."""
     routes: dict[str, Answer] = {
         "/": _index,
         "/healthz": _healthz,
@@ -67,26 +67,26 @@ def build(view: View, names: Names | None = None) -> ASGIApp:
     }
     if view.loads is not None:
         routes["/api/config"] = _config
-    if view.behind is not None:
+    if view.relay is not None:
         routes["/api/upstreams"] = _upstreams
     known = [Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()]
     if view.confirm is not None:
         known.append(Route("/api/config/confirm", _bound(view, _confirm), methods=["POST"]))
-    if view.behind is not None:
+    if view.relay is not None:
         known.append(Route("/api/resources", _bound(view, _forget), methods=["DELETE"]))
     app = Starlette(
         routes=known,
-        exception_handlers={HTTPException: _refuse, UsageError: _refuse},
+        exception_handlers={HTTPException: _error_response, UsageError: _error_response},
     )
     app.router.redirect_slashes = False
-    return Guard(app, names or Names("localhost"), policy_for(_static("frame.html")))
+    return RequestGuard(app, names or Names("localhost"), policy_for(_static("frame.html")))
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
 
 
 class _Json(JSONResponse):
-    """JSON in UTF-8. What a file name has that is no UTF-8 is written as an escape, not refused."""
+    """JSON in UTF-8. Bytes of file names that are not UTF-8 are escaped."""
 
     def render(self, content: Any) -> bytes:
         return _encoded(json.dumps(content, ensure_ascii=False, separators=(",", ":")))
@@ -97,14 +97,16 @@ def _encoded(text: str) -> bytes:
 
 
 def _bound(view: View, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """Make a Starlette endpoint of a function that takes the view, too."""
+
     async def endpoint(request: Request) -> Response:
         return await answer(view, request)
 
     return endpoint
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
-    """Errors are JSON too: what is wrong, and where possible what would be right."""
+async def _error_response(_: Request, error: Exception) -> Response:
+    """Return an error as JSON, with its text."""
     if isinstance(error, HTTPException):
         if error.detail == "Not Found":
             error = HTTPException(404, "there is no such page; / lists those that there are")
@@ -117,7 +119,7 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _index(view: View, request: Request) -> Response:
     _params(request)
-    contents = _static("serve.html" if view.behind is None else "relay.html")
+    contents = _static("serve.html" if view.relay is None else "relay.html")
     return HTMLResponse(_static("frame.html").replace("<!-- contents -->\n", contents))
 
 
@@ -131,12 +133,13 @@ async def _healthz(_: View, request: Request) -> Response:
 
 
 async def _readyz(view: View, request: Request) -> Response:
+    """Say whether clients should connect: 503 with the reason if not."""
     _params(request)
     reason = view.unready()
     if reason is not None:
         return _Json({"status": "not ready", "reason": reason}, 503)
     held = view.loads.held if view.loads is not None else None
-    if held is not None:  # OPS-13: what is served is good, so clients may come
+    if held is not None:  # OPS-13: the server is ready, as it serves the last good configuration
         return _Json({"status": "ready", "held_back": f"{'; '.join(held.reasons)}; see /api/config"})
     return _Json({"status": "ready"})
 
@@ -155,47 +158,48 @@ async def _resources(view: View, request: Request) -> Response:
         type_url=_type(given["type"]) if "type" in given else None,
         name=given.get("name"),
         offset=_number(given, "offset", 0),
-        limit=_number(given, "limit", LIMIT, MOST),
+        limit=_number(given, "limit", LIMIT, MAX_ROWS),
         bodies=bodies,
-        variants=_findings(view, bodies=bodies),
+        variants=_cached_rows(view, bodies=bodies),
     )
-    return await _listed(page)
+    return await _page_response(page)
 
 
-def _findings(view: View, *, bodies: bool) -> Callable[[TypeUrl, str], list[Row]] | None:
-    if view.behind is None:
+def _cached_rows(view: View, *, bodies: bool) -> Callable[[TypeUrl, str], list[Row]] | None:
+    """Return what lists the variants of a name in a relay's cache; None if the daemon is no relay."""
+    if view.relay is None:
         return None
-    relaying, moment = view.behind.relaying, view.moment
-    return lambda type_url, name: cache_model.findings(relaying, type_url, name, moment, bodies=bodies)
+    relaying, moment = view.relay.relaying, view.moment
+    return lambda type_url, name: cache_model.cached_rows(relaying, type_url, name, moment, bodies=bodies)
 
 
 async def _forget(view: View, request: Request) -> Response:
-    """PRX-28."""
+    """PRX-28: drop a resource from the cache."""
     given = _params(request, "type", "name")
-    type_url, name = _subject(given, "DELETE /api/resources?type=rds&name=main")
-    if view.behind is None or not view.behind.forget(type_url, name):
-        raise HTTPException(404, f"there is no {_kind(type_url)} of that name in the cache")
+    type_url, name = _type_and_name(given, "DELETE /api/resources?type=rds&name=main")
+    if view.relay is None or not view.relay.forget(type_url, name):
+        raise HTTPException(404, f"there is no {_label(type_url)} of that name in the cache")
     return _Json({"forgotten": {"type_url": type_url, "name": name}})
 
 
 async def _upstreams(view: View, request: Request) -> Response:
     _params(request)
-    if view.behind is None:
+    if view.relay is None:
         return _Json({})
-    return _Json(cache_model.upstreams(view.behind.upstreams(), view.moment) | cache_model.room(view.behind.relaying))
+    return _Json(cache_model.upstreams(view.relay.upstreams(), view.moment) | cache_model.room(view.relay.relaying))
 
 
 async def _clients(view: View, request: Request) -> Response:
     given = _params(request, "offset", "limit")
-    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MOST)
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
     page = read_model.clients(view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit)
-    return await _listed(page)
+    return await _page_response(page)
 
 
 async def _loads(view: View, request: Request) -> Response:
     given = _params(request, "offset", "limit")
-    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MOST)
-    return await _listed(load_model.loads(view.hub.reports, view.moment, offset=offset, limit=limit))
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
+    return await _page_response(load_model.loads(view.hub.reports, view.moment, offset=offset, limit=limit))
 
 
 async def _config(view: View, request: Request) -> Response:
@@ -204,11 +208,11 @@ async def _config(view: View, request: Request) -> Response:
 
 
 async def _confirm(view: View, request: Request) -> Response:
-    """OPS-13."""
+    """OPS-13: publish the change that is held back."""
     given = _params(request, "id")
     change = given.get("id")
     if change is not None and not _ID.fullmatch(change):
-        change = "one that can't be"  # no change has such an id, and an error would repeat it
+        change = "one that can't be"  # no change has this id, and the error must not repeat what the request had
     if view.confirm is None:
         raise HTTPException(404, "nothing is loaded here")
     try:
@@ -221,26 +225,27 @@ async def _confirm(view: View, request: Request) -> Response:
 
 async def _explain(view: View, request: Request) -> Response:
     given = _params(request, "type", "name", "param")
-    type_url, name = _subject(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
+    type_url, name = _type_and_name(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
     params = _assignments(request)
     table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
     found = _explained(view, table, name, params) if table is not None else None
     if found is None:
-        raise HTTPException(404, f"there is no {_kind(type_url)} of that name")
+        raise HTTPException(404, f"there is no {_label(type_url)} of that name")
     return _Json(found)
 
 
 def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:
-    if view.behind is None:
+    """Explain by the store, or by a relay's cache."""
+    if view.relay is None:
         return read_model.explain(table, name, params)
-    return cache_model.explain(view.behind.relaying, table, name, params, view.moment)
+    return cache_model.explain(view.relay.relaying, table, name, params, view.moment)
 
 
-# -- answers
+# -- responses
 
 
-async def _listed(page: Page) -> Response:
-    """Rows are made and encoded a few milliseconds at a time, so that streams are served in between."""
+async def _page_response(page: Page) -> Response:
+    """Build and encode the rows for a few milliseconds at a time, so that streams are served in between."""
     parts: list[str] = []
     until = time.perf_counter() + SLICE
     for row in page.rows:
@@ -253,11 +258,11 @@ async def _listed(page: Page) -> Response:
     return Response(_encoded(body), media_type="application/json")
 
 
-# -- query strings: what is in them may be a secret that was pasted into the wrong place, so no error repeats a value
+# -- query strings: no error repeats a value, which may be a secret that was pasted into the wrong place
 
 
 def _params(request: Request, *known: str) -> dict[str, str]:
-    """What was asked for. A name that is not known, or given twice, is a mistake that would pass unnoticed."""
+    """Return the parameters of a query. Raises UsageError if one is unknown or given twice."""
     given: dict[str, str] = {}
     for key, value in request.query_params.multi_items():
         if key not in known:
@@ -270,14 +275,14 @@ def _params(request: Request, *known: str) -> dict[str, str]:
     return given
 
 
-def _subject(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
+def _type_and_name(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
     for needed in ("type", "name"):
         if needed not in given:
             raise UsageError(f"{needed}= is missing: {example}")
     return _type(given["type"]), spelled(given["name"])
 
 
-def _kind(type_url: TypeUrl) -> str:
+def _label(type_url: TypeUrl) -> str:
     return next((spec.label for spec in TYPES if spec.url == type_url), "resource")
 
 
@@ -308,6 +313,7 @@ def _flag(given: dict[str, str], key: str) -> bool:
 
 
 def _assignments(request: Request) -> dict[str, str]:
+    """Return the params of `param=KEY=VALUE`, which may be given several times."""
     params: dict[str, str] = {}
     for text in request.query_params.getlist("param"):
         key, equals, value = text.partition("=")

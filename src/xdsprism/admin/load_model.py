@@ -1,13 +1,14 @@
-"""What the admin port shows of the loads that clients report."""
+"""Builds what the admin port shows of the loads that clients report (LRS)."""
 
 from __future__ import annotations
 
 from ..core.loads.load_reports import ClientLoads, ClusterRates, LoadReports, LocalityRates
-from .cache_model import Moment
+from .cache_model import ClockReading
 from .read_model import LIMIT, Page, Row
 
 
-def loads(reports: LoadReports, moment: Moment, *, offset: int = 0, limit: int = LIMIT) -> Page:
+def loads(reports: LoadReports, moment: ClockReading, *, offset: int = 0, limit: int = LIMIT) -> Page:
+    """List the clients that report loads, with the rates of each cluster and locality."""
     clients = reports.clients(moment.now)
     settings = reports.settings
     head = {
@@ -19,23 +20,23 @@ def loads(reports: LoadReports, moment: Moment, *, offset: int = 0, limit: int =
     return Page(head, "clients", (_client(each, moment) for each in clients[offset : offset + limit]))
 
 
-def _client(client: ClientLoads, moment: Moment) -> Row:
+def _client(client: ClientLoads, moment: ClockReading) -> Row:
     return {
         "node": client.node,
         "streams": client.streams,
         "clusters": [_cluster(each, moment) for each in client.clusters],
         "errors": [
-            {"cluster": cluster, "time": moment.shown(at), "message": message}
+            {"cluster": cluster, "time": moment.time_of_day(at), "message": message}
             for cluster, (at, message) in client.errors.items()
         ],
     }
 
 
-def _cluster(rates: ClusterRates, moment: Moment) -> Row:
+def _cluster(rates: ClusterRates, moment: ClockReading) -> Row:
     return {
         "cluster": rates.cluster,
         "service": rates.service,
-        "time": moment.shown(rates.heard_at),
+        "time": moment.time_of_day(rates.heard_at),
         "localities": [_locality(each) for each in rates.localities],
         "drops_per_second": rates.drops,
     }

@@ -1,7 +1,7 @@
-"""What the admin port and the commands show: plain dicts made from the store and the hub. Nothing here awaits.
+"""Builds what the admin port and the commands show: plain dicts, made from the store and the hub. Nothing here awaits.
 
-Long lists come as an iterator of rows, so that whoever sends them can let the loop breathe in between. Rows look at
-the engine one at a time, each at one moment; the list of what to look at is fixed when it is asked for.
+A long list is an iterator of rows, so that the caller can give the event loop a turn between rows. Which rows there are
+is fixed at the call; each row shows the state at the time when it is built.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .bodies import redacted
 
 Row = dict[str, Any]
 
-LIMIT = 1000
-SUBSCRIPTIONS = 100  # shown of each session
-PARAMS = 100  # shown of each node, and of each subscription
-NAMES = 20  # shown of what a change that is held back would remove
-SORTED = 10_000  # resources of a type that are put in order, to show some of them
+LIMIT = 1000  # rows in a list, unless the caller says otherwise
+SUBSCRIPTIONS = 100  # listed for each session
+PARAMS = 100  # listed for each node, and for each subscription
+NAMES = 20  # listed of the resources that a change which is held back would remove
+SORTED = 10_000  # resources; a type with more is listed unsorted
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One part of a list: what stands around it, and its rows."""
+    """A part of a list."""
 
-    head: Row
-    name: str  # of the list
+    head: Row  # fields beside the list
+    name: str  # the field of the list
     rows: Iterator[Row]
 
 
@@ -64,9 +64,9 @@ def resources(
     bodies: bool = False,
     variants: Callable[[TypeUrl, str], list[Row]] | None = None,
 ) -> Page:
-    """`variants`: who knows more of them than the store does, as a relay of where they are from."""
+    """List resources with their variants. A relay passes `variants`, as it can show more of them than the store."""
     tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
-    found = [(table, each) for table in tables for each in _called(table, name)] if name is not None else []
+    found = [(table, each) for table in tables for each in _find(table, name)] if name is not None else []
     shown = found[offset:][:limit] if name is not None else [*_window(tables, offset, limit)]
     head = {
         "revision": store.revision,
@@ -82,7 +82,7 @@ Named = tuple[str, VariantSet]
 
 
 def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator[tuple[Table, Named]]:
-    """A part of the list, by name. What is too much to be put in order between two turns stays as it came."""
+    """Yield a part of the list, sorted by name unless a type has too many resources to sort in one turn."""
     end = None if limit is None else offset + limit
     for table in tables:
         size = len(table)
@@ -93,7 +93,8 @@ def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator
         end = None if end is None else max(0, end - size)
 
 
-def _called(table: Table, name: str) -> list[Named]:
+def _find(table: Table, name: str) -> list[Named]:
+    """Find a resource by its name or by an alias."""
     known = table.get(spelled(name))
     return [(known.variants[0].name if known.variants else name, known)] if known is not None else []
 
@@ -106,7 +107,7 @@ def _resource(
     bodies: bool,
     variants: Callable[[TypeUrl, str], list[Row]] | None,
 ) -> Row:
-    """DYN-47: one entry per variant, with its constraints."""
+    """DYN-47: describe a resource with one entry per variant, and the variant's constraints."""
     name, known = named
     row: Row = {"type": table.spec.label, "type_url": table.spec.url, "name": name}
     if known.aliases:
@@ -122,6 +123,7 @@ def _resource(
 
 
 def variant_row(variant: Variant, *, body: bool = False) -> Row:
+    """Describe a variant."""
     row: Row = {
         "constraint": show(variant.shown),
         "version": bounded(variant.version, NAME_BYTES),
@@ -133,11 +135,11 @@ def variant_row(variant: Variant, *, body: bool = False) -> Row:
     return row
 
 
-# -- why
+# -- explanations
 
 
 def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
-    """Which variant these params get and why not the others; None: no resource of that name."""
+    """Explain which variant these params get and why not the others; None if there is no resource of that name."""
     known = table.get(spelled(name))
     if known is None:
         return None
@@ -155,7 +157,7 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
             | {"fails": show(clause), "has": {key: params.get(key) for key in sorted(keys(clause))}}
             for variant, clause in explanation.refused
         ],
-        # DESIGN 6.4: what a client is told, and may cache, where there is nothing for it
+        # DESIGN 6.4: the constraint of the absence, which the client gets and may cache
         "absent": show(known.negative(params)) if chosen is None else None,
     }
 
@@ -164,7 +166,7 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
 
 
 def clients(connected: Iterable[Connected], now: float, wall: float, *, offset: int = 0, limit: int = LIMIT) -> Page:
-    """`now` is the hub's clock, `wall` the time of day at that moment."""
+    """List the connected clients. `now` and `wall` are the same moment on the hub's clock and on the wall clock."""
     streams = list(connected)
     shown = streams[offset : offset + limit]
     head = {"total": len(streams), "offset": offset}
@@ -198,12 +200,13 @@ def _node(node: Node) -> Row:
 
 
 def _params(params: Mapping[str, str]) -> dict[str, str]:
-    """In order; what a client makes up may be long and many, and is cut."""
+    """Sort params, and cut their number and lengths, as clients choose them."""
     shown = {bounded(key, NAME_BYTES): bounded(params[key], NAME_BYTES) for key in sorted(params)[:PARAMS]}
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
 
 
 def _session(session: AnySession, now: float, wall: float) -> Row:
+    """Describe the state of one type on one stream."""
     progress = session.progress
     return {
         "type": session.table.spec.label,
@@ -224,7 +227,7 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
 
 
 def _subscription(session: AnySession, key: Key) -> Row:
-    """With the variant that is meant for it now; whether the client has it yet is what `state` says."""
+    """Describe a subscription with the variant selected for it now; `state` says whether the client has it yet."""
     name, own = key
     row: Row = {"name": name, "params": _params(own) if own is not None else None}
     if not is_wild(name):
@@ -239,7 +242,7 @@ def _step(number: int, version: str, at: float | None, now: float) -> Row | None
 
 
 def _nack(progress: Progress, now: float, wall: float) -> Row | None:
-    """NAK-12."""
+    """NAK-12: describe the last NACK of a session."""
     if progress.nack is None:
         return None
     at, version, nonce, error = progress.nack
@@ -256,19 +259,19 @@ def _nack(progress: Progress, now: float, wall: float) -> Row | None:
 
 
 @dataclass(slots=True)
-class Loads:
-    """How the last load went, and the last one that was taken."""
+class ConfigLoads:
+    """The reports of the last load of the configuration, and of the last one that was accepted."""
 
     paths: tuple[str, ...]
     last: LoadReport | None = None
     good: LoadReport | None = None
-    polling: Callable[[], str] = lambda: ""  # why the files are looked at every so often; empty where they are watched
+    polling: Callable[[], str] = lambda: ""  # returns why the files are polled; empty if they are watched
 
-    def take(self, report: LoadReport) -> Refused | None:
-        """What there is to tell of it, if it was refused: a fault that the last load had too is told once."""
+    def record(self, report: LoadReport) -> Refused | None:
+        """Note a report. If the load was refused, return a fact with the problems that the last load did not have."""
         before = set(self.last.errors) if self.last is not None else set()
         self.last = report
-        if report.is_taken:
+        if report.is_accepted:
             self.good = report
         if not report.errors:
             return None
@@ -280,8 +283,8 @@ class Loads:
         return self.last.held if self.last is not None else None
 
 
-def config(loads: Loads, admin: str) -> Row:
-    """OPS-8: whether what is on disk is what is served, and if not, why. `admin`: where the page is asked for."""
+def config(loads: ConfigLoads, admin: str) -> Row:
+    """OPS-8: show whether the server serves what is on disk, and if not, why. `admin`: address of the admin port."""
     return {
         "from": list(loads.paths),
         "reload": _reload(loads.polling()),
@@ -292,11 +295,12 @@ def config(loads: Loads, admin: str) -> Row:
 
 
 def _reload(polling: str) -> Row:
+    """Say how the server notices changes of the files."""
     return {"by": "polling", "every_seconds": POLL, "why": polling} if polling else {"by": "events"}
 
 
 def held_back(held: HeldBack) -> Row:
-    """OPS-13: what would go, and why it does not."""
+    """OPS-13: describe a change that is held back: what it would remove, and why it is held back."""
     return {
         "id": held.id,
         "since": time_of_day(held.since),
@@ -327,7 +331,7 @@ def _remedies(held: HeldBack, admin: str) -> Row:
 def _load(report: LoadReport) -> Row:
     return {
         "time": time_of_day(report.at),
-        "ok": report.is_taken,
+        "ok": report.is_accepted,
         "files": report.files,
         "resources": report.resources,
         "errors": [_problem(each) for each in report.errors],
@@ -340,4 +344,5 @@ def _problem(each: Problem) -> Row:
 
 
 def time_of_day(seconds: float) -> str:
+    """Format seconds since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

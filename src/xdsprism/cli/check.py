@@ -16,7 +16,7 @@ from .options import FILES_VALIDATED, descriptors_option, keys, node_params_opti
 if TYPE_CHECKING:
     from ..core.model.store import Store
     from ..core.model.types import Variant
-    from ..messages.verdicts import Validate
+    from ..messages.validation import Validate
 
 GAPS = 5  # examples shown of each resource
 

@@ -13,8 +13,8 @@ from ..core.model.constraints import TRUE
 from ..core.model.expr import show
 from ..core.model.type_versions import RESOURCE
 from ..core.model.types import TypeUrl, Variant
+from ..messages.api_versions import to_v3
 from ..messages.protos import find_message, type_name
-from ..messages.twins import to_v3
 
 
 def document(variant: Variant) -> dict[str, Any]:

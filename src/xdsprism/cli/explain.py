@@ -15,7 +15,7 @@ from .options import Address, descriptors_option, params_option, validate_option
 from .variables import choose_typed
 
 if TYPE_CHECKING:
-    from ..messages.verdicts import Validate
+    from ..messages.validation import Validate
 
 
 @click.command(short_help="Say which variant a client gets, and why.")

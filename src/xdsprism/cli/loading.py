@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..core.model.store import Store
-    from ..messages.verdicts import Validate
+    from ..messages.validation import Validate
     from ..sources.files import LoadReport
 
 

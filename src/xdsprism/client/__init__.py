@@ -1,1 +1,1 @@
-"""Subscriptions to somebody else's xDS server."""
+"""The xDS client: subscribes to the resources of xDS servers. The relay uses it for its upstream side."""

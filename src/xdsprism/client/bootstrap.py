@@ -1,8 +1,8 @@
-"""The gRPC bootstrap JSON, parsed and checked (A27, A30, A47, A65, A81, A95, A97, and the gRFC on dynamic parameters).
+"""Parses and checks the gRPC bootstrap JSON (A27, A30, A47, A65, A81, A95, A97, and the gRFC on dynamic parameters).
 
-Read once: nothing looks at the file, the mapping or the environment again (DYN-53). Fields that are not known are
-ignored, as A27 says, since bootstrap generators are often newer than clients; a known field with a wrong value is an
-error that names it, and all errors are reported at once.
+The file, mapping or environment is read once (DYN-53). Unknown fields are ignored, as A27 says, since bootstrap
+generators are often newer than clients. A known field with a wrong value is an error that names the field, and all
+errors are reported together.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the parts of a TLS identity are found. A65: no CA file: the system's roots; no certificate: plain TLS."""
+    """The files of a TLS identity. A65: no CA file means the system's roots, and no certificate means no mTLS."""
 
     ca_certificate_file: str | None = None
     certificate_file: str | None = None
@@ -76,7 +76,7 @@ class ChannelCreds:
 
 @dataclass(frozen=True, slots=True)
 class CallCreds:
-    """What every call carries beside the channel's own security: `jwt_token_file`."""
+    """Credentials that every call carries in addition to the channel's: `jwt_token_file`."""
 
     type: str
     file: str
@@ -84,10 +84,10 @@ class CallCreds:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One way to one xDS server. XTP-13: equal entries share a stream, so only what is understood takes part.
+    """One xDS server, and how to connect to it. XTP-13: equal entries share a stream, so unknown fields are left out.
 
-    BST-2: where `channel` is None, the bootstrap does not say how the channel is secured. The client's own credentials
-    are used then, or TLS with the system's roots if it has none; never plain text.
+    BST-2: if `channel` is None, the bootstrap does not say how to secure the channel. The client then uses its own
+    credentials, or TLS with the system's roots if it has none; never plain text.
     """
 
     uri: str
@@ -96,7 +96,7 @@ class ServerConfig:
     features: frozenset[str] = frozenset({V3})
 
     def __post_init__(self) -> None:
-        # A97 is silent. gRPC fails every call on such a channel; this says so before the first one.
+        # A97 does not say. gRPC fails every call on such a channel; this reports it before the first call.
         if self.calls and self.is_plain_text:
             raise UsageError(f"{self.uri}: {_PLAIN_TEXT_TOKEN}")
 
@@ -106,7 +106,7 @@ class ServerConfig:
 
     @property
     def v3(self) -> bool:
-        """VER-8: the highest version that both ends know, chosen for each server by itself."""
+        """VER-8: whether to use v3, the highest version that both ends know, chosen for each server."""
         return V3 in self.features
 
     @property
@@ -123,13 +123,13 @@ class ServerConfig:
 
     @property
     def trusted_xds_server(self) -> bool:
-        """BST-6: whether its resources may decide what concerns security, such as rewriting authorities (A81)."""
+        """BST-6: whether its resources may decide on matters of security, such as rewriting authorities (A81)."""
         return TRUSTED_XDS_SERVER in self.features
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorityConfig:
-    """Whom to ask, and with which params, for the names of one authority."""
+    """The servers and the params for the resource names of one authority."""
 
     name: str | None  # None: the names that are not xdstp
     servers: tuple[ServerConfig, ...]  # in order of preference (A71)
@@ -140,7 +140,7 @@ class AuthorityConfig:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """All that a client knows when it starts."""
+    """The configuration of a client."""
 
     servers: tuple[ServerConfig, ...]
     node: bytes = b""  # an envoy.config.core.v3.Node
@@ -148,7 +148,7 @@ class Bootstrap:
     params: Params = NO_PARAMS
     default_listener_template: str = "%s"
     server_listener_template: str | None = None
-    dynamic_parameters: bool = True  # DYN-54: False: locators are not sent, and `resource_name` is not read
+    dynamic_parameters: bool = True  # DYN-54: if False, the client sends no locators and ignores `resource_name`
 
     @classmethod
     def load(
@@ -156,7 +156,7 @@ class Bootstrap:
         source: str | Path | Mapping[str, Any] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Bootstrap:
-        """Read it from a path, a mapping or JSON text, or from where the environment says. Raises ConfigError."""
+        """Read a bootstrap from a path, a mapping, JSON text, or where the environment says. Raises ConfigError."""
         file, document = find_document(source, environ)
         return _Reader(file, environ).bootstrap(document)
 
@@ -172,9 +172,9 @@ class Bootstrap:
         authorities: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
     ) -> Bootstrap:
-        """One server in plain text, as `--server HOST:PORT` asks for it. Checked as if it had been written down.
+        """Make a bootstrap with one server in plain text, as `--server HOST:PORT` does. It is checked like a file.
 
-        authorities    whose xdstp names it is asked for, too
+        authorities    authorities whose xdstp names the server serves, too
         """
         server = {
             "server_uri": uri,
@@ -187,7 +187,7 @@ class Bootstrap:
 
     @property
     def root(self) -> AuthorityConfig:
-        """What holds for names that are not xdstp. DYN-48, DYN-49: its params are for these alone."""
+        """The authority of names that are not xdstp. DYN-48, DYN-49: its params are for these alone."""
         return AuthorityConfig(None, self.servers, self.params, self.default_listener_template)
 
     def authority(self, name: str) -> AuthorityConfig:
@@ -204,7 +204,7 @@ class Bootstrap:
         if authority is not None:
             return self.authority(authority)
         if not self.servers:
-            raise UsageError(f"nobody to ask for {name!r}: the bootstrap has no xds_servers beside its authorities'")
+            raise UsageError(f"no server for {name!r}: the bootstrap has no xds_servers outside its authorities")
         return self.root
 
     def listener_name(self, target: str, authority: str | None = None) -> str:
@@ -222,6 +222,7 @@ class Bootstrap:
 
 
 def _expand(template: str, text: str) -> str:
+    """Fill in a template. In an xdstp template the text is percent-encoded."""
     return template.replace("%s", xdstp.quote_path(text) if xdstp.is_xdstp(template) else text)
 
 
@@ -233,7 +234,7 @@ def _authority_prefix(name: str) -> str:
 
 
 class _Reader:
-    """Checks one document. What is wrong is noted and read on, so that one look shows every fault."""
+    """Reads one document. It notes each problem and goes on, so that one run reports all of them."""
 
     def __init__(self, file: str, environ: Mapping[str, str]) -> None:
         self._file = file
@@ -265,7 +266,7 @@ class _Reader:
         self._problems.append(Problem(message, self._file, path=show_path(path)))
 
     def _expect(self, value: Any, kind: type[_T], words: str, path: _Path) -> _T | None:
-        """Null counts as absent, as it does in Go's and in proto3's JSON."""
+        """Check the type of a value. Null counts as absent, as in Go's and in proto3's JSON."""
         if value is None or isinstance(value, kind):
             return value
         self._wrong(path, f"expected {words}, got {kind_of(value)}")
@@ -278,6 +279,7 @@ class _Reader:
         return self._expect(holder.get(key), bool, "true or false", (*path, key)) or False
 
     def _needed(self, holder: Mapping[str, Any], path: _Path, key: str) -> str | None:
+        """Return a string that must be there and must not be empty."""
         value = holder.get(key)
         if value in (None, ""):
             self._wrong((*path, key), "empty" if value == "" else "missing")
@@ -297,8 +299,8 @@ class _Reader:
         try:
             message = to_message(_known_fields(Node.DESCRIPTOR, self._object(root, (), "node")), Node, faults)
             node = b"" if message is None else message.SerializeToString(deterministic=True)
-            DiscoveryRequest.FromString(DiscoveryRequest(node=message).SerializeToString())  # as a server will
-        except (RecursionError, DecodeError, OverflowError):  # protobuf has limits that JSON does not have
+            DiscoveryRequest.FromString(DiscoveryRequest(node=message).SerializeToString())  # as a server will read it
+        except (RecursionError, DecodeError, OverflowError):  # protobuf has limits that JSON lacks
             self._wrong(("node",), "nested too deeply for protobuf, or with a number too large for it")
             return b""
         for path, text in faults:
@@ -359,15 +361,15 @@ class _Reader:
         return ServerConfig(uri, channel, calls, frozenset(known))
 
     def _entry(self, value: Any, path: _Path) -> dict[str, Any] | None:
-        """An element of a list, or the document: here null is not "absent", it stands in the place of something."""
+        """Check an element of a list, or the document. Null is an error here, as it can't mean "absent"."""
         if value is None:
             self._wrong(path, "expected an object, got null")
         return self._expect(value, dict, "an object", path)
 
     def _channel(self, server: Mapping[str, Any], path: _Path) -> ChannelCreds | None:
-        """BST-2: the first type that is known here; the configuration of the others is not looked at.
+        """BST-2: return the first entry of a known type; the others' configuration is not read.
 
-        None where the list is missing or empty (A30), which leaves the choice to the client.
+        Returns None if the list is missing or empty (A30), which leaves the choice to the client.
         """
         types = self._typed(server, path, "channel_creds")
         for kind, entry, where in types:
@@ -387,7 +389,7 @@ class _Reader:
         return None
 
     def _calls(self, server: Mapping[str, Any], path: _Path) -> tuple[CallCreds, ...]:
-        """BST-4: every type that is known here, and none of the others."""
+        """BST-4: return all entries of known types."""
         calls: list[CallCreds] = []
         for kind, entry, where in self._typed(server, path, "call_creds"):
             if kind == JWT_TOKEN_FILE:
@@ -398,6 +400,7 @@ class _Reader:
         return tuple(dict.fromkeys(calls))
 
     def _typed(self, server: Mapping[str, Any], path: _Path, key: str) -> list[tuple[str, dict[str, Any], _Path]]:
+        """Return the entries of a list that have a type, with the type and the path of each."""
         found = []
         for index, value in enumerate(self._list(server, path, key)):
             where = (*path, key, index)
@@ -408,7 +411,7 @@ class _Reader:
         return found
 
     def _google_default(self, path: _Path) -> ChannelCreds:
-        # Known, so what follows in the list is not tried: a package that is missing is no reason to ask in plain text.
+        # The type is known, so the next entry is not tried: a missing package must not lead to plain text.
         if not (_importable("google.auth") and _importable("requests")):
             self._wrong((*path, "type"), "google_default needs a package that is not installed: google-auth[requests]")
         return ChannelCreds(GOOGLE_DEFAULT)
@@ -437,12 +440,12 @@ class _Reader:
 def _importable(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # the package around it is missing
+    except ImportError:  # the parent package is missing
         return False
 
 
 def _known_fields(descriptor: Any, value: Any) -> Any:
-    """Drop what a message has no field for, at any depth, and leave the rest to be checked."""
+    """Drop the keys for which a message has no field, at any depth, and return the rest to be checked."""
     if not isinstance(value, dict) or has_own_form(descriptor.full_name):
         return value
     fields = {spelling: item for item in descriptor.fields for spelling in (item.name, item.json_name)}

@@ -1,4 +1,4 @@
-"""Where a bootstrap is found: from a path, a mapping, JSON text or the environment to a plain JSON document."""
+"""Finds and parses the bootstrap document: at a path, in a mapping, in JSON text, or by the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT_VARIABLE = "GRPC_XDS_BOOTSTRAP_CONFIG"
 
 
 def find_document(source: str | Path | Mapping[str, Any] | None, environ: Mapping[str, str]) -> tuple[str, Any]:
-    """Return what to call it in an error, and what it holds."""
+    """Return the name of the document for error messages, and its contents."""
     if source is None:
         path, text = environ.get(PATH_VARIABLE), environ.get(TEXT_VARIABLE)
         if path:  # BST-1: the path wins, as in every gRPC
@@ -45,7 +45,7 @@ def _parse(file: str, text: str) -> Any:
         json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise ConfigError([Problem(f"not JSON: {error.msg} (column {error.colno})", file, error.lineno)]) from None
-    except UnicodeEncodeError as error:  # JSON can spell half of a character, protobuf can't
+    except UnicodeEncodeError as error:  # JSON allows half of a surrogate pair, protobuf does not
         raise ConfigError([Problem(f"{error.object[error.start]!a} is no character", file)]) from None
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -54,10 +54,11 @@ def _parse(file: str, text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse duplicate keys, of which the json module would keep the last."""
     result = dict(pairs)
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
+        raise ValueError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r} in an object")
     return result
 
 
@@ -66,7 +67,7 @@ def _refuse_constant(word: str) -> Any:
 
 
 def _copy(source: Mapping[str, Any]) -> Any:
-    """DYN-53: what the caller does to the mapping later changes nothing here."""
+    """DYN-53: copy the mapping, so that later changes of it have no effect."""
     try:
         text = json.dumps(dict(source), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

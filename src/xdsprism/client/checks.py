@@ -1,4 +1,4 @@
-"""What a resource has to be before anybody gets it: decodable, named, and in keeping with `validate.rules`."""
+"""Checks the resources that a client receives: they must be decodable, have a name, and obey `validate.rules`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .leds import COLLECTION, entry_faults, is_optional_name
 _CLUSTER = type_name(CLUSTER)
 _EDS = 3  # envoy.config.cluster.v3.Cluster.EDS
 
-# Says what is wrong with a message; nothing: it is good. Raising ValueError or XdsError says it too.
+# Returns what is wrong with a message; nothing: it is valid. It may also raise ValueError or XdsError.
 Validator = Callable[[AnyType], Iterable[str]]
 
 
 def check_rules(message: AnyType) -> list[str]:
-    """The default validator: what Envoy's own rules refuse, and two of gRPC's.
+    """Check a message by Envoy's own rules, and by two of gRPC's. This is the default validator.
 
-    A typed config of a type that is not installed is let pass: somebody else may know it.
+    A typed config of an unknown type passes, as the program that uses the resource may know the type.
     """
     known = [(path, text) for path, text in check(message) if not isinstance(text, UnknownType)]
-    faults = [_told(path, text) for path, text in known if not is_optional_name(message, path)]
+    faults = [_with_path(path, text) for path, text in known if not is_optional_name(message, path)]
     if message.DESCRIPTOR.full_name == _CLUSTER and is_xdstp(message.name) and not _names_its_endpoints(message):
         faults.append("eds_cluster_config.service_name: needed, as the name of the cluster is an xdstp one")  # XTP-14
     if message.DESCRIPTOR.full_name == COLLECTION:
@@ -40,7 +40,7 @@ def check_rules(message: AnyType) -> list[str]:
     return faults
 
 
-def _told(path: tuple[str | int, ...], text: str) -> str:
+def _with_path(path: tuple[str | int, ...], text: str) -> str:
     return f"{show_path(path)}: {text}" if path else text
 
 
@@ -50,7 +50,7 @@ def _names_its_endpoints(cluster: AnyType) -> bool:
 
 
 def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
-    """Read and check; a type that has a validator of its own is checked by that one in place of the rules."""
+    """Return a check that decodes and validates a resource. A validator for its type replaces the rules."""
 
     def check_contents(type_url: TypeUrl, body: bytes) -> Checked:
         validator = validators.get(type_url)
@@ -68,7 +68,7 @@ def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
 
 
 def decoded(type_url: TypeUrl, body: bytes) -> AnyType:
-    """A resource that was checked before, as the message that a program knows it as."""
+    """Decode a resource that was checked before into the class that the program imports."""
     kind = _class(type_url)
     return kind.FromString(body) if kind is not None else Any(type_url=type_url, value=body)
 
@@ -80,22 +80,23 @@ def _kind(type_url: TypeUrl) -> type[Message] | None:
 
 @lru_cache(maxsize=256)
 def _class(type_url: TypeUrl) -> type[Message] | None:
-    """The class that programs import, or else the one that is known here.
+    """Return the class that programs import, or the one of our own pool if there is none.
 
-    The entries of an LbEndpointCollection were one message at first (envoy#38777) and are a list since (envoy#45764).
-    Where xds-protos has them as one, all but the last would be lost.
+    The field `entries` of LbEndpointCollection was one message at first (envoy#38777) and is a list now (envoy#45764).
+    With an xds-protos in which it is one message, all entries but the last would be lost.
     """
     name = type_name(type_url)
     return find_message(name) if name == COLLECTION else installed_class(name) or find_message(name)
 
 
 def _faults(validator: Validator | None, message: AnyType) -> tuple[str, ...]:
+    """Run a validator, and return its faults. What it raises is a fault, too."""
     if validator is None:
         return ()
     try:
         found = validator(message) or ()
-        return (found,) if isinstance(found, str) else tuple(found)  # one reason is written without a list easily
+        return (found,) if isinstance(found, str) else tuple(found)  # a validator may return a text without a list
     except (ValueError, XdsError) as error:
         return (str(error),)
-    except Exception as error:  # noqa: BLE001 # a slip in somebody's validator must not end the stream, over and over
+    except Exception as error:  # noqa: BLE001 # an error in a program's validator must not end the stream each time
         return (f"its validator failed: {error!r}",)

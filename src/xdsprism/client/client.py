@@ -1,10 +1,11 @@
-"""The client: watch any xDS resource.
+"""The xDS client, which watches resources of any type.
 
     async with xdsprism.Client("bootstrap.json") as client:
         async for update in client.watch(xdsprism.CLUSTER, "backend"):
             ...
 
-Everything is decided in `core/watch/subscriber.py`; here are the loops around it.
+`core/watch/subscriber.py` makes all decisions. The client opens connections, calls the subscriber with what comes in,
+sets the timer for its next deadline, and hands its updates to the watchers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ..core.loads.loads import Loads
     from .csds import StatusServer
     from .dependencies import ConfigWatching
-    from .last_good import LastGood, Shelf
+    from .last_good import ClientCache, LastGood
     from .lrs import LoadReporter
 
 Connect = Callable[[ServerConfig], Transport]
@@ -54,22 +55,22 @@ Updates = list[Update]
 class Client:
     """An xDS client. It belongs to the event loop in which it was entered.
 
-    bootstrap           a path, a mapping, JSON text or a Bootstrap; none: as GRPC_XDS_BOOTSTRAP says
-    delta               incremental streams in place of state of the world; None: where the server has them
-    transport           "v2" or "v3" for every server, in place of what each server's features say (A30)
-    validators          by type URL: what to check in place of `validate.rules`; yields what is wrong with a message
-    verify_constraints  refuse variants whose constraints do not match the params that were sent
-    fail_on_data_errors drop what a server deletes or denies; None: as its features say (A88)
-    cache               a file for the last good state, to start from while every server is down; or a shelf of one
-    types               what the protocol should know of further types
+    bootstrap           a path, a mapping, JSON text or a Bootstrap; None: the one that GRPC_XDS_BOOTSTRAP names
+    delta               use delta streams instead of SotW; None: if the server supports them
+    transport           "v2" or "v3" for every server; "auto": as each server's features say (A30)
+    validators          by type URL: functions that replace the check by `validate.rules`, and yield faults
+    verify_constraints  refuse variants whose constraints do not match the params of the subscription
+    fail_on_data_errors drop a resource that a server deletes or denies; None: as its features say (A88)
+    cache               a file that keeps the last good state, for a start while every server is down; or a ClientCache
+    types               further resource types, with their properties
     credentials         grpc.ChannelCredentials for servers without channel_creds in the bootstrap; None: TLS (A30)
-    max_message_bytes   the largest response that is taken; a stream on which a larger one comes is given up
-    connect             how to get to a server; gRPC, unless a test has something else
+    max_message_bytes   the largest response to accept; a larger one ends the stream
+    connect             makes the transport to a server; tests replace gRPC with it
     """
 
-    _work: Do = staticmethod(at_once)  # how what a server says is taken in
-    _aside: Do = staticmethod(at_once)  # how requests are found and encoded
-    _features: tuple[str, ...] = FEATURES  # of the node: what whoever gets the resources can do
+    _work: Do = staticmethod(at_once)  # runs the processing of a response; a relay does it in slices
+    _aside: Do = staticmethod(at_once)  # runs the building and encoding of requests; a relay does it in slices
+    _features: tuple[str, ...] = FEATURES  # the client features in the node message
 
     def __init__(  # noqa: PLR0913 # each is one choice
         self,
@@ -80,7 +81,7 @@ class Client:
         validators: Mapping[TypeUrl, Validator] | None = None,
         verify_constraints: bool = False,
         fail_on_data_errors: bool | None = None,
-        cache: str | Path | Shelf | None = None,
+        cache: str | Path | ClientCache | None = None,
         types: Iterable[TypeSpec] = (),
         credentials: Any = None,
         max_message_bytes: int = RECEIVE_BYTES,
@@ -91,7 +92,7 @@ class Client:
             raise UsageError(f"transport is auto, v2 or v3, not {transport!r}")
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.is_closed = False
-        self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # of what happens
+        self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # called with the facts of the core
         self.subscriber = Subscriber(types, verify_constraints=verify_constraints, recall=self._recall)
         self._delta = delta is not False
         self._needs_delta = delta is True
@@ -109,31 +110,31 @@ class Client:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._reporters: dict[ServerConfig, tuple[LoadReporter, Transport]] = {}
         self._last_good: LastGood | None = None
-        self._shelf: Shelf | None = None
+        self._client_cache: ClientCache | None = None
         self._status_servers: list[StatusServer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watches: set[Watch] = set()
-        self._behind: set[Watch] = set()  # have not taken everything yet
-        self._impatient: set[asyncio.Event] = set()  # wait for their first answer
-        self._moved = asyncio.Event()
+        self._unread: set[Watch] = set()  # watches with updates that their watchers have not taken yet
+        self._awaiting_first: set[asyncio.Event] = set()  # of watchers that wait for their first update
+        self._progress = asyncio.Event()  # set when one of these two sets may have changed
 
-    # -- life
+    # -- opening and closing
 
     def enter(self) -> None:
-        """What `async with` begins with, for whoever closes it by `close`."""
+        """Begin as `async with` does, for a caller that calls `close` itself."""
         self._loop = asyncio.get_running_loop()
         if isinstance(self._cache, str | Path):
-            from .last_good import LastGood  # noqa: PLC0415 # nor this: it takes a database
+            from .last_good import LastGood  # noqa: PLC0415 # imports SQLite
 
             self._last_good = LastGood(str(self._cache), lambda text: log.warning("%s", text))
-            self._shelf = self._last_good.shelf()
+            self._client_cache = self._last_good.client_cache()
             self._tasks[self._last_good] = asyncio.create_task(self._last_good.run(), name="xdsprism disk cache")
         else:
-            self._shelf = self._cache
-        if self._shelf is not None:
-            self.subscriber.listeners.append(self._shelf.note)
-            self.subscriber.leavers.append(self._shelf.leave)
+            self._client_cache = self._cache
+        if self._client_cache is not None:
+            self.subscriber.listeners.append(self._client_cache.on_changed)
+            self.subscriber.leavers.append(self._client_cache.on_unsubscribed)
 
     async def __aenter__(self) -> Self:
         self.enter()
@@ -160,7 +161,7 @@ class Client:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        # How a task was cancelled leads to its call, and a call keeps its connection open until somebody collects it.
+        # A cancelled task's exception refers to its gRPC call, which keeps its connection open until it is collected.
         self._tasks.clear()
         for line in self._lines.values():
             await line.transport.close()
@@ -169,18 +170,18 @@ class Client:
         for watch in self._watches:
             watch.wake()
 
-    # -- asking
+    # -- resources
 
     def watch(self, type_url: TypeUrl, names: Names = WILDCARD, *, params: Mapping[str, str] | None = None) -> Watching:
-        """Follow a resource, several, or all there are (`"*"`): an async iterator of updates.
+        """Watch one resource, several, or all of the type (`"*"`): returns an async iterator of updates.
 
-        params: ask with these dynamic parameters. None: with those of the bootstrap, if it has any; empty: with none.
+        params: the dynamic parameters to subscribe with. None: those of the bootstrap, if it has any; empty: none.
         """
         listed = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
         if not listed:
             raise UsageError("watch at least one name, or all of them by '*'")
-        asked = Params(params) if params is not None else None
-        return Watching(self, type_url, tuple((name, asked) for name in listed))
+        given = Params(params) if params is not None else None
+        return Watching(self, type_url, tuple((name, given) for name in listed))
 
     async def get(
         self,
@@ -190,7 +191,7 @@ class Client:
         params: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 # as every client has it
     ) -> Any:
-        """Ask for one resource, once. Raises WatchError: it does not exist, can't be had, or not in time."""
+        """Get one resource once. Raises WatchError if it does not exist, is invalid, or does not come in time."""
         try:
             async with asyncio.timeout(timeout), self.watch(type_url, name, params=params) as updates:
                 async for update in updates:
@@ -210,13 +211,14 @@ class Client:
         params: Mapping[str, str] | None = None,
         timeout: float | None = 15.0,  # noqa: ASYNC109 # VHD-22
     ) -> Update:
-        """Ask which virtual host of a route configuration serves a host, as Envoy does on demand (VHDS).
+        """Request the virtual host of a route configuration that serves a host, as Envoy does on demand (VHDS).
 
-        host: as in a request's Host header; in lower case, and with its port, it is what the server is asked for.
-        Returns an update with the virtual host, or with the error: NOT_FOUND where the server calls it unresolved,
-        DEADLINE_EXCEEDED where it says nothing in time; of longer times the client's own timer, which all it watches
-        has, makes 15 s. The subscription ends with the answer: to hear of changes, and of a host that comes later,
-        `watch(VIRTUAL_HOST, "ROUTE_CONFIG/HOST")`.
+        host: the Host header of a request. The client subscribes to it in lower case and with its port.
+
+        Returns an update with the virtual host or an error: NOT_FOUND if the server reports the host as unresolved,
+        DEADLINE_EXCEEDED if it does not answer in time. A timeout above 15 s has no effect, as the timer of every watch
+        ends the wait after 15 s. The subscription ends with the answer. To follow changes, or a host that may appear
+        later, use `watch(VIRTUAL_HOST, "ROUTE_CONFIG/HOST")`.
         """
         name = vhost_name(route_config, host)
         try:
@@ -236,26 +238,26 @@ class Client:
         params: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> Updates:
-        """Ask for all resources of a type, or of an xdstp glob, once. Those that can't be used come with their error.
+        """Get all resources of a type, or of an xdstp glob, once. An invalid resource comes with its error.
 
-        Delta has no sign that a list is complete: a server that does not answer for names that it does not know has
-        said all when it is quiet for a second. When the time is over, what has come by then is the list. Raises
-        WatchError if nobody can be asked, and if nobody has answered in time.
+        Nothing in delta marks a list as complete. If a server does not answer for unknown names, its list counts as
+        complete after a second without an update. When the timeout ends, the list is what has come until then. Raises
+        WatchError if no server can be reached, and if none has answered in time.
         """
-        asked = Params(params) if params is not None else None
-        with Listing(self, type_url, (name, asked), delta=self._delta) as listing:
+        given = Params(params) if params is not None else None
+        with Listing(self, type_url, (name, given), delta=self._delta) as listing:
             return await listing.collect(timeout)
 
     def loads(self, authority: str | None = None) -> Loads:
-        """Where to record load, which is reported to the first server of the authority (LRS-2)."""
+        """Return the object that records load. The client reports it to the first server of the authority (LRS-2)."""
         config = self.bootstrap.root if authority is None else self.bootstrap.authority(authority)
         if not config.servers:
-            raise UsageError("nobody to report load to: the bootstrap has no xds_servers")
+            raise UsageError("no server to report load to: the bootstrap has no xds_servers")
         server = config.servers[0]
         if server not in self._reporters:
             from .lrs import LoadReporter  # noqa: PLC0415 # few need it
 
-            transport = self._reach(server)  # of its own: one that gets new credentials ends all its streams
+            transport = self._reach(server)  # not the one of ADS: new credentials close a transport with all streams
             reporter = LoadReporter(
                 transport.open,
                 self._node(server),
@@ -269,116 +271,121 @@ class Client:
     def watch_config(
         self, listener: str, *, clusters: Names = (), params: Mapping[str, str] | None = None
     ) -> ConfigWatching:
-        """Follow a listener together with its routes, clusters and endpoints: an async iterator of whole `Config`s.
+        """Watch a listener with its routes, clusters and endpoints: returns an async iterator of complete `Config`s.
 
-        Nothing is shown before there is a result for everything that is referred to (gRFC A74). Virtual hosts that
-        are to be had on demand, by VHDS, are not followed: nobody knows which there are.
+        It yields nothing until there is a result for every resource that is referred to (gRFC A74). Virtual hosts of
+        VHDS are not followed, as the client can't know their names.
 
-        clusters: these too, as for routes that choose a cluster by a header. params: as in `watch`, for all of it.
+        clusters: further clusters to include, for routes that choose a cluster by a header. params: as in `watch`, for
+        all resources.
         """
         from .dependencies import ConfigWatching  # noqa: PLC0415 # few need it
 
         extra = (clusters,) if isinstance(clusters, str) else tuple(clusters)
         return ConfigWatching(self, listener, extra, Params(params) if params is not None else None)
 
-    # -- showing
+    # -- status
 
     def status(self, *, contents: bool = True, scope: str | None = None) -> Any:
-        """What is watched and in which state: a ClientStatusResponse of CSDS (A40).
+        """Return all watched resources and their states: a ClientStatusResponse of CSDS (A40).
 
-        contents: with the resources themselves. scope: what to call this client; None: as its first server.
+        contents: whether to include the resources themselves. scope: the name of this client; None: its first server.
         """
         from .csds import client_status  # noqa: PLC0415 # few need it
 
         return client_status(self, contents=contents, scope=scope)
 
     async def serve_status(self, listen: str = "127.0.0.1:0", *, scope: str | None = None) -> str:
-        """Serve CSDS in plain text until the client is closed; returns the address."""
+        """Serve CSDS in plain text until the client is closed. Returns the address."""
         from .csds import StatusServer  # noqa: PLC0415 # few need it
 
         if self.is_closed:
             raise UsageError("the client is closed")
-        self._running  # noqa: B018 # says so if the client was not entered
+        self._running  # noqa: B018 # raises UsageError if the client was not entered
         server = StatusServer(self, scope)
         address = await server.start(listen)
         self._status_servers.append(server)
         return address
 
-    # -- for Watching
+    # -- for Watching, ConfigWatching and Listing
 
     def now(self) -> float:
         return self._running.time()
 
-    def begin(self, wake: Callable[[], None], type_url: TypeUrl, keys: Iterable[Key]) -> Watch:
+    def begin_watch(self, wake: Callable[[], None], type_url: TypeUrl, keys: Iterable[Key]) -> Watch:
+        """Subscribe to resources. The client calls `wake` when the watch has updates."""
         if self.is_closed:
             raise UsageError("the client is closed")
-        self._running  # noqa: B018 # says so if the client was not entered
+        self._running  # noqa: B018 # raises UsageError if the client was not entered
         type_url = as_v3(type_url)  # VER-9
         self._check_way(type_url)
-        watch = Watch(lambda: None)
 
-        def woken() -> None:
+        def on_update() -> None:
             if watch:
-                self._behind.add(watch)
+                self._unread.add(watch)
             wake()
 
-        watch.wake = woken
+        watch = Watch(on_update)
         self._watches.add(watch)
         for name, params in keys:
             try:
                 config, key = self._key(name, params)
-            except UsageError as error:  # XTP-12: to this watcher only
+            except UsageError as error:  # XTP-12: an error for this watcher only
                 watch.complain(type_url, name, WatchError("INVALID_ARGUMENT", str(error)))
                 continue
             self.subscriber.watch(watch, self._authority(config), type_url, key)
         self._settle()
         return watch
 
-    def took(self, watch: Watch) -> None:
+    def note_taken(self, watch: Watch) -> None:
+        """Note that a watcher has taken an update."""
         if not watch:
-            self._behind.discard(watch)
-            self._moved.set()
+            self._unread.discard(watch)
+            self._progress.set()
 
-    async def wait(self, news: asyncio.Event, *, first: bool) -> None:
+    async def wait_for_news(self, news: asyncio.Event, *, first: bool) -> None:
+        """Wait for an update; `first`: the watcher has had none yet."""
         if first:
-            self._impatient.add(news)
-        self._moved.set()
+            self._awaiting_first.add(news)
+        self._progress.set()
         try:
             await news.wait()
         finally:
-            self._impatient.discard(news)
+            self._awaiting_first.discard(news)
 
-    def end(self, watch: Watch) -> None:
+    def end_watch(self, watch: Watch) -> None:
+        """Unsubscribe."""
         self.subscriber.unwatch(watch)
         self._watches.discard(watch)
-        self._behind.discard(watch)
-        self._moved.set()
+        self._unread.discard(watch)
+        self._progress.set()
         if not self.is_closed:
             self._settle()
 
-    def abandon(self, watch: Watch) -> None:
-        """A watcher was forgotten: by whichever thread collects garbage."""
+    def abandon_watch(self, watch: Watch) -> None:
+        """End the watch of an iterator that was garbage collected, which may happen in any thread."""
         if self._loop is not None and not self._loop.is_closed() and not self.is_closed:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.end, watch)
+                self._loop.call_soon_threadsafe(self.end_watch, watch)
 
     # -- around the core
 
     @property
     def _running(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the client was entered in. Raises UsageError if it was not entered."""
         if self._loop is None:
             raise UsageError("a client is used inside `async with`")
         return self._loop
 
     def _key(self, name: str, params: Params | None) -> tuple[AuthorityConfig, Key]:
-        """Whom to ask, and as what. DYN-50: where there are no params, by a plain name."""
+        """Return the authority of a name, and the key to subscribe with. DYN-50: without params it is a plain name."""
         name = xdstp.canonical(name)
         config = self.bootstrap.authority_of(name)
         params = config.params if params is None else params
         return config, (name, params if params and self.bootstrap.dynamic_parameters else None)
 
     def _check_way(self, type_url: TypeUrl) -> None:
-        """VHD-1."""
+        """VHD-1: refuse virtual hosts on SotW."""
         if type_url == VIRTUAL_HOST and not self._delta:
             raise UsageError("virtual hosts are served incrementally only: make the client with delta=True")
 
@@ -392,7 +399,7 @@ class Client:
         return known
 
     def _upstream(self, server: ServerConfig) -> Upstream:
-        """XTP-13: equal servers share a stream."""
+        """XTP-13: return the upstream of a server; equal servers share a stream."""
         known = self._servers.get(server)
         if known is None:
             fail = self._fail_on_data_errors
@@ -408,11 +415,12 @@ class Client:
         return known
 
     def _dialect(self, server: ServerConfig) -> Dialect:
-        """VER-13: v2 has no locators. Who gave params to a client of v3 wants them to be sent."""
+        """VER-13: send no locators on v2. On v3, send them: a user who gives params wants them to be used."""
         form = RequestForm.LOCATORS if self._is_v3(server) else RequestForm.NAMES
         return Dialect(form, needs_delta=self._needs_delta)
 
     def _wake(self, upstream: Upstream, server: ServerConfig) -> None:
+        """Called when an upstream has something to send, or is not needed any more: start or wake its task."""
         line = self._line(upstream, server)
         line.wake()
         task = self._tasks.get(upstream)
@@ -449,20 +457,20 @@ class Client:
         return GrpcTransport(server, self._running.time, self._max_message_bytes, credentials=self._credentials)
 
     def _is_v3(self, server: ServerConfig) -> bool:
-        """VER-12."""
+        """VER-12: the program's choice of the transport version wins over the server's features."""
         return server.v3 if self._transport == "auto" else self._transport == "v3"
 
     def _node(self, server: ServerConfig) -> bytes:
         return node_bytes(self.bootstrap.node, __version__, v3=self._is_v3(server), features=self._features)
 
     async def _all_taken(self) -> None:
-        """CLI-20."""
-        while self._behind and all(news.is_set() for news in self._impatient):
-            self._moved.clear()
-            await self._moved.wait()
+        """CLI-20: wait until the watchers have taken all updates, or one of them waits for its first."""
+        while self._unread and all(news.is_set() for news in self._awaiting_first):
+            self._progress.clear()
+            await self._progress.wait()
 
     def _settle(self) -> None:
-        """After anything that the core was told: the next deadline, and what there is to tell."""
+        """Set the timer for the core's next deadline, and pass its facts on. Called after each call of the core."""
         due = self.subscriber.deadline()
         if self._timer is not None and self._timer.when() != due:
             self._timer.cancel()
@@ -474,9 +482,10 @@ class Client:
             reader(facts)
 
     def _tick(self) -> None:
+        """Called at the core's deadline."""
         self._timer = None
         self.subscriber.tick(self._running.time())
         self._settle()
 
     def _recall(self, entry: Entry) -> Recalled | None:
-        return self._shelf.recall(entry) if self._shelf is not None else None
+        return self._client_cache.recall(entry) if self._client_cache is not None else None

@@ -1,4 +1,4 @@
-"""What a client has and in which state, as CSDS tells it (gRFC A40, A71, A88): by call, and over gRPC on request."""
+"""Reports the resources of a client and their states by CSDS (gRFC A40, A71, A88): in a message, or over gRPC."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"  # VER-11: ther
 def client_status(
     client: Client, *, contents: bool = True, scope: str | None = None, wall: Callable[[], float] = time.time
 ) -> Any:
-    """Build a ClientStatusResponse: everything that is watched, each with its state and its last good contents.
+    """Build a ClientStatusResponse with every watched resource, its state and its last valid contents.
 
-    contents    with the resources themselves, as they came but for keys, passwords and tokens (OPS-14)
-    scope       what to call this client among others of the program (A71); None: its first server
+    contents    whether to include the resources themselves, without keys, passwords and tokens (OPS-14)
+    scope       the name of this client among those of the program (A71); None: its first server
     """
     config = pb.ClientConfig(
-        # A40: who the client is, as the control plane hears it.
+        # A40: the node as the control plane sees it.
         node=Node.FromString(node_bytes(client.bootstrap.node, __version__, v3=True)),
         client_scope=_first_server(client) if scope is None else scope,
     )
@@ -46,19 +46,19 @@ def client_status(
 
 
 def status_service(client: Client, *, scope: str | None = None) -> Any:
-    """CSDS for a program that has a grpc.aio server of its own, in the client's event loop.
+    """Make a CSDS service for the program's own grpc.aio server, which must run in the client's event loop.
 
     `server.add_generic_rpc_handlers((status_service(client),))`
     """
 
     async def answer(request: Any, context: Any) -> Any:
-        if request.node_matchers:  # CSD-4. A40: to match nodes is for servers, who have many
+        if request.node_matchers:  # CSD-4. A40: node_matchers are for servers, which have many nodes
             text = "node_matchers: this is one client, there is nothing to choose from"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         return client_status(client, contents=not request.exclude_resource_contents, scope=scope)
 
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async for request in requests:  # A40: no watching, one answer for each question
+        async for request in requests:  # A40: one response for each request, and none when something changes
             yield await answer(request, context)
 
     coding = {
@@ -73,10 +73,10 @@ def status_service(client: Client, *, scope: str | None = None) -> Any:
 
 
 class StatusServer:
-    """A gRPC server with nothing but CSDS, in plain text: for 127.0.0.1, or a socket file."""
+    """A gRPC server that serves only CSDS, in plain text: for 127.0.0.1, or a socket file."""
 
     def __init__(self, client: Client, scope: str | None) -> None:
-        # Without SO_REUSEPORT: whoever asks for a port that is taken should hear of it.
+        # Without SO_REUSEPORT, so that a port that is in use is an error.
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         self._server.add_generic_rpc_handlers((status_service(client, scope=scope),))
 
@@ -100,19 +100,19 @@ def _first_server(client: Client) -> str:
 
 
 def _distinct(entries: list[Entry]) -> Iterator[Entry]:
-    """DYN-47: one entry per variant, whoever asked for it.
+    """DYN-47: yield one entry per variant, even if several subscriptions have it.
 
-    A collection is shown by its members; by itself only while it has been answered with something else than those.
+    A collection is shown by its members. It is an entry of its own only while it has no list of members.
     """
-    told = set()
+    seen = set()
     for entry in entries:
         if isinstance(entry, Collection) and entry.state is State.ACKED:
             continue
         variant, refusal = entry.variant, entry.refusal
         held = (canonical(variant.constraint), variant.version, variant.body) if variant is not None else None
-        says = entry.type_url, entry.name, entry.state, held, refusal and (refusal.version, refusal.message)
-        if says not in told:
-            told.add(says)
+        shown = entry.type_url, entry.name, entry.state, held, refusal and (refusal.version, refusal.message)
+        if shown not in seen:
+            seen.add(shown)
             yield entry
 
 
@@ -123,16 +123,16 @@ def _describe(entry: Entry, into: Any, offset: float, *, contents: bool) -> None
     if variant is not None:
         into.version_info = variant.version
         if entry.source is not None:  # a server, not the disk
-            into.last_updated.CopyFrom(_moment(entry.updated + offset))
+            into.last_updated.CopyFrom(_timestamp(entry.updated + offset))
         if contents:  # CSD-2
             into.xds_config.type_url = variant.type_url
             into.xds_config.value = redacted_bytes(variant.type_url, variant.body)
-    if refusal is not None:  # CSD-3: beside what is used still
+    if refusal is not None:  # CSD-3: the error beside the contents that are still in use
         into.error_state.details, into.error_state.version_info = refusal.message, refusal.version
-        into.error_state.last_update_attempt.CopyFrom(_moment(refusal.at + offset))
+        into.error_state.last_update_attempt.CopyFrom(_timestamp(refusal.at + offset))
 
 
-def _moment(seconds: float) -> Timestamp:
-    moment = Timestamp()
-    moment.FromMicroseconds(int(seconds * 1_000_000))
-    return moment
+def _timestamp(seconds: float) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(int(seconds * 1_000_000))
+    return timestamp

@@ -1,4 +1,8 @@
-"""`Client.watch_config`: a listener with all that it leads to, whole or not at all (gRFC A74)."""
+"""Watches a listener together with the routes, clusters and endpoints that it refers to (gRFC A74).
+
+This is `Client.watch_config`. core/watch/dependencies.py decides which resources to watch and when a configuration is
+complete; this module subscribes to them, and finds the references in each resource.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class ConfigWatching:
-    """Whole configurations, one after the other, until `close`. The subscription begins with the first `anext`.
+    """An async iterator of complete configurations, until `close`. The first `anext` begins the subscriptions.
 
-    Only the newest whole is shown: one that nobody asked for in time is skipped. As with every watch, streams are not
-    read on while what they brought has not been taken (CLI-20).
+    It yields only the newest complete configuration; older ones that the program has not taken are skipped. As with
+    every watch, the client reads a stream on only after the updates of the last response were taken (CLI-20).
     """
 
     def __init__(self, client: Client, listener: str, clusters: Iterable[str], params: Params | None) -> None:
@@ -54,13 +58,13 @@ class ConfigWatching:
 
     async def __anext__(self) -> Config:
         while not self._closed and not self._client.is_closed:
-            config = self._dependencies.advance() if self._take() else None
-            self._follow()
+            config = self._dependencies.advance() if self._take_updates() else None
+            self._update_watches()
             if config is not None:
                 return config
-            if not self._woken:  # what is cached is there as soon as it is watched
+            if not self._woken:  # a new watch of a cached resource has its update at once
                 self._news.clear()
-                await self._client.wait(self._news, first=self._dependencies.incomplete)
+                await self._client.wait_for_news(self._news, first=self._dependencies.incomplete)
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
@@ -72,27 +76,28 @@ class ConfigWatching:
         self.close()
 
     def close(self) -> None:
-        """Stop watching, all of it."""
+        """End all watches."""
         self._closed = True
         while self._watches:
-            self._client.end(self._watches.popitem()[1])
+            self._client.end_watch(self._watches.popitem()[1])
         self._news.set()
 
     def __del__(self) -> None:
-        """A loop that was left by `break`, or by an exception."""
+        """End the watches of a loop that was left by `break` or by an exception."""
         for watch in self._watches.values():
-            self._client.abandon(watch)
+            self._client.abandon_watch(watch)
 
-    def _follow(self) -> None:
+    def _update_watches(self) -> None:
+        """Watch the resources that are referred to now, and no others."""
         wanted = self._dependencies.wanted
         for ref in [ref for ref in wanted if ref not in self._watches]:
             type_url, name = ref
-            self._watches[ref] = self._client.begin(self._wake(ref), type_url, [(name, self._params)])
+            self._watches[ref] = self._client.begin_watch(self._wake(ref), type_url, [(name, self._params)])
         for ref in [ref for ref in self._watches if ref not in wanted]:
-            self._client.end(self._watches.pop(ref))
+            self._client.end_watch(self._watches.pop(ref))
 
     def _wake(self, ref: Ref) -> Callable[[], None]:
-        woken, news = self._woken, self._news  # and not self, or nobody who forgets it would be noticed
+        woken, news = self._woken, self._news  # not `self`: the client's reference would keep __del__ from running
 
         def wake() -> None:
             woken[ref] = None
@@ -100,27 +105,27 @@ class ConfigWatching:
 
         return wake
 
-    def _take(self) -> bool:
-        """All that has come, at once: a response may have thousands. True if anything is different now."""
+    def _take_updates(self) -> bool:
+        """Take all updates at once, as a response may have thousands. Return whether anything changed."""
         changed = False
         while self._woken:
             ref, _ = self._woken.popitem()
             watch = self._watches[ref]
             while (notice := watch.take()) is not None:
                 update = update_of(notice)
-                if update.ambient_error is None:  # A74: what there is stays in use
+                if update.ambient_error is None:  # A74: on an ambient error the resource stays in use
                     known = update.error if update.error is not None else part_of(*ref, update)
                     self._dependencies.learn(ref, known)
                     changed = True
-            self._client.took(watch)
+            self._client.note_taken(watch)
         return changed
 
 
-# -- what a resource refers to
+# -- the references in a resource
 
 
 def part_of(type_url: TypeUrl, name: str, update: Update) -> Known:
-    """What a resource refers to; the error where that can't be followed."""
+    """Return a resource with the names that it refers to, or an error if they can't be followed."""
     try:
         return _PARTS[type_url](update)
     except (DecodeError, ValueError) as error:
@@ -136,7 +141,7 @@ def _listener(update: Update) -> Part:
 
 
 def _connection_managers(listener: Any) -> Iterator[Any]:
-    """A client's, and those of all filter chains of a server."""
+    """Yield the connection manager of a client's listener, or those of all filter chains of a server's listener."""
     configs = [listener.api_listener.api_listener]
     for chain in (*listener.filter_chains, listener.default_filter_chain):
         configs += [each.typed_config for each in chain.filters]

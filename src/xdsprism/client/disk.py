@@ -1,12 +1,13 @@
-"""The last good state on disk, so that a client or a relay can start while every server is down (PRX-25).
+"""Reads and writes the SQLite file that caches the last good state of a client or a relay (PRX-25).
 
-One SQLite file. It is a cache: whatever is wrong with it, the client goes on without. A row that is not as it was
-written is dropped with a warning. A file whose structure is damaged is moved aside, not deleted, and a new one begins
-with what is sound in it. Changes are collected in memory, the latest of each name wins, and `flush` writes them as one
-transaction in a thread. After a kill at any moment the file holds the last transaction that was complete.
+The file is only a cache: if anything is wrong with it, the client goes on without it. A row that is damaged is dropped
+with a warning. A file whose structure is damaged is moved aside, not deleted, and the sound rows go into a new file.
 
-The file is locked for as long as it is open (locking_mode=EXCLUSIVE): two clients that write their views of the world
-into one file would leave a state that no server ever sent. SQLite's own log (WAL) needs no shared memory that way.
+Changes are collected in memory, where the latest of each name wins. `flush` writes them as one transaction, in a
+thread. If the process is killed at any moment, the file holds the last complete transaction.
+
+The file is locked while it is open (locking_mode=EXCLUSIVE). If two clients wrote to one file, it would hold a state
+that no server ever sent. With the lock, SQLite's log (WAL) needs no shared memory either.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ from .disk_rows import (
     INSERT,
     TABLES,
     UNREADABLE,
+    CachedEntry,
     Contacts,
-    Kept,
-    Rescued,
-    Sieve,
-    Subject,
-    What,
-    check,
+    RowFilter,
+    RowKey,
+    RowKind,
+    Salvaged,
     contact_of,
     contacts_in,
-    kept_of,
-    rescue,
+    entry_of,
     row_of,
+    salvage,
+    structural_damage,
     text_of,
 )
 
-__all__ = ["Disk", "Kept", "What", "may_keep"]
+__all__ = ["CachedEntry", "Disk", "RowKind", "may_keep"]
 
 APPLICATION = 0x58445350  # "XDSP", in the header of the file: PRAGMA application_id
-SCHEMA = 5  # PRAGMA user_version; another one is not converted, the servers have it all
+SCHEMA = 5  # PRAGMA user_version; a file of another schema is not converted, as the servers have all of it
 
 _PAGE = 500  # rows read at a time
-_WAIT = 1.0  # seconds for a predecessor to let go of the file
+_WAIT = 1.0  # seconds to wait for another process to close the file
 
 _DELETE = "DELETE FROM kept WHERE scope = ? AND type_url = ? AND name = ?"
 _DROP = "DELETE FROM kept WHERE id = ?"
@@ -62,8 +63,8 @@ _FIND = f"SELECT id, {COLUMNS} FROM kept WHERE scope = ? AND type_url = ? AND na
 _NEXT = f"SELECT id, {COLUMNS} FROM kept WHERE id > ? ORDER BY id LIMIT {_PAGE}"  # noqa: S608
 _NO_CONTACT = "DELETE FROM contact WHERE run NOT IN (SELECT run FROM kept)"
 
-# What SQLite says when it is not a matter of what is in the file.
-_ELSEWHERE = frozenset(
+# SQLite's errors that do not mean that the contents of the file are damaged.
+_NOT_DAMAGE = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
@@ -77,107 +78,109 @@ _ELSEWHERE = frozenset(
 
 
 class _Unusable(Exception):
-    """The file can be read, but it is not ours, or not of this schema."""
+    """The file is of another program, of another schema, or damaged."""
 
 
 def may_keep(variant: Variant) -> bool:
-    """PRX-17: do_not_cache says that a resource is for those who asked, and for nobody later."""
+    """PRX-17: whether a resource may be cached; with do_not_cache it is only for those who are subscribed now."""
     if not variant.extras:
         return True
     try:
         resource = pb.Resource.FromString(variant.extras)
-    except DecodeError:  # what it says about caching can't be known
+    except DecodeError:  # its cache_control can't be read
         return False
     return not resource.cache_control.do_not_cache
 
 
 class Disk:
-    """One cache file. UsageError where it can't be used at all: another process has it, or it can't be written.
+    """One cache file. Raises UsageError if another process has the file open, or it can't be written.
 
-    `scope` is the caller's word for whose state it is; entries of different scopes never meet.
+    `scope` is a text by which the caller separates entries; entries of different scopes are independent. A run is the
+    time from opening to closing the file; runs are numbered.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._warnings: list[str] = []
-        self._pending: dict[Subject, tuple[Kept, ...]] = {}
+        self._pending: dict[RowKey, tuple[CachedEntry, ...]] = {}
         self._contacts: Contacts = {}
-        self._latest = 0  # the latest run that left something, as far as it was loaded
-        self._gate = Lock()  # for _pending and _warnings; held for moments, so that the loop may wait for it
-        self._use = Lock()  # for the connection; held for a transaction, so only threads wait for it
+        self._latest = 0  # the highest run of any entry that was loaded
+        self._gate = Lock()  # guards the pending changes and warnings; held so briefly that the event loop may wait
+        self._use = Lock()  # guards the connection; held for a whole transaction, so only threads wait for it
         self._db = self._open()
 
     @cached_property
     def run(self) -> int:
-        """Which one of those who had the file this is."""
+        """The number of this run."""
         return 1 + max((run for run, _ in self.contacts()), default=self._latest)
 
     # -- reading
 
     def contacts(self) -> Contacts:
-        """When somebody who could have told of changes was there last: by run and place, the caller's word for whom."""
+        """Return the times of the last contacts, by run and place. A place is the caller's text for a server."""
         with self._use, self._recovering():
             return contacts_in(self._db.execute(CONTACTS))
         return {}
 
-    def load(self) -> list[tuple[str, Kept]]:
-        """Everything on disk, with its scope, in the order written. For the start: it reads in the caller's thread.
+    def load(self) -> list[tuple[str, CachedEntry]]:
+        """Return all entries with their scopes, in the order written. For the start: it reads in the caller's thread.
 
-        What is not as it was written is dropped from the file too, with a warning that names it.
+        Damaged rows are deleted from the file, with a warning that names them.
         """
-        sieve, last = Sieve(), 0
+        found, last = RowFilter(), 0
         while rows := self._page(last):
             last = rows[-1][0]
-            sieve.read(rows)
-        if sieve.dropped:
-            sieve.withhold_lists(every=False)
-            self._drop([*(number for number, _ in sieve.dropped), *sieve.lists])
-            count, report = len(sieve.dropped), sieve.report()
-            self._warn(f"cache {self._path}: {count} entries are damaged and dropped, to be asked for again: {report}")
-        found = [*sieve.good.values()]
-        self._latest = max((kept.run for _, kept in found), default=0)
-        return found
+            found.read(rows)
+        if found.dropped:
+            found.drop_incomplete_lists(every=False)
+            self._drop([*(number for number, _ in found.dropped), *found.lists])
+            count, report = len(found.dropped), found.report()
+            self._warn(f"cache {self._path}: dropped {count} damaged entries, which servers will send again: {report}")
+        entries = [*found.good.values()]
+        self._latest = max((entry.run for _, entry in entries), default=0)
+        return entries
 
     def _drop(self, numbers: Iterable[int]) -> None:
         with self._use, self._recovering(), _transaction(self._db):
             self._db.executemany(_DROP, ((number,) for number in numbers))
 
-    async def find(self, scope: str, type_url: TypeUrl, name: str) -> list[Kept]:
-        """What is kept of one name, changes that are not written yet included."""
+    async def find(self, scope: str, type_url: TypeUrl, name: str) -> list[CachedEntry]:
+        """Return the entries of one name, including changes that are not written yet."""
         return await asyncio.to_thread(self._find, (scope, type_url, name))
 
     def _page(self, after: int) -> list[Any]:
+        """Read the next rows; an empty list after the last one."""
         with self._use, self._recovering():
             try:
-                self._db.text_factory = str  # which takes less time than ours
+                self._db.text_factory = str  # faster than `text_of`
                 return self._db.execute(_NEXT, (after,)).fetchall()
             except sqlite3.OperationalError as error:
                 if _code(error):
                     raise
             finally:
                 self._db.text_factory = text_of
-            return self._db.execute(_NEXT, (after,)).fetchall()  # some text in it is not UTF-8 any more
+            return self._db.execute(_NEXT, (after,)).fetchall()  # again, as a damaged text in it is not UTF-8
         return []
 
-    def _find(self, key: Subject) -> list[Kept]:
+    def _find(self, key: RowKey) -> list[CachedEntry]:
         with self._use:
             with self._gate:
                 if key in self._pending:
                     return list(self._pending[key])
             with self._recovering():
-                return [kept for row in self._db.execute(_FIND, key) if (kept := kept_of(row)) is not None]
+                return [entry for row in self._db.execute(_FIND, key) if (entry := entry_of(row)) is not None]
         return []
 
     # -- writing
 
-    def put(self, scope: str, type_url: TypeUrl, name: str, kept: Iterable[Kept]) -> None:
-        """The complete new variants of a name, in the order received; none: it is gone.
+    def put(self, scope: str, type_url: TypeUrl, name: str, entries: Iterable[CachedEntry]) -> None:
+        """Replace all entries of a name, in the order received; with none, remove the name.
 
-        What must not be cached is left out here too (PRX-17), and takes the place of what was kept before all the same.
+        An entry that must not be cached is left out (PRX-17), but it still replaces the entries before it.
         """
-        variants = tuple(entry for entry in kept if may_keep(entry.variant))
+        variants = tuple(entry for entry in entries if may_keep(entry.variant))
         if any((entry.variant.type_url, entry.variant.name) != (type_url, name) for entry in variants):
-            raise UsageError(f"kept under {name!r} are the variants of {name!r}, and no others")
+            raise UsageError(f"entries under {name!r} must be variants of {name!r}")
         with self._gate:
             self._pending[scope, type_url, name] = variants
 
@@ -185,7 +188,7 @@ class Disk:
         self.put(scope, type_url, name, ())
 
     def contact(self, place: str, at: float) -> None:
-        """Everything that this run has written for a place was still so at this time."""
+        """Note that the entries that this run wrote for a place were still current at this time."""
         key = self.run, place
         with self._gate:
             self._contacts[key] = at
@@ -195,17 +198,17 @@ class Disk:
         return bool(self._pending or self._contacts)
 
     async def flush(self) -> None:
-        """Write all changes as one transaction. What can't be written now stays for the next time, with a warning."""
+        """Write all changes as one transaction. If that fails, keep them for the next flush, with a warning."""
         await asyncio.to_thread(self._flush)
 
     def warnings(self) -> list[str]:
-        """What went wrong since the last call and was got over: for the caller to log. Look after each use."""
+        """Return the warnings since the last call, for the caller to log. Call this after each other method."""
         with self._gate:
             taken, self._warnings = self._warnings, []
         return taken
 
     async def close(self) -> None:
-        """Write what is left and let go of the file."""
+        """Write the remaining changes and close the file."""
         await asyncio.to_thread(self._close)
 
     def _flush(self) -> None:
@@ -218,16 +221,18 @@ class Disk:
                     self._pending = batch | self._pending
                     self._contacts = contacts | self._contacts
 
-    def _written(self, batch: Mapping[Subject, tuple[Kept, ...]], contacts: Contacts) -> bool:
+    def _written(self, batch: Mapping[RowKey, tuple[CachedEntry, ...]], contacts: Contacts) -> bool:
+        """Write a batch of changes; return whether that succeeded."""
         for _ in range(2):
             before = self._db
             with self._recovering(), _transaction(self._db):
                 self._db.executemany(_DELETE, batch)
-                self._db.executemany(INSERT, (row_of(key[0], entry) for key, kept in batch.items() for entry in kept))
+                rows = (row_of(key[0], entry) for key, entries in batch.items() for entry in entries)
+                self._db.executemany(INSERT, rows)
                 self._db.executemany(CONTACT, (contact_of(*key, at) for key, at in contacts.items()))
                 return True
             if self._db is before:
-                break  # not a matter of the file: a second attempt, with a new one, would fare no better
+                break  # `_recovering` made no new file, so a second attempt would fail, too
         return False
 
     def _close(self) -> None:
@@ -238,42 +243,43 @@ class Disk:
     # -- the file
 
     def _open(self) -> sqlite3.Connection:
+        """Open the file. A damaged one, or one of another schema, is replaced."""
         if self._path.is_file() and not self._path.stat().st_size:
             self._warn(f"cache {self._path} has no bytes: began with an empty one")
         try:
             return self._connect()
         except (*UNREADABLE, _Unusable) as error:
-            if self._is_usable_later(error):
+            if self._may_be_sound(error):
                 raise self._refusal(error) from error
-            return self._begin_anew(str(error))
+            return self._replace_file(str(error))
 
-    def _begin_anew(self, reason: str) -> sqlite3.Connection:
-        """Set the file aside, and take over what is good in it."""
-        rescued = self._rescue()
+    def _replace_file(self, reason: str) -> sqlite3.Connection:
+        """Move the file aside, and copy its sound rows to a new file."""
+        salvaged = self._salvage()
         try:
             aside = self._set_aside()
             db = self._connect()
         except (OSError, *UNREADABLE, _Unusable) as error:
             raise self._refusal(error) from error
         began = "began with an empty one"
-        if rescued.rows:
+        if salvaged.rows:
             with _transaction(db):
-                db.executemany(INSERT, rescued.rows)
-                db.executemany(CONTACT, rescued.contacts)
-            dropped = f"; dropped, to be asked for again: {rescued.report}" if rescued.report else ""
-            began = f"began with {len(rescued.rows)} entries of it that are sound{dropped}"
+                db.executemany(INSERT, salvaged.rows)
+                db.executemany(CONTACT, salvaged.contacts)
+            dropped = f"; lost until servers send them again: {salvaged.report}" if salvaged.report else ""
+            began = f"began with {len(salvaged.rows)} of its entries, which are sound{dropped}"
         self._warn(f"cache {self._path} can't be read ({reason}): moved to {aside}, {began}")
         return db
 
-    def _rescue(self) -> Rescued:
+    def _salvage(self) -> Salvaged:
         try:
             with closing(self._database()) as db:
                 db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                if _marks(db) == (APPLICATION, SCHEMA):
-                    return rescue(db)
-        except (*UNREADABLE, MemoryError):  # SQLite runs out of it where a length is damaged
+                if _program_and_schema(db) == (APPLICATION, SCHEMA):
+                    return salvage(db)
+        except (*UNREADABLE, MemoryError):  # a damaged length makes SQLite run out of memory
             pass
-        return Rescued([], [], "")
+        return Salvaged([], [], "")
 
     def _connect(self) -> sqlite3.Connection:
         self._create()
@@ -291,9 +297,9 @@ class Disk:
         return db
 
     def _create(self) -> None:
-        """For its owner only: it may hold secrets. SQLite gives its log the same mode.
+        """Create the file for its owner only, as it may hold secrets. SQLite gives its log the same mode.
 
-        A file that exists is not even opened: closing it would undo the locks that this process has on it (POSIX).
+        An existing file is not even opened: closing it would release the locks that this process has on it (POSIX).
         """
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -303,12 +309,13 @@ class Disk:
             raise self._refusal(error) from error
 
     def _refusal(self, error: Exception) -> UsageError:
+        """Return the UsageError for a file that can't be used."""
         if _code(error) == sqlite3.SQLITE_BUSY:
             return UsageError(f"cache {self._path} is in use by another process: give each its own file")
         return UsageError(f"cache {self._path} can't be used ({error}): give a file in a folder that can be written")
 
     def _set_aside(self) -> Path:
-        """SQLite's companions go with it: a log that stays behind would be applied to the new file."""
+        """Rename the file and SQLite's log files: SQLite would apply a log that stayed behind to the new file."""
         number = 1
         while (aside := self._path.with_name(f"{self._path.name}.aside-{number}")).exists():
             number += 1
@@ -320,7 +327,7 @@ class Disk:
 
     @contextmanager
     def _recovering(self) -> Iterator[None]:
-        """Suppresses what SQLite raises: a broken file is set aside and begun anew, all else is a warning."""
+        """Suppress SQLite's errors: replace a damaged file, and turn any other error into a warning."""
         try:
             yield
         except UNREADABLE as error:
@@ -329,15 +336,15 @@ class Disk:
                 return
             self._db.close()
             try:
-                self._db = self._begin_anew(str(error))
+                self._db = self._replace_file(str(error))
             except UsageError as refusal:
                 self._warn(str(refusal))
 
-    def _is_usable_later(self, error: Exception) -> bool:
-        """Whether the file may be sound, and can only not be opened here and now."""
-        if _code(error) == sqlite3.SQLITE_READONLY:  # which SQLite also says of a header that is damaged
+    def _may_be_sound(self, error: Exception) -> bool:
+        """Whether the error only says that the file can't be opened now, not that it is damaged."""
+        if _code(error) == sqlite3.SQLITE_READONLY:  # SQLite also reports a damaged header so
             return not os.access(self._path, os.W_OK)
-        return _code(error) in _ELSEWHERE
+        return _code(error) in _NOT_DAMAGE
 
     def _warn(self, text: str) -> None:
         with self._gate:
@@ -346,12 +353,12 @@ class Disk:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Take the lock, see whose file it is, and only then change anything about it."""
+    """Lock the file, check that it is a cache file of this schema, and only then change anything in it."""
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     with _transaction(db):
-        application, schema = _marks(db)
+        application, schema = _program_and_schema(db)
         if (application, schema) == (APPLICATION, SCHEMA):
-            if damage := check(db):
+            if damage := structural_damage(db):
                 raise _Unusable(damage)
             db.execute(_NO_CONTACT)
         elif application == APPLICATION:
@@ -364,11 +371,11 @@ def _prepare(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last transactions, never the file
+    db.execute("PRAGMA synchronous = NORMAL")  # a power cut may lose the last transactions, but never the whole file
 
 
-def _marks(db: sqlite3.Connection) -> tuple[int, int]:
-    """Whose file it is, and of which schema."""
+def _program_and_schema(db: sqlite3.Connection) -> tuple[int, int]:
+    """Return the ids in the header of the file that say which program made it, with which schema."""
     return _pragma(db, "application_id"), _pragma(db, "user_version")
 
 
@@ -384,12 +391,12 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         db.execute("COMMIT")
     finally:
         if db.in_transaction:
-            with suppress(sqlite3.Error):  # of a file that can't be written any more; what it said first is raised
+            with suppress(sqlite3.Error):  # if the file can't be written, the first error is the one to raise
                 db.execute("ROLLBACK")
 
 
 def _code(error: Exception) -> int:
-    """The primary code: the upper bits say more than is asked here."""
+    """Return SQLite's primary error code: the lower 8 bits."""
     if isinstance(error, UnicodeDecodeError):
         return sqlite3.SQLITE_CORRUPT
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

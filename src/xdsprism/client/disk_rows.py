@@ -1,7 +1,7 @@
-"""The rows of a cache file: how an entry is written, and whether what is read is what was written (PRX-25).
+"""Converts cache entries to rows of the cache file and back, and finds the rows that are damaged (PRX-25).
 
-A disk may give back other bytes than it was given. So each row has a checksum, and the index by name vouches for the
-row: what is in only one of the two was lost from the other, or is the copy of a row that was replaced.
+A disk may return other bytes than were written to it. So each row has a checksum. A row must also be in the index by
+name: if only one of table and index has it, the other lost it, or it is an old copy of a row that was replaced.
 """
 
 from __future__ import annotations
@@ -53,64 +53,64 @@ _ALL = f"SELECT id, {COLUMNS} FROM kept NOT INDEXED ORDER BY id"  # noqa: S608
 _INDEX = "SELECT id, scope, type_url, name FROM kept INDEXED BY kept_by_name"
 _SCHEMA = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"
 
-# SQLite quotes a damaged schema in its error, and Python can't make a text of that.
+# UnicodeDecodeError: SQLite quotes a damaged schema in its error, and Python can't decode that.
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
-_NONE = "[]"  # an empty list in JSON, as most are
-_NAMED = 10  # dropped entries that are named in a warning
+_EMPTY_LIST = "[]"  # in JSON, as most lists are
+_MAX_NAMED = 10  # dropped entries that a warning names
 
-Subject = tuple[str, TypeUrl, str]  # scope, type, name
-Contacts = dict[tuple[int, str], float]
+RowKey = tuple[str, TypeUrl, str]  # scope, type, name
+Contacts = dict[tuple[int, str], float]  # run and place: wall time of the last contact
 
 
-class What(Enum):
-    """What a row says of its name."""
+class RowKind(Enum):
+    """What a row says about its name."""
 
     VARIANT = "variant"
-    ABSENT = "absent"  # there is none for those whom the constraints match; of the variant there are only these
-    LIST = "list"  # everything that was there under this wildcard or glob is in the rows of the same scope
+    ABSENT = "absent"  # the resource does not exist for params that match the constraints; the row has no contents
+    LIST = "list"  # the rows of the same scope are the complete list of this wildcard or glob
 
 
-_WHAT = {what.value: what for what in What}
+_KINDS = {kind.value: kind for kind in RowKind}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedEntry:
     """A variant as it was received: with a locator's constraints, or under a plain name (DESIGN 6.1)."""
 
     variant: Variant
-    located: bool
-    written_at: float  # wall time, the caller's: how stale it is
-    what: What = What.VARIANT
-    run: int = 0  # in which run it was kept up to date to the end; then the last contact of that run counts
+    located: bool  # received with a locator
+    written_at: float  # wall time, from which the caller computes how stale it is
+    kind: RowKind = RowKind.VARIANT
+    run: int = 0  # the run whose last contact counts as the entry's age; 0: `written_at` alone counts
 
 
-def row_of(scope: str, kept: Kept) -> tuple[Any, ...]:
-    """The values of COLUMNS."""
-    variant = kept.variant
+def row_of(scope: str, entry: CachedEntry) -> tuple[Any, ...]:
+    """Return the values of COLUMNS for an entry."""
+    variant = entry.variant
     values = (
         scope,
         variant.type_url,
         variant.name,
         constraint_to_proto(variant.constraint).SerializeToString(deterministic=True),  # PRX-3: as received
-        int(kept.located),
+        int(entry.located),
         variant.version,
-        str(variant.digest),  # 64 bits without a sign, which SQLite's integers can't hold
+        str(variant.digest),  # an unsigned 64-bit number, too large for SQLite's integers
         variant.body,
         variant.extras,
         json.dumps(variant.aliases),
         json.dumps(variant.references),
-        float(kept.written_at),
-        kept.what.value,
-        kept.run,
+        float(entry.written_at),
+        entry.kind.value,
+        entry.run,
     )
     return (*values, _checksum(values))
 
 
-def kept_of(row: tuple[Any, ...], known: dict[bytes, Constraint] | None = None) -> Kept | None:
-    """What `id, COLUMNS` say; None where they are not as they were written.
+def entry_of(row: tuple[Any, ...], known: dict[bytes, Constraint] | None = None) -> CachedEntry | None:
+    """Return the entry of a row with `id, COLUMNS`, or None if the row is damaged.
 
-    `known`: constraints that were read before, as many rows have the same.
+    `known` caches decoded constraints, as many rows have the same.
     """
     values = row[1:-1]
     if _checksum(values) != row[-1]:
@@ -124,11 +124,11 @@ def kept_of(row: tuple[Any, ...], known: dict[bytes, Constraint] | None = None) 
             return None
         if known is not None:
             known[constraints] = constraint
-    others = tuple(json.loads(aliases)) if aliases != _NONE else ()
+    others = tuple(json.loads(aliases)) if aliases != _EMPTY_LIST else ()
     variant = Variant(intern(url), name, constraint, body, version, int(digest), others, extras)
-    if refers != _NONE:
+    if refers != _EMPTY_LIST:
         variant.references = tuple((kind, referred) for kind, referred in json.loads(refers))
-    return Kept(variant, bool(located), written_at, _WHAT[what], run)
+    return CachedEntry(variant, bool(located), written_at, _KINDS[what], run)
 
 
 def contact_of(run: int, place: str, at: float) -> tuple[Any, ...]:
@@ -137,68 +137,70 @@ def contact_of(run: int, place: str, at: float) -> tuple[Any, ...]:
 
 
 def contacts_in(rows: Iterable[tuple[Any, ...]]) -> Contacts:
-    """One that is not as it was written is left out: then what it is about is older than it would be."""
+    """Return the contacts, without damaged ones: the entries of those only count as older than they are."""
     return {(values[0], values[1]): values[2] for *values, checksum in rows if _checksum((*values,)) == checksum}
 
 
 def text_of(raw: bytes) -> str:
-    """For `text_factory`: a text that is no UTF-8 any more fails its checksum, and not the whole query."""
+    """Decode a text for `text_factory`. A damaged text that is not UTF-8 fails its checksum, not the whole query."""
     return raw.decode(errors="surrogateescape")
 
 
 def _checksum(values: tuple[Any, ...]) -> int:
-    """Of values with their kinds and lengths: damage may make an integer of a text, or move the end of one.
+    """Compute the checksum of values with their types and lengths: damage may change a type, or move a text's end.
 
-    marshal writes these, and in its version 2 the same values as the same bytes, whatever else refers to them.
+    marshal writes types and lengths. Its version 2 always writes equal values as equal bytes; later versions write
+    references to values that occur twice.
     """
     return crc32(marshal.dumps(values, 2))
 
 
 @dataclass(slots=True)
-class Sieve:
-    """Separates the rows that are as they were written from those that are not."""
+class RowFilter:
+    """Separates the sound rows of a file from the damaged ones."""
 
-    good: dict[int, tuple[str, Kept]] = field(default_factory=dict)  # by id
-    dropped: dict[tuple[int, Subject], None] = field(default_factory=dict)  # where table and index differ, both
-    lists: dict[int, Subject] = field(default_factory=dict)  # good ones, of which members were dropped
-    _constraints: dict[bytes, Constraint] = field(default_factory=dict)  # by how they are written
+    good: dict[int, tuple[str, CachedEntry]] = field(default_factory=dict)  # row id: scope and entry
+    dropped: dict[tuple[int, RowKey], None] = field(default_factory=dict)  # both keys, if table and index differ
+    lists: dict[int, RowKey] = field(default_factory=dict)  # sound LIST rows that lost members
+    _constraints: dict[bytes, Constraint] = field(default_factory=dict)  # decoded so far
 
     @property
-    def subjects(self) -> list[Subject]:
-        return [subject for _, subject in self.dropped]
+    def dropped_keys(self) -> list[RowKey]:
+        return [key for _, key in self.dropped]
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
-            kept = kept_of(row, self._constraints)
-            if kept is None:
-                self.dropped[row[0], (str(row[1]), str(row[2]), str(row[3]))] = None  # it may have become anything
+            entry = entry_of(row, self._constraints)
+            if entry is None:
+                # str: damage may have changed the types of the columns.
+                self.dropped[row[0], (str(row[1]), str(row[2]), str(row[3]))] = None
             else:
-                self.good[row[0]] = row[1], kept
+                self.good[row[0]] = row[1], entry
 
-    def vouch(self, index: Mapping[int, Subject]) -> None:
-        """Drop what the table has and the index by name has not, and name what it is the other way round."""
-        for number, (scope, kept) in [*self.good.items()]:
-            subject = scope, kept.variant.type_url, kept.variant.name
-            if index.get(number) != subject:
+    def compare_with_index(self, index: Mapping[int, RowKey]) -> None:
+        """Drop rows that the index by name lacks, and note as dropped those that only the index has."""
+        for number, (scope, entry) in [*self.good.items()]:
+            key = scope, entry.variant.type_url, entry.variant.name
+            if index.get(number) != key:
                 del self.good[number]
-                self.dropped[number, subject] = None
-        self.dropped |= {(number, subject): None for number, subject in index.items() if number not in self.good}
+                self.dropped[number, key] = None
+        self.dropped |= {(number, key): None for number, key in index.items() if number not in self.good}
 
-    def withhold_lists(self, *, every: bool) -> None:
-        """A list that lacks a member would look as if that had been deleted: from now on nobody has all of it."""
-        hit = {(scope, type_url) for scope, type_url, _ in self.subjects}
-        for number, (scope, kept) in [*self.good.items()]:
-            type_url = kept.variant.type_url
-            if kept.what is What.LIST and (every or (scope, type_url) in hit):
+    def drop_incomplete_lists(self, *, every: bool) -> None:
+        """Drop the LIST rows of scopes that lost a row, or all of them: the lost member would look deleted."""
+        hit = {(scope, type_url) for scope, type_url, _ in self.dropped_keys}
+        for number, (scope, entry) in [*self.good.items()]:
+            type_url = entry.variant.type_url
+            if entry.kind is RowKind.LIST and (every or (scope, type_url) in hit):
                 del self.good[number]
-                self.lists[number] = scope, type_url, kept.variant.name
+                self.lists[number] = scope, type_url, entry.variant.name
 
     def report(self) -> str:
-        """What was dropped, by type and name."""
-        subjects = [*dict.fromkeys((type_url, name) for _, type_url, name in self.subjects)]
-        named = [f"{_shown(type_url.rpartition('/')[2])} {_shown(name)!r}" for type_url, name in subjects[:_NAMED]]
-        more = [f"{len(subjects) - _NAMED} more"] if len(subjects) > _NAMED else []
-        whole = [f"that {len(self.lists)} wildcards have all of theirs"] if self.lists else []
+        """List what was dropped, by type and name."""
+        keys = [*dict.fromkeys((type_url, name) for _, type_url, name in self.dropped_keys)]
+        named = [f"{_shown(type_url.rpartition('/')[2])} {_shown(name)!r}" for type_url, name in keys[:_MAX_NAMED]]
+        more = [f"{len(keys) - _MAX_NAMED} more"] if len(keys) > _MAX_NAMED else []
+        whole = [f"the complete lists of {len(self.lists)} wildcards"] if self.lists else []
         return ", ".join([*named, *more, *whole])
 
 
@@ -207,38 +209,38 @@ def _shown(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Rescued:
-    """What is good in a file that can't be used any more."""
+class Salvaged:
+    """The sound rows of a file that is damaged."""
 
     rows: list[tuple[Any, ...]]
     contacts: list[tuple[Any, ...]]
-    report: str  # what else there was, as far as that can be told
+    report: str  # lists the rows that were lost, as far as their names can be read
 
 
-def rescue(db: sqlite3.Connection) -> Rescued:
-    """Read what can be read of a damaged file of ours: row by row, up to where SQLite gives up."""
+def salvage(db: sqlite3.Connection) -> Salvaged:
+    """Read the sound rows of a damaged cache file, one by one, up to the point where SQLite fails."""
     if [sql for (sql,) in db.execute(_SCHEMA)] != [*TABLES]:
-        return Rescued([], [], "")
-    sieve, ends = Sieve(), list[Exception]()
-    sieve.read(_readable(db, _ALL, ends))
-    sieve.vouch({row[0]: (str(row[1]), str(row[2]), str(row[3])) for row in _readable(db, _INDEX, ends)})
-    sieve.withhold_lists(every=bool(ends))
+        return Salvaged([], [], "")
+    rows, ends = RowFilter(), list[Exception]()
+    rows.read(_readable(db, _ALL, ends))
+    rows.compare_with_index({row[0]: (str(row[1]), str(row[2]), str(row[3])) for row in _readable(db, _INDEX, ends)})
+    rows.drop_incomplete_lists(every=bool(ends))
     known = contacts_in(_readable(db, CONTACTS, ends))
-    rows = [row_of(scope, kept) for scope, kept in sieve.good.values()]
-    report = "; ".join(part for part in (sieve.report(), "what can't be read" if ends else "") if part)
-    return Rescued(rows, [contact_of(*key, at) for key, at in known.items()], report)
+    good = [row_of(scope, entry) for scope, entry in rows.good.values()]
+    report = "; ".join(part for part in (rows.report(), "rows that can't be read" if ends else "") if part)
+    return Salvaged(good, [contact_of(*key, at) for key, at in known.items()], report)
 
 
 def _readable(db: sqlite3.Connection, query: str, ends: list[Exception]) -> Iterator[tuple[Any, ...]]:
-    """The rows up to the first that can't be read; `ends` gets the reason."""
+    """Yield the rows up to the first that can't be read; append the reason to `ends`."""
     try:
         yield from db.execute(query)
     except UNREADABLE as error:
         ends.append(error)
 
 
-def check(db: sqlite3.Connection) -> str:
-    """What is wrong with the structure of the file, empty if it is sound. It reads all of it."""
+def structural_damage(db: sqlite3.Connection) -> str:
+    """Read the whole file, and say what is wrong with its structure; empty if it is sound."""
     if [sql for (sql,) in db.execute(_SCHEMA)] != [*TABLES]:
         return "its tables are not as they were made"
     found = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])

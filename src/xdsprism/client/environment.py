@@ -1,4 +1,4 @@
-"""Switches in the environment: one way to read the boolean variables that gRPC clients know."""
+"""Reads the boolean environment variables that gRPC clients know."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ def switched_on(variable: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def v3_enabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """VER-12: whether `xds_v3` among a server's features is obeyed."""
+    """VER-12: whether the client obeys `xds_v3` among a server's features."""
     return switched_on(V3_VARIABLE, environ)
 
 
 def dynamic_parameters_enabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """DYN-54: whether locators are sent and `resource_name` is read, by a client and by a relay alike.
+    """DYN-54: whether a client or a relay sends locators and reads `resource_name`.
 
-    A `Bootstrap` remembers the answer as its `dynamic_parameters`: whoever has one asks that, since the environment is
-    read once (DYN-53).
+    The environment is read once (DYN-53): code that has a `Bootstrap` uses its `dynamic_parameters` instead.
     """
     return switched_on(PARAMS_VARIABLE, environ)

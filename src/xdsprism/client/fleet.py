@@ -1,4 +1,4 @@
-"""Many streams to one server that take whatever comes: a load, not a client. Nothing is checked, kept or refused."""
+"""Opens many streams to one server to put load on it. The streams ACK every response, and check and keep nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Heard = Callable[["Member", Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which streams, and what they ask for."""
+    """The number of streams, and what they subscribe to."""
 
     type_url: TypeUrl
-    names: tuple[str, ...] = ()  # none: all there are
+    names: tuple[str, ...] = ()  # none: a wildcard
     params: dict[str, str] = field(default_factory=dict)
     delta: bool = True
     connections: int = 1
-    at_once: int = 100  # streams that wait for their first answer at one time
+    at_once: int = 100  # streams that may wait for their first response at the same time
 
     def request(self, node: Node) -> bytes:
-        """The first one."""
+        """Return the first request of a stream."""
         asked: Any = (pb.DeltaDiscoveryRequest if self.delta else pb.DiscoveryRequest)(
             node=node, type_url=self.type_url
         )
@@ -47,7 +47,7 @@ class Plan:
     def ack(self, response: Any, request: bytes) -> bytes:
         if self.delta:
             answer = pb.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
-        else:  # which says each time what it wants
+        else:  # every SotW request repeats the subscription
             answer = pb.DiscoveryRequest.FromString(request)
             answer.ClearField("node")
             answer.version_info, answer.response_nonce = response.version_info, response.nonce
@@ -56,13 +56,13 @@ class Plan:
 
 
 class Member:
-    """One stream, and what came on it."""
+    """One stream, and counts of what it received."""
 
     def __init__(self, fleet: Fleet, transport: GrpcTransport, node: Node) -> None:
         self.messages = 0
         self.resources = 0
         self.bytes = 0
-        self.first: float | None = None  # seconds until the first answer
+        self.first: float | None = None  # seconds until the first response
         self._fleet = fleet
         self._transport = transport
         self._request = fleet.plan.request(node)
@@ -70,7 +70,7 @@ class Member:
         self._sending = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until it is cancelled; raises Ended."""
+        """Receive and ACK responses until cancelled. Raises Ended."""
         plan, heard = self._fleet.plan, self._fleet.heard
         parse = (pb.DeltaDiscoveryResponse if plan.delta else pb.DiscoveryResponse).FromString
         async with self._fleet.places:
@@ -85,7 +85,7 @@ class Member:
             self.bytes += len(message)
             await self.send(plan.ack(response, self._request))
             if self.messages == 1:
-                self._fleet.answer()  # not before: who leaves then has said that it has it
+                self._fleet.note_answered()  # after the ACK, so that a caller which stops now has sent all ACKs
             heard(self, response)
             message = await self._receive()
 
@@ -95,8 +95,8 @@ class Member:
         return await self._receive()
 
     async def send(self, message: bytes) -> None:
-        """One at a time, as gRPC wants it."""
-        assert self._stream is not None  # noqa: S101 # it is open, or there is nothing to say
+        """Send a message. One at a time, as grpc.aio requires."""
+        assert self._stream is not None  # noqa: S101 # callers send after `_begin` opened it
         async with self._sending:
             await self._stream.send(message)
 
@@ -106,7 +106,7 @@ class Member:
 
 
 class Fleet:
-    """A stream for each node. `heard` is called with every response, after its ACK."""
+    """One stream for each node. It calls `heard` with every response, after the ACK."""
 
     def __init__(self, server: ServerConfig, plan: Plan, nodes: Sequence[Node], heard: Heard = lambda *_: None) -> None:
         clock = asyncio.get_running_loop().time
@@ -118,17 +118,18 @@ class Fleet:
             Member(self, self._transports[number * plan.connections // len(nodes)], node)
             for number, node in enumerate(nodes)
         ]
-        self._left = len(self.members)
+        self._unanswered = len(self.members)
         self._answered = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def answer(self) -> None:
-        self._left -= 1
-        if not self._left:
+    def note_answered(self) -> None:
+        """Note that one more stream has its first response."""
+        self._unanswered -= 1
+        if not self._unanswered:
             self._answered.set()
 
     async def open(self, seconds: float) -> bool:
-        """Whether every stream has its first answer within so many seconds. Raises Ended if one of them has an end."""
+        """Open all streams; return whether each got its first response in time. Raises Ended if a stream ends."""
         self._tasks = [asyncio.create_task(member.run()) for member in self.members]
         answered = asyncio.create_task(self._answered.wait())
         await self._until(seconds, answered)
@@ -136,7 +137,7 @@ class Fleet:
         return self._answered.is_set()
 
     async def stay(self, seconds: float) -> None:
-        """Take what comes. Raises Ended if a stream has an end."""
+        """Receive responses for so many seconds. Raises Ended if a stream ends."""
         await self._until(seconds)
 
     async def close(self) -> None:
@@ -153,7 +154,7 @@ class Fleet:
 
 
 def numbered(node: bytes, count: int) -> list[Node]:
-    """So many of them, each with an id of its own, as in a fleet."""
+    """Return copies of a node, each with an id of its own."""
     made = [Node.FromString(node) for _ in range(count)]
     for number, each in enumerate(made):
         each.id = f"{each.id or 'bench'}-{number}"

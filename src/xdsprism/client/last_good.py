@@ -1,8 +1,14 @@
-"""The last good state, kept on disk: so that a client or a relay can start while every server is down (PRX-25).
+"""Keeps the last good state on disk, so that a client or a relay can start while every server is down (PRX-25).
 
-What is kept is what the subscriptions were told last: variants, that there is none, and what a wildcard has in all.
-Each is as old as the last moment at which its server could have said otherwise: while a subscription lives, that is the
-last contact with the server; after it ended, the end of it.
+The file holds what the servers said last to each subscription: the variants, that a resource does not exist, and the
+complete list of a wildcard or glob collection.
+
+`written_at` of an entry is the last time at which its server could have changed it. While the subscription lives, that
+is the last contact with the server, which is written down from time to time. When the subscription ends, it is the
+time of the end.
+
+The subscriber calls a ClientCache at three points: `recall` when a subscription begins and no server has answered yet,
+`on_changed` when a server has said something new, and `on_unsubscribed` when the subscription ends.
 """
 
 from __future__ import annotations
@@ -17,19 +23,19 @@ from ..core.model.constraints import TRUE, Constraint, canonical, matches
 from ..core.model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
 from ..core.watch.authority import Authority
 from ..core.watch.entry import Collection, Entry, Recalled, State
-from .disk import Disk, Kept, What, may_keep
+from .disk import CachedEntry, Disk, RowKind, may_keep
 
 PAUSE = 0.2  # seconds over which changes are collected before they are written
-CONTACT = 10.0  # seconds after which it is written down once more that a server is still there
+CONTACT = 10.0  # seconds after which the file notes again that a server is still connected
 
-_Asked = tuple[Params | None, str | None]  # by which params; and for which wildcard or glob, if not by name
-_Subject = tuple[str, TypeUrl, str]  # place, type, name
+_Subscription = tuple[Params | None, str | None]  # the params; and the wildcard or glob, if not subscribed by name
+_Key = tuple[str, TypeUrl, str]  # place (a client and an authority), type, name
 
 
 class LastGood:
-    """One file, of one client or of all those of a relay; each has a shelf of its own.
+    """The cache file of one client, or of all clients of a relay; each client has its own ClientCache.
 
-    max_stale: seconds after which what is kept is of no use any more; None: it always is.
+    max_stale: seconds after which an entry is not used any more; None: entries are used at any age.
     """
 
     def __init__(
@@ -41,36 +47,43 @@ class LastGood:
     ) -> None:
         self.wall = wall
         self.disk = Disk(path)
-        self.left: dict[_Subject, dict[_Asked, Kept]] = {}  # by an earlier run, and not replaced yet
-        self.lists: dict[tuple[str, TypeUrl, _Asked], Kept] = {}  # of these, wildcards of which everything is there
-        self.members: dict[tuple[str, TypeUrl, _Asked], dict[str, None]] = {}  # names, by the wildcard they came for
-        self.aliases: dict[_Subject, dict[str, None]] = {}  # names, by their aliases
+        # What an earlier run left, until this run replaces it:
+        self.entries: dict[_Key, dict[_Subscription, CachedEntry]] = {}
+        self.complete_lists: dict[tuple[str, TypeUrl, _Subscription], CachedEntry] = {}
+        self.members: dict[tuple[str, TypeUrl, _Subscription], dict[str, None]] = {}  # names that a wildcard matched
+        self.aliases: dict[_Key, dict[str, None]] = {}  # alias: the names of the resources that have it
         self._max_stale = max_stale
         self._warn = warn
         self._dirty = asyncio.Event()
-        self._shelves: dict[str, Shelf] = {}
+        self._clients: dict[str, ClientCache] = {}
         self._load()
-        self._pass_on()
+        self._report_warnings()
 
     @property
     def is_empty(self) -> bool:
         """Whether an earlier run left nothing."""
-        return not (self.left or self.lists)
+        return not (self.entries or self.complete_lists)
 
-    def shelf(self, group: str = "", *, shared: bool = False) -> Shelf:
-        """For one client. `shared`: what one set of params was given may be for another, and so may be nothing."""
-        known = self._shelves.get(group)
+    def client_cache(self, group: str = "", *, shared: bool = False) -> ClientCache:
+        """Return the part of the file that belongs to one client, or to one group of a relay's nodes.
+
+        shared: whether a variant may serve other params that its constraints match even if it came without a locator,
+        and whether it is kept that a resource does not exist. A relay needs both.
+        """
+        known = self._clients.get(group)
         if known is None:
-            known = self._shelves[group] = Shelf(self, group, shared=shared)
+            known = self._clients[group] = ClientCache(self, group, shared=shared)
         return known
 
-    def touch(self) -> None:
+    def mark_dirty(self) -> None:
+        """Have `run` write the changes soon."""
         self._dirty.set()
 
-    def is_usable(self, kept: Kept) -> bool:
-        return self._max_stale is None or self.wall() - kept.written_at <= self._max_stale
+    def is_usable(self, entry: CachedEntry) -> bool:
+        return self._max_stale is None or self.wall() - entry.written_at <= self._max_stale
 
     async def run(self) -> None:
+        """Write changes and contacts until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CONTACT):
@@ -82,206 +95,221 @@ class LastGood:
     async def close(self) -> None:
         self._note_contacts()
         await self.disk.close()
-        self._pass_on()
+        self._report_warnings()
 
     async def _flush(self) -> None:
         self._note_contacts()
         if self.disk.is_dirty:
             await self.disk.flush()
-        self._pass_on()
+        self._report_warnings()
 
     def _note_contacts(self) -> None:
-        for shelf in self._shelves.values():
-            shelf.note_contacts()
+        for client in self._clients.values():
+            client.note_contacts()
 
     def _load(self) -> None:
-        """With `written_at` as old as it really is. What is too old is dropped for good."""
+        """Read the file, set each entry's `written_at` to the last contact, and drop entries that are too old."""
         contacts = self.disk.contacts()
-        found = [(scope, _aged(kept, scope, contacts)) for scope, kept in self.disk.load()]
-        lists = {(scope, kept.variant.type_url): kept for scope, kept in found if kept.what is What.LIST}
-        for scope, kept in found:
-            place, asked = _read(scope)
-            type_url, name = kept.variant.type_url, kept.variant.name
-            whole = lists.get((scope, type_url), kept)  # a member is as old as its list
-            aged = Kept(kept.variant, kept.located, whole.written_at, kept.what)
+        found = [(scope, _with_last_contact(entry, scope, contacts)) for scope, entry in self.disk.load()]
+        lists = {(scope, entry.variant.type_url): entry for scope, entry in found if entry.kind is RowKind.LIST}
+        for scope, entry in found:
+            place, subscription = _parse_scope(scope)
+            type_url, name = entry.variant.type_url, entry.variant.name
+            whole = lists.get((scope, type_url), entry)  # a member of a list is as old as the list
+            aged = CachedEntry(entry.variant, entry.located, whole.written_at, entry.kind)
             if not self.is_usable(aged):
                 self.disk.remove(scope, type_url, name)
-            elif kept.what is What.LIST:
-                self.lists[place, type_url, asked] = aged
+            elif entry.kind is RowKind.LIST:
+                self.complete_lists[place, type_url, subscription] = aged
             else:
-                self.left.setdefault((place, type_url, name), {})[asked] = aged
-                self.members.setdefault((place, type_url, asked), {})[name] = None
-                for alias in kept.variant.aliases:
+                self.entries.setdefault((place, type_url, name), {})[subscription] = aged
+                self.members.setdefault((place, type_url, subscription), {})[name] = None
+                for alias in entry.variant.aliases:
                     self.aliases.setdefault((place, type_url, alias), {})[name] = None
 
-    def _pass_on(self) -> None:
-        """What the file could not do is no reason to stop, and one to speak."""
+    def _report_warnings(self) -> None:
+        """Report the failures of the file. None of them stops the client."""
         for text in self.disk.warnings():
             self._warn(text)
 
 
-class Shelf:
-    """Takes down what one client is told; gives back what an earlier run left, as long as nobody can be asked."""
+class ClientCache:
+    """The part of a cache file that belongs to one client."""
 
     def __init__(self, file: LastGood, group: str, *, shared: bool) -> None:
         self._file = file
         self._group = group
         self._shared = shared
-        self._contacts: dict[Authority, float] = {}  # when each could be asked last
-        self._unkept: dict[Collection, set[str]] = {}  # members that must not be written down
+        self._contacts: dict[Authority, float] = {}  # when a server of each authority was connected last
+        self._uncached: dict[Collection, set[str]] = {}  # members that must not be written to disk
 
-    # -- giving back
+    # -- reading
 
     def recall(self, entry: Entry) -> Recalled | None:
+        """Return what an earlier run left for a subscription."""
         if isinstance(entry, Collection):
-            return self._recall_all(entry)
-        kept = next(self._fitting(entry), None)
-        if kept is None:
+            return self._recall_collection(entry)
+        cached = next(self._candidates(entry), None)
+        if cached is None:
             return None
-        if kept.what is What.ABSENT:
-            return Recalled(kept.written_at, absent=True, absence=kept.variant.constraint if kept.located else None)
-        return Recalled(kept.written_at, (kept.variant,))
+        if cached.kind is RowKind.ABSENT:
+            absence = cached.variant.constraint if cached.located else None
+            return Recalled(cached.written_at, absent=True, absence=absence)
+        return Recalled(cached.written_at, (cached.variant,))
 
-    def _recall_all(self, entry: Collection) -> Recalled | None:
-        place, type_url, asked = self._place(entry.authority), entry.type_url, _asked(entry)
-        whole = self._file.lists.get((place, type_url, asked))
-        names = self._file.members.get((place, type_url, asked), {})
-        known = (self._file.left.get((place, type_url, name), {}).get(asked) for name in names)
-        members = [kept for kept in known if kept is not None]
-        usable = [kept for kept in members if self._file.is_usable(kept)]
+    def _recall_collection(self, entry: Collection) -> Recalled | None:
+        """Return the members of a wildcard or glob. The list counts as complete only if no member is too old."""
+        place, type_url, subscription = self._place(entry.authority), entry.type_url, _subscription(entry)
+        whole = self._file.complete_lists.get((place, type_url, subscription))
+        names = self._file.members.get((place, type_url, subscription), {})
+        known = (self._file.entries.get((place, type_url, name), {}).get(subscription) for name in names)
+        members = [cached for cached in known if cached is not None]
+        usable = [cached for cached in members if self._file.is_usable(cached)]
         if len(usable) < len(members) or (whole is not None and not self._file.is_usable(whole)):
             whole = None
         if whole is None and not usable:
             return None
-        since = whole.written_at if whole is not None else min(kept.written_at for kept in usable)
-        return Recalled(since, tuple(kept.variant for kept in usable), whole=whole is not None)
+        since = whole.written_at if whole is not None else min(cached.written_at for cached in usable)
+        return Recalled(since, tuple(cached.variant for cached in usable), whole=whole is not None)
 
-    def _fitting(self, entry: Entry) -> Iterator[Kept]:
-        """What was given to the same params first; then, by its constraints, what was given to others last."""
+    def _candidates(self, entry: Entry) -> Iterator[CachedEntry]:
+        """Yield the answers for the same params, the newest first; then answers for others that may be shared."""
         own, others = [], []
-        for asked, kept in self._known(entry.authority, entry.type_url, entry.name):
-            if not self._file.is_usable(kept):
+        for subscription, cached in self._known(entry.authority, entry.type_url, entry.name):
+            if not self._file.is_usable(cached):
                 continue
-            if asked[0] == entry.key[1]:
-                own.append(kept)
-            elif self._may_share(entry, asked, kept):
-                others.append(kept)
+            if subscription[0] == entry.key[1]:
+                own.append(cached)
+            elif self._may_share(entry, subscription, cached):
+                others.append(cached)
         for group in (own, others):
-            yield from sorted(group, key=lambda kept: kept.written_at, reverse=True)
+            yield from sorted(group, key=lambda cached: cached.written_at, reverse=True)
 
-    def _known(self, authority: Authority, type_url: TypeUrl, name: str) -> Iterator[tuple[_Asked, Kept]]:
+    def _known(self, authority: Authority, type_url: TypeUrl, name: str) -> Iterator[tuple[_Subscription, CachedEntry]]:
+        """Yield the cached entries of a name, and of the resources that have it as an alias."""
         place = self._place(authority)
         for each in (name, *self._file.aliases.get((place, type_url, name), {})):
-            yield from self._file.left.get((place, type_url, each), {}).items()
+            yield from self._file.entries.get((place, type_url, each), {}).items()
 
-    def _may_share(self, entry: Entry, asked: _Asked, kept: Kept) -> bool:
+    def _may_share(self, entry: Entry, subscription: _Subscription, cached: CachedEntry) -> bool:
+        """Whether an answer for other params is one for this subscription, too: its constraints must match."""
         params = entry.key[1]
-        if params is None or asked[0] is None or not (kept.located or (self._shared and kept.what is What.VARIANT)):
+        may_match = cached.located or (self._shared and cached.kind is RowKind.VARIANT)
+        if params is None or subscription[0] is None or not may_match:
             return False
-        return matches(kept.variant.constraint, params)
+        return matches(cached.variant.constraint, params)
 
-    # -- taking down
+    # -- writing
 
-    def note(self, entry: Entry, before: Variant | None) -> None:
-        """An entry holds something else than before."""
+    def on_changed(self, entry: Entry, before: Variant | None) -> None:
+        """Write down that a subscription has another answer now, unless the answer came from the disk."""
         if entry.kept_at is not None:
-            return  # it is from here
+            return
         self._contacts.setdefault(entry.authority, self._file.wall())
         if isinstance(entry, Collection):
-            self._note_list(entry)
+            self._write_list(entry)
         else:
-            self._note_one(entry, before)
-        self._file.touch()
+            self._write_entry(entry, before)
+        self._file.mark_dirty()
 
-    def _note_one(self, entry: Entry, before: Variant | None) -> None:
-        now = self._kept(entry)
+    def _write_entry(self, entry: Entry, before: Variant | None) -> None:
+        now = self._cacheable(entry)
         scope = self._scope(entry)
         name = now.variant.name if now is not None else entry.name
         for gone in {entry.name, before.name if before is not None else name} - {name}:
             self._file.disk.remove(scope, entry.type_url, gone)
-            self._supersede(entry, gone, None)
-        self._supersede(entry, name, now)
+            self._drop_superseded(entry, gone, None)
+        self._drop_superseded(entry, name, now)
         self._file.disk.put(scope, entry.type_url, name, [now] if now is not None else [])
         if entry.collection is not None:
-            self._note_member(entry.collection, entry, is_kept=now is not None or entry.variant is None)
-        if entry.collection is not None and now is None:  # the same params may have asked for it by name once
-            self._file.disk.remove(_write(self._place(entry.authority), (entry.key[1], None)), entry.type_url, name)
+            self._update_list(entry.collection, entry, is_cached=now is not None or entry.variant is None)
+        if entry.collection is not None and now is None:  # the same params may have subscribed to it by name before
+            by_name = _make_scope(self._place(entry.authority), (entry.key[1], None))
+            self._file.disk.remove(by_name, entry.type_url, name)
 
-    def _kept(self, entry: Entry) -> Kept | None:
-        """How to write it down, if it may be."""
+    def _cacheable(self, entry: Entry) -> CachedEntry | None:
+        """Return the entry to write to disk, or None if the answer must not be kept."""
         located = entry.key[1] is not None and (entry.suited or entry.variant is None)
         variant = entry.variant
         run = self._file.disk.run
         if variant is not None:
-            # Whoever gave it a time to live meant that nobody should use it when nothing is heard for that long.
+            # A server sets a TTL so that nobody uses the resource after such a time without contact: don't keep it.
             may = may_keep(variant) and entry.expires is None
-            return Kept(variant, located, self._file.wall(), run=run) if may else None
+            return CachedEntry(variant, located, self._file.wall(), run=run) if may else None
         if not self._shared or entry.collection is not None or not _is_absent(entry):
             return None
-        nobody = _nothing(entry, entry.absence if entry.absence is not None else TRUE)
-        return Kept(nobody, located and entry.absence is not None, self._file.wall(), What.ABSENT, run)
+        absent = _empty_variant(entry, entry.absence if entry.absence is not None else TRUE)
+        return CachedEntry(absent, located and entry.absence is not None, self._file.wall(), RowKind.ABSENT, run)
 
-    def _note_list(self, collection: Collection) -> None:
-        scope = self._scope(collection)
-        self._file.lists.pop((self._place(collection.authority), collection.type_url, _asked(collection)), None)
-        if collection.state is State.ACKED and not self._unkept.get(collection):
-            marker = Kept(_nothing(collection, TRUE), False, self._file.wall(), What.LIST, self._file.disk.run)  # noqa: FBT003
-            self._file.disk.put(scope, collection.type_url, collection.name, [marker])
+    def _write_list(self, collection: Collection) -> None:
+        """Note that the list of a wildcard or glob is complete on disk, or remove that note."""
+        scope, type_url = self._scope(collection), collection.type_url
+        self._file.complete_lists.pop((self._place(collection.authority), type_url, _subscription(collection)), None)
+        if collection.state is State.ACKED and not self._uncached.get(collection):
+            run = self._file.disk.run
+            marker = CachedEntry(_empty_variant(collection, TRUE), False, self._file.wall(), RowKind.LIST, run)  # noqa: FBT003
+            self._file.disk.put(scope, type_url, collection.name, [marker])
         else:
-            self._file.disk.remove(scope, collection.type_url, collection.name)
+            self._file.disk.remove(scope, type_url, collection.name)
 
-    def _note_member(self, collection: Collection, entry: Entry, *, is_kept: bool) -> None:
-        """A list that lacks what must not be written down would look as if that had been deleted (PRX-17)."""
-        unkept = self._unkept.get(collection, set())
-        if is_kept == (entry.name not in unkept):
+    def _update_list(self, collection: Collection, entry: Entry, *, is_cached: bool) -> None:
+        """Note that a list is incomplete while a member must not be written to disk (PRX-17).
+
+        After a restart the member would look deleted otherwise.
+        """
+        uncached = self._uncached.get(collection, set())
+        if is_cached == (entry.name not in uncached):
             return
-        if is_kept:
-            unkept.discard(entry.name)
+        if is_cached:
+            uncached.discard(entry.name)
         else:
-            self._unkept.setdefault(collection, set()).add(entry.name)
-        self._note_list(collection)
+            self._uncached.setdefault(collection, set()).add(entry.name)
+        self._write_list(collection)
 
-    def _supersede(self, entry: Entry, name: str, now: Kept | None) -> None:
-        """What was left for this subscription, or for others who would get by it what this one got, is out of date."""
+    def _drop_superseded(self, entry: Entry, name: str, now: CachedEntry | None) -> None:
+        """Drop what an earlier run left for this subscription, and for others that would get the same answer."""
         place, params = self._place(entry.authority), entry.key[1]
-        known = self._file.left.get((place, entry.type_url, name), {})
-        for asked, kept in [*known.items()]:
-            own = asked == _asked(entry)
-            alike = params is not None and kept.located and matches(kept.variant.constraint, params)
-            if own or (alike and not _says_the_same(kept, now)):
-                del known[asked]
+        known = self._file.entries.get((place, entry.type_url, name), {})
+        for subscription, cached in [*known.items()]:
+            own = subscription == _subscription(entry)
+            alike = params is not None and cached.located and matches(cached.variant.constraint, params)
+            if own or (alike and not _is_same(cached, now)):
+                del known[subscription]
                 if not own:
-                    self._withdraw(place, entry.type_url, name, asked)
+                    self._delete(place, entry.type_url, name, subscription)
 
-    def _withdraw(self, place: str, type_url: TypeUrl, name: str, asked: _Asked) -> None:
-        scope = _write(place, asked)
+    def _delete(self, place: str, type_url: TypeUrl, name: str, subscription: _Subscription) -> None:
+        """Delete an entry from disk; a list that had it is incomplete then."""
+        scope = _make_scope(place, subscription)
         self._file.disk.remove(scope, type_url, name)
-        if asked[1] is not None and self._file.lists.pop((place, type_url, asked), None) is not None:
-            self._file.disk.remove(scope, type_url, asked[1])
+        collection = subscription[1]
+        if collection is not None and self._file.complete_lists.pop((place, type_url, subscription), None) is not None:
+            self._file.disk.remove(scope, type_url, collection)
 
-    # -- how old it is
+    # -- the age of entries
 
-    def leave(self, entry: Entry) -> None:
-        """Nobody will hear any more of what becomes of it: from now on it gets older."""
+    def on_unsubscribed(self, entry: Entry) -> None:
+        """Write down the time at which a subscription ended: no server will report a change from now on."""
         if entry.kept_at is not None:
             return
-        since = self._file.wall() if _in_touch(entry.authority) else self._contacts.get(entry.authority, 0.0)
+        since = self._file.wall() if _is_connected(entry.authority) else self._contacts.get(entry.authority, 0.0)
         scope = self._scope(entry)
         if isinstance(entry, Collection):
-            whole = entry.state is State.ACKED and not self._unkept.pop(entry, None)
-            kept = Kept(_nothing(entry, TRUE), False, since, What.LIST) if whole else None  # noqa: FBT003
-            for name in entry.members if kept is None else ():
+            whole = entry.state is State.ACKED and not self._uncached.pop(entry, None)
+            cached = CachedEntry(_empty_variant(entry, TRUE), False, since, RowKind.LIST) if whole else None  # noqa: FBT003
+            for name in entry.members if cached is None else ():
                 self._file.disk.remove(scope, entry.type_url, name)
         else:
-            live = self._kept(entry)
-            kept = Kept(live.variant, live.located, since, live.what) if live is not None else None
-        if kept is not None:
-            self._file.disk.put(scope, entry.type_url, kept.variant.name, [kept])
-            self._file.touch()
+            live = self._cacheable(entry)
+            cached = CachedEntry(live.variant, live.located, since, live.kind) if live is not None else None
+        if cached is not None:
+            self._file.disk.put(scope, entry.type_url, cached.variant.name, [cached])
+            self._file.mark_dirty()
 
     def note_contacts(self) -> None:
+        """Write down the time for each authority with a connected server: its entries are current until now."""
         for authority in self._contacts:
-            if _in_touch(authority):
+            if _is_connected(authority):
                 self._contacts[authority] = self._file.wall()
                 self._file.disk.contact(self._place(authority), self._file.wall())
 
@@ -289,47 +317,52 @@ class Shelf:
         return json.dumps([self._group, authority.name])
 
     def _scope(self, entry: Entry) -> str:
-        return _write(self._place(entry.authority), _asked(entry))
+        return _make_scope(self._place(entry.authority), _subscription(entry))
 
 
-def _asked(entry: Entry) -> _Asked:
+def _subscription(entry: Entry) -> _Subscription:
     whole = entry if isinstance(entry, Collection) else entry.collection
     return entry.key[1], whole.name if whole is not None else None
 
 
-def _write(place: str, asked: _Asked) -> str:
-    params, collection = asked
+def _make_scope(place: str, subscription: _Subscription) -> str:
+    """Return the scope of a subscription: the text by which the file separates entries."""
+    params, collection = subscription
     return json.dumps([place, sorted(params.items()) if params is not None else None, collection])
 
 
-def _read(scope: str) -> tuple[str, _Asked]:
+def _parse_scope(scope: str) -> tuple[str, _Subscription]:
     place, params, collection = json.loads(scope)
     return place, (Params(dict(params)) if params is not None else None, collection)
 
 
-def _aged(kept: Kept, scope: str, contacts: dict[tuple[int, str], float]) -> Kept:
-    last = contacts.get((kept.run, json.loads(scope)[0]), 0.0)
-    return Kept(kept.variant, kept.located, max(kept.written_at, last), kept.what)
+def _with_last_contact(entry: CachedEntry, scope: str, contacts: dict[tuple[int, str], float]) -> CachedEntry:
+    last = contacts.get((entry.run, json.loads(scope)[0]), 0.0)
+    return CachedEntry(entry.variant, entry.located, max(entry.written_at, last), entry.kind)
 
 
-def _in_touch(authority: Authority) -> bool:
+def _is_connected(authority: Authority) -> bool:
     return any(upstream.connected and upstream.failing is None for upstream in authority.active)
 
 
-def _nothing(entry: Entry, constraint: Constraint) -> Variant:
+def _empty_variant(entry: Entry, constraint: Constraint) -> Variant:
+    """Make the variant of a row that has no contents: only a name and constraints."""
     return Variant(entry.type_url, entry.name, constraint, b"", version="", digest=0)
 
 
 def _is_absent(entry: Entry) -> bool:
-    """PRX-27: that there is no virtual host for a name holds for seconds only."""
+    """Whether the server said that the resource does not exist.
+
+    PRX-27: the absence of a virtual host holds for seconds only, and is not kept.
+    """
     if entry.type_url == VIRTUAL_HOST:
         return False
     denied = entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == "NOT_FOUND"
     return denied or entry.state is State.DOES_NOT_EXIST
 
 
-def _says_the_same(kept: Kept, now: Kept | None) -> bool:
-    if now is None or kept.what is not now.what:
+def _is_same(cached: CachedEntry, now: CachedEntry | None) -> bool:
+    if now is None or cached.kind is not now.kind:
         return False
-    same = canonical(kept.variant.constraint) == canonical(now.variant.constraint)
-    return same and (kept.variant.version, kept.variant.body) == (now.variant.version, now.variant.body)
+    same = canonical(cached.variant.constraint) == canonical(now.variant.constraint)
+    return same and (cached.variant.version, cached.variant.body) == (now.variant.version, now.variant.body)

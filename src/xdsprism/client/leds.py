@@ -1,4 +1,4 @@
-"""LEDS: the endpoints of a locality in a resource of their own, an `LbEndpointCollection` (gRFC A95, CLI-25)."""
+"""Reads LEDS: the endpoints of a locality in a resource of their own, an `LbEndpointCollection` (gRFC A95, CLI-25)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDPOINT = LbEndpoint.DESCRIPTOR.full_name
 
 
 def entry_faults(collection: Any) -> Iterator[str]:
-    """What is wrong with the entries of a collection: each has to hold an LbEndpoint itself, not a reference to one."""
+    """Yield the faults of a collection's entries: each must contain an LbEndpoint, not a reference to one."""
     for index, entry in enumerate(collection.entries):
         where = f"entries[{index}]"
         kind = entry.WhichOneof("resource_specifier")
@@ -27,37 +27,38 @@ def entry_faults(collection: Any) -> Iterator[str]:
 
 
 def is_optional_name(message: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether this is the empty name of an entry, which `validate.rules` refuse although the name is optional."""
+    """Whether the path is an empty name of an entry, which `validate.rules` refuse although it is optional."""
     if message.DESCRIPTOR.full_name != COLLECTION or path[2:] != ("inline_entry", "name"):
         return False
     return not message.entries[path[1]].inline_entry.name
 
 
 def endpoints_in(collection: Any) -> tuple[Any, ...]:
-    """The LbEndpoints of a collection; none: its locality can't be reached. Raises ValueError, DecodeError."""
+    """Return the LbEndpoints of a collection; none: its locality is unreachable. Raises ValueError, DecodeError."""
     for fault in entry_faults(collection):
         raise ValueError(fault)
     return tuple(LbEndpoint.FromString(entry.inline_entry.resource.value) for entry in collection.entries)
 
 
 def collections_of(assignment: Any) -> tuple[str, ...]:
-    """The names of the collections that a ClusterLoadAssignment refers to. Raises ValueError."""
+    """Return the names of the collections that a ClusterLoadAssignment refers to. Raises ValueError."""
     return tuple(dict.fromkeys(name for each in assignment.endpoints if (name := _collection_of(each)) is not None))
 
 
 def with_endpoints(assignment: Any, found: Mapping[str, Sequence[Any]]) -> Any:
-    """The same assignment with the endpoints of its collections in `lb_endpoints`; one that is missing has none."""
+    """Return the assignment with the endpoints of its collections in `lb_endpoints`; a missing collection has none."""
     filled = type(assignment)()
     filled.CopyFrom(assignment)
     for locality in filled.endpoints:
         name = _collection_of(locality)
-        if name is not None:  # A95: whatever stands in lb_endpoints beside it is ignored
+        if name is not None:  # A95: lb_endpoints is ignored if the locality names a collection
             del locality.lb_endpoints[:]
             locality.lb_endpoints.extend(found.get(name, ()))
     return filled
 
 
 def _collection_of(locality: Any) -> str | None:
+    """Return the collection that a locality names, or None. Raises ValueError if it can't be followed."""
     if locality.WhichOneof("lb_config") != "leds_cluster_locality_config":
         return None
     config = locality.leds_cluster_locality_config

@@ -1,10 +1,10 @@
-"""Everything there is of one type, once; and how to tell that a list is complete.
+"""Collects all resources of one type once, and decides when the list is complete.
 
-SotW: with the first response. Delta has no sign of its own, as a list may come in any number of responses; so this
-subscribes to a name that nobody has as soon as the first response is there. A server answers that with a removal, which
-comes after everything that it still had to send. Not with the first request, since a name in there would end the legacy
-wildcard (WLD-1). Servers that say nothing of names that they do not know (go-control-plane, java-control-plane) are
-taken to have said all when they are quiet for a while.
+A SotW list is complete with the first response. A delta list may come in any number of responses, and nothing marks the
+last one. So after the first response, the listing subscribes to a name that does not exist. The server answers with a
+removal of that name, after everything that it still had to send. The name can't be in the first request, where it
+would end the legacy wildcard (WLD-1). Some servers (go-control-plane, java-control-plane) do not answer for unknown
+names; their lists count as complete when they are quiet for a second.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .client import Client
 
 END_OF_LIST = "xdsprism.invalid/end-of-list/"
-QUIET = 1.0  # seconds without news
+QUIET = 1.0  # seconds without an update, after which a list counts as complete
 
-_number = count(1)  # lists may be under way side by side, and each waits for an answer of its own
+_number = count(1)  # each listing has its own name for the end, as several may run at the same time
 
 
 class Listing:
-    """One list being collected; use it in `with`."""
+    """One list that is being collected; use it in `with`."""
 
     def __init__(self, client: Client, type_url: TypeUrl, key: Key, *, delta: bool) -> None:
         if key[0] != WILDCARD and not is_glob(key[0]):
@@ -45,7 +45,7 @@ class Listing:
         self._ended = False
         self._news = asyncio.Event()
         self._end: Watch | None = None
-        self._watch = client.begin(self._news.set, type_url, [key])
+        self._watch = client.begin_watch(self._news.set, type_url, [key])
 
     def __enter__(self) -> Self:
         return self
@@ -53,57 +53,60 @@ class Listing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.end(self._watch)
+        self._client.end_watch(self._watch)
         if self._end is not None:
-            self._client.end(self._end)
+            self._client.end_watch(self._end)
 
     async def collect(self, seconds: float | None) -> list[Update]:
+        """Return the list, or the part of it that came within the time. Raises WatchError if no server answered."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._to_the_end()
+                await self._until_complete()
         if self._client.is_closed:
             raise WatchError("CANCELLED", f"{self._name!r}: the client was closed")
         if not self._began and not self._found:
             raise WatchError("DEADLINE_EXCEEDED", f"{self._name!r}: no answer within {seconds:g} s")
         return [*self._found.values()]
 
-    async def _to_the_end(self) -> None:
+    async def _until_complete(self) -> None:
+        """Collect updates until the list is complete. Raises TimeoutError after QUIET seconds without one."""
         while not self._client.is_closed:
-            self._take()
+            self._take_updates()
             if self._ended or (self._began and not self._delta):
                 return
             if self._began and self._end is None and self._name == WILDCARD:
                 end = f"{END_OF_LIST}{next(_number)}"
-                self._end = self._client.begin(self._news.set, self._type_url, [(end, NO_PARAMS)])
+                self._end = self._client.begin_watch(self._news.set, self._type_url, [(end, NO_PARAMS)])
             self._news.clear()
             async with asyncio.timeout(QUIET if self._began else None):
-                await self._client.wait(self._news, first=not self._began)
+                await self._client.wait_for_news(self._news, first=not self._began)
 
     @property
     def _began(self) -> bool:
-        """A response was there."""
+        """Whether the first response has come."""
         return any(entry.state is not State.REQUESTED for entry in self._watch.entries)
 
-    def _take(self) -> None:
+    def _take_updates(self) -> None:
         while (notice := self._watch.take()) is not None:
-            self._put(update_of(notice))
-        self._client.took(self._watch)
+            self._add(update_of(notice))
+        self._client.note_taken(self._watch)
         while self._end is not None and (notice := self._end.take()) is not None:
             if notice.error is not None and notice.error.status == "NOT_FOUND":
                 self._ended = True
-            self._client.took(self._end)
+            self._client.note_taken(self._end)
 
-    def _put(self, update: Update) -> None:
+    def _add(self, update: Update) -> None:
+        """Add a resource to the list, or remove one that was deleted meanwhile."""
         if update.name in (self._name, *(entry.name for entry in self._watch.entries)):
-            self._stumble(update.error, update.ambient_error)
+            self._on_list_update(update.error, update.ambient_error)
         elif update.error is not None and update.error.status == "NOT_FOUND":
             self._found.pop(update.name, None)
         elif update.ambient_error is None:
             self._found[update.name] = update
 
-    def _stumble(self, error: WatchError | None, ambient: WatchError | None) -> None:
-        """Something is wrong with the list as a whole. With what an earlier run has left on disk it is a list still."""
+    def _on_list_update(self, error: WatchError | None, ambient: WatchError | None) -> None:
+        """Handle an update about the list as a whole: raise its error, or end a list that the disk cache completed."""
         if error is None and not self._began:
             self._ended = True
-        elif (trouble := error or ambient) is not None:
-            raise trouble
+        elif (reason := error or ambient) is not None:
+            raise reason

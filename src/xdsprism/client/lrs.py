@@ -1,4 +1,4 @@
-"""Sends what a client recorded of its load to one server: a loop around LoadSession."""
+"""Sends load reports (LRS) to one server: a loop around LoadSession, which decides."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _METHOD = "/envoy.service.load_stats.{}.LoadReportingService/StreamLoadStats"
 
 
 class LoadReporter:
-    """Load reports to one server, in the transport version that was chosen for it (VER-10).
+    """Reports load to one server, in the transport version that was chosen for it (VER-10).
 
-    Nothing is opened until somebody asks for `loads()`: a server that is never told of loads may not speak LRS at all.
+    The stream opens with the first call of `loads()`: a server may not support LRS at all.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LoadReporter:
         self.problem: XdsError | None = None  # why the last stream ended; None again once a server has answered
 
     def loads(self) -> Loads:
-        """Where to record. The first call, inside a running loop, starts the reports."""
+        """Return the object that records load. The first call, inside a running loop, starts the reports."""
         if self._loads is None:
             self._loads = Loads(self._clock())
             self._task = asyncio.create_task(self._run(self._loads), name="load reports")
@@ -60,6 +60,7 @@ class LoadReporter:
                 await task
 
     async def _run(self, loads: Loads) -> None:
+        """Open a stream again and again, with back-off."""
         while True:
             try:
                 stream = await self._open(self._path)
@@ -72,7 +73,7 @@ class LoadReporter:
             await asyncio.sleep(self._backoff.next(self._chance()))
 
     async def _report(self, stream: ByteStream, session: LoadSession) -> None:
-        """Until the stream ends, with an XdsError."""
+        """Report load on one stream. It ends with the XdsError of the stream."""
         reading = asyncio.ensure_future(stream.receive())
         try:
             while True:
@@ -100,6 +101,6 @@ class LoadReporter:
 
 
 def orca_metrics(report: Any) -> dict[str, float]:
-    """What an OrcaLoadReport says, by the names that A85 gives it: for `ClusterLoads.finished`."""
+    """Return the metrics of an OrcaLoadReport by the names that A85 gives them, for `ClusterLoads.finished`."""
     metrics = {name: getattr(report, name) for name in UTILIZATIONS}
     return metrics | {f"{NAMED_METRICS}{key}": value for key, value in report.named_metrics.items()}

@@ -1,4 +1,4 @@
-"""A transport to an xDS server is three methods of bytes: open, send, receive. No protocol in here."""
+"""Carries messages as bytes to an xDS server and back: open a stream, send, receive. It knows nothing of xDS."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .bootstrap import ServerConfig
 from .credentials import Access
 
 RECEIVE_BYTES = 64 * 1024 * 1024
-REASON_SECONDS = 0.5  # for a call that is opened only to see how it ends
+REASON_SECONDS = 0.5  # for a call that is opened only to learn with which status the server ends it
 CONNECT_SECONDS = 20.0  # MIN_CONNECT_TIMEOUT of gRPC's connection-backoff.md
 
-# grpc.aio puts this in place of the status that the server gave, where a write meets the end of a stream (grpc#36066).
+# grpc.aio reports this instead of the server's status if a write meets the end of the stream (grpc#36066).
 _OVERWRITTEN = "Internal error from Core"
 
 
@@ -27,35 +27,35 @@ _NAME_ITS_CA = 'add channel_creds of type "tls" with its ca_certificate_file'
 
 
 class Ended(PeerError):
-    """A stream is over, or never began: the status and the text that the other end gave, or the transport."""
+    """A stream has ended, or could not be opened; with the status and text of the server or of the transport."""
 
 
 class ByteStream(Protocol):
-    """One RPC: messages both ways."""
+    """One bidirectional RPC."""
 
     async def send(self, message: bytes) -> None:
-        """Raises Ended."""
+        """Send a message. Raises Ended."""
 
     async def receive(self) -> bytes:
-        """Raises Ended; its status is OK where the server finished in good order."""
+        """Receive a message. Raises Ended; its status is OK if the server ended the stream without an error."""
 
     def cancel(self) -> None:
-        """Let go of it. May be said at any time."""
+        """Cancel the RPC. Idempotent."""
 
 
 class Transport(Protocol):
-    """A way to one server."""
+    """A connection to one server, made on demand."""
 
     async def open(self, path: str) -> ByteStream:
-        """Begin an RPC; it is connected when this returns. Raises Ended."""
+        """Begin an RPC, and return once it is connected. Raises Ended."""
 
     async def close(self) -> None: ...
 
 
 class GrpcTransport:
-    """gRPC, as the bootstrap says.
+    """A gRPC channel to one server of the bootstrap.
 
-    The channel is made when it is first used, and again after it failed or when credentials changed.
+    The channel is made on first use, and made again after a failure or when the credentials changed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GrpcTransport:
         connect_seconds: float = CONNECT_SECONDS,
         credentials: Any = None,
     ) -> None:
-        """credentials: grpc.ChannelCredentials, where the bootstrap names none for this server (BST-2)."""
+        """credentials: grpc.ChannelCredentials, in case the bootstrap has none for this server (BST-2)."""
         self._server = server
         self._access = Access(server, given=credentials)
         self._clock = clock
@@ -86,15 +86,15 @@ class GrpcTransport:
         try:
             await stream.connected()
         except Ended as ended:
-            # Retrying is decided in the core. A channel that failed goes on trying by itself, at a pace of its own, and
-            # meanwhile has nothing but its last failure for every call. One without a method has not failed (PRX-33).
+            # The core decides when to retry. A failed channel would retry by itself, at its own pace, and meanwhile
+            # fail every call with its last error: close it. After UNIMPLEMENTED the channel is sound (PRX-33).
             if ended.status != "UNIMPLEMENTED":
                 await self.close()
             raise Ended(ended.status, ended.message + self._hint(ended.message)) from None
         return stream
 
     async def close(self) -> None:
-        """Close the connection, also if whoever waits for that is cancelled: nobody else has the channel any more."""
+        """Close the channel. The closing completes even if the caller is cancelled, as nobody else could do it."""
         channel, self._channel = self._channel, None
         if channel is not None:
             self._closing = asyncio.ensure_future(channel.close())
@@ -102,7 +102,7 @@ class GrpcTransport:
             await asyncio.shield(self._closing)
 
     def _hint(self, failure: str) -> str:
-        """What to do about a TLS handshake that failed where nobody had asked for TLS (BST-2)."""
+        """Return advice about a failed handshake, if TLS was the default and not the user's choice (BST-2)."""
         if not (self._access.is_tls_by_default and "handshake" in failure.lower()):
             return ""
         advice = _NAME_ITS_CA if "CERTIFICATE_VERIFY_FAILED" in failure else _SAY_INSECURE
@@ -113,7 +113,7 @@ class GrpcTransport:
             ("grpc.max_receive_message_length", self._receive_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", 60_000),
-            # It says "reconnect backoff", and is how long a server may take to accept and to say its first word.
+            # Despite its name this is how long a server may take to accept the connection and to send SETTINGS.
             ("grpc.min_reconnect_backoff_ms", int(self._connect_seconds * 1000)),
             ("grpc.use_local_subchannel_pool", 1),
         )
@@ -124,6 +124,8 @@ class GrpcTransport:
 
 
 class GrpcStream:
+    """One call of grpc.aio. `begin` starts the call, and can start another one to find out why it ended."""
+
     def __init__(self, begin: Callable[[], Any], server: str) -> None:
         self._begin = begin
         self._call = begin()
@@ -135,7 +137,7 @@ class GrpcStream:
         try:
             await self._call.wait_for_connection()
         except asyncio.CancelledError:
-            self._call.cancel()  # nobody else has it yet
+            self._call.cancel()  # nobody else could cancel it
             raise
         except grpc.aio.AioRpcError as error:
             raise await self._ended(error.code(), error.details()) from error
@@ -165,6 +167,7 @@ class GrpcStream:
         return await self._ended(await self._call.code(), await self._call.details())
 
     async def _ended(self, code: Any, details: str | None) -> Ended:
+        """Return the error of a stream that ended; find the server's status if grpc.aio has lost it."""
         if details != _OVERWRITTEN:
             what = f"{self._server}: {bounded(details, TEXT_BYTES)}" if details else f"{self._server} ended the stream"
             return Ended(code.name, what)
@@ -175,7 +178,10 @@ class GrpcStream:
         return await asyncio.shield(self._reason)
 
     async def _find_reason(self) -> Ended:
-        """Why a server ends a call before any answer: if it does not have the method, it ends a silent one as well."""
+        """Open a second call, without a message, to learn why the server ended the first one before any response.
+
+        If the server does not have the method, it ends a call without messages in the same way.
+        """
         call = self._begin()
         try:
             async with asyncio.timeout(REASON_SECONDS):

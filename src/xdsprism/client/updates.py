@@ -1,4 +1,4 @@
-"""What a watcher gets: updates, by an iterator."""
+"""Defines the updates that a watcher gets, and the iterator that yields them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a watcher hears: exactly one of `resource`, `error` and `ambient_error` is set (gRFC A88).
+    """One update for a watcher. Exactly one of `resource`, `error` and `ambient_error` is set (gRFC A88).
 
-    `error`: there is no resource to use. `ambient_error`: the one that was given before stays good, but getting a newer
-    one is in trouble.
+    `error`: there is no resource to use. `ambient_error`: the last resource stays in use, but the client has trouble
+    getting a newer one.
     """
 
     type_url: TypeUrl
@@ -31,7 +31,7 @@ class Update:
     resource: Any = None
     error: WatchError | None = None
     ambient_error: WatchError | None = None
-    variant: Variant | None = field(default=None, repr=False)  # the contents as they came, and whom they are for
+    variant: Variant | None = field(default=None, repr=False)  # the contents as received, with their constraints
     trusted: bool = False  # BST-6: the resource came from a server with the feature `trusted_xds_server` (A81)
 
     @property
@@ -40,7 +40,7 @@ class Update:
 
     @property
     def constraint(self) -> Expression | None:
-        """Whom this variant is for, as the server says (TP2); `true`: for everybody."""
+        """The constraints of this variant, as the server sent them (TP2); `true`: it is for every client."""
         return Expression(self.variant.constraint) if self.variant is not None else None
 
 
@@ -54,23 +54,23 @@ def update_of(notice: Notice) -> Update:
 
 
 def vhost_name(route_config: str, host: str) -> str:
-    """What a virtual host is asked for by, as Envoy writes it: lower case, port kept (VHD-2)."""
+    """Return the name by which Envoy subscribes to a virtual host: lower case, with the port (VHD-2)."""
     if not route_config or not host or "/" in host:
         raise UsageError(f"{route_config!r}, {host!r}: a virtual host needs a route configuration and a host")
     return f"{route_config}/{host.lower()}"
 
 
 class Watching:
-    """Updates, one by one, until `close`. The subscription begins with the first `anext`.
+    """An async iterator of updates, until `close`. The first `anext` begins the subscription.
 
-    The stream is not read on until everybody who watches has taken what the last response brought (CLI-20). Whoever
-    waits for a first answer lifts that, or a watcher that asks for one more resource inside its loop would wait for
-    itself.
+    The client reads the stream on only after all watchers have taken the updates of the last response (CLI-20). While
+    a watcher waits for its first update, the client reads on regardless: otherwise a watcher that requests one more
+    resource inside its loop would wait for itself.
     """
 
     def __init__(self, client: Client, type_url: TypeUrl, keys: tuple[Key, ...]) -> None:
         self._client = client
-        self._asked = type_url, keys
+        self._subscription = type_url, keys
         self._news = asyncio.Event()
         self._watch: Watch | None = None
         self._closed = False
@@ -81,15 +81,15 @@ class Watching:
 
     async def __anext__(self) -> Update:
         if self._watch is None and not self._closed:
-            self._watch = self._client.begin(self._news.set, *self._asked)
+            self._watch = self._client.begin_watch(self._news.set, *self._subscription)
         while self._watch is not None and not self._client.is_closed:
             notice = self._watch.take()
             if notice is not None:
                 self._answered = True
-                self._client.took(self._watch)
+                self._client.note_taken(self._watch)
                 return update_of(notice)
             self._news.clear()
-            await self._client.wait(self._news, first=not self._answered)
+            await self._client.wait_for_news(self._news, first=not self._answered)
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
@@ -101,14 +101,14 @@ class Watching:
         self.close()
 
     def close(self) -> None:
-        """Stop watching. What nobody watches any more is unsubscribed."""
+        """End the watch. The client unsubscribes from resources that no other watch wants."""
         self._closed = True
         watch, self._watch = self._watch, None
         if watch is not None:
-            self._client.end(watch)
+            self._client.end_watch(watch)
             self._news.set()
 
     def __del__(self) -> None:
-        """A loop that was left by `break`, or by an exception."""
+        """End the watch of a loop that was left by `break` or by an exception."""
         if self._watch is not None:
-            self._client.abandon(self._watch)
+            self._client.abandon_watch(self._watch)

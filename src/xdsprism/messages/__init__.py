@@ -1,1 +1,1 @@
-"""The installed message types: found by name, made of documents, checked against the rules written into them."""
+"""Protobuf message types: finds them by name, builds messages from documents, and checks messages as Envoy does."""

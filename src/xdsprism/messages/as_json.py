@@ -1,4 +1,4 @@
-"""Messages as proto3 JSON, field names as in the protos."""
+"""Converts a message to proto3 JSON, with the field names as the protos spell them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .protos import pool
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """Raises UsageError where JSON can't say it: something packed inside is of no installed type, or is broken."""
+    """Convert a message to JSON. Raises UsageError if an Any in it is of an unknown type, or can't be decoded."""
     try:
         fields: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool())
     except (TypeError, ValueError, DecodeError, RecursionError, SerializeToJsonError) as error:

@@ -1,11 +1,14 @@
-"""Plain Python to protobuf, as proto3 JSON says, with the path of every fault.
+"""Converts plain Python values to protobuf messages by the rules of proto3 JSON, and lists every fault with its path.
 
-Envoy's reader takes more than that, and so does this: enum values in any case, booleans in quotes, one element in place
-of a list, durations and wrappers as mappings of their fields.
+Envoy's reader accepts more than proto3 JSON, and this module accepts the same: enum values in any case, booleans in
+quotes, one element in place of a list, durations and wrappers as mappings of their fields.
 
-`json_format.ParseDict` does the same, but stops at the first fault, leaves the path out of some of its texts, and takes
-twenty times as long: this checks and rearranges dicts by tables made once per message type, and then lets upb build the
-message from them in one call.
+`json_format.ParseDict` does the conversion too, but it stops at the first fault, omits the path in some of its texts,
+and takes twenty times as long. This module checks and rearranges dicts by tables made once per message type, and then
+has upb build the message from them in one call.
+
+A converter (`Convert`) takes a value and returns what the message's constructor takes. It appends the faults that it
+finds to a list, with paths that begin at its own value; its caller prefixes them with the step that leads there.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from .sensitive import may_hold_a_secret, without_value
 
 
 class UnknownField(str):
-    """The text of a fault that need not be one: a field that is not known here is left out, and may be a newer one."""
+    """The text of a fault for an unknown field. A newer Envoy may have the field, so callers may ignore the fault."""
 
     __slots__ = ()
 
 
 class _Field(NamedTuple):
+    """How to convert one field of a message."""
+
     name: str
     convert: Convert
     oneof: str | None
@@ -46,9 +51,9 @@ _tables: dict[Descriptor, dict[str, _Field]] = {}
 
 
 def to_message(value: object, kind: type[Message], faults: Faults) -> Message | None:
-    """Build a message of `kind` from proto3 JSON, and append every fault that was found; then return None.
+    """Build a message of `kind` from proto3 JSON. If it has faults, append all of them and return None.
 
-    Where nothing is wrong but fields that are not known (UnknownField), return the message without them.
+    If unknown fields are the only faults (UnknownField), return the message without them.
     """
     count = len(faults)
     descriptor: Any = kind.DESCRIPTOR
@@ -57,12 +62,13 @@ def to_message(value: object, kind: type[Message], faults: Faults) -> Message | 
         if len(faults) > count and not all(isinstance(text, UnknownField) for _, text in faults[count:]):
             return None
         return arguments if isinstance(arguments, Message) else kind(**arguments)
-    except DecodeError:  # each step into a Struct is three messages, of which protobuf reads 100 in each other
+    except DecodeError:  # protobuf reads 100 nested messages, and each level of a Struct is three of them
         faults.append(((), "nested too deeply: no client could read it"))
         return None
 
 
 def _table(descriptor: Descriptor) -> dict[str, _Field]:
+    """Return the fields of a message type by both of their spellings."""
     table = _tables.get(descriptor)
     if table is None:
         table = _tables[descriptor] = {}
@@ -74,6 +80,7 @@ def _table(descriptor: Descriptor) -> dict[str, _Field]:
 
 
 def _entry(field: FieldDescriptor) -> _Field:
+    """Choose the converter of a field."""
     oneof = field.containing_oneof.name if field.containing_oneof else None
     if field.full_name in PARAMETERS:
         return _Field(field.name, parameter, oneof, takes_null=True)
@@ -81,20 +88,20 @@ def _entry(field: FieldDescriptor) -> _Field:
     null = kind is not None and kind.full_name in ("google.protobuf.Value", "google.protobuf.NullValue")
     convert = _of_map(field) if is_map(field) else _of_repeated(field) if field.is_repeated else _of_value(field)
     if may_hold_a_secret(field):
-        convert = _discreet(convert)
+        convert = _without_values(convert)
     return _Field(field.name, convert, oneof, takes_null=null and not field.is_repeated)
 
 
-def _discreet(convert: Convert) -> Convert:
-    """OPS-14: a fault names the field, and never what was written there."""
+def _without_values(convert: Convert) -> Convert:
+    """OPS-14: remove the value of a secret from the texts of its faults."""
 
-    def convert_discreetly(value: Any, faults: Faults) -> Any:
+    def convert_secret(value: Any, faults: Faults) -> Any:
         count = len(faults)
         result = convert(value, faults)
         faults[count:] = [(path, without_value(message)) for path, message in faults[count:]]
         return result
 
-    return convert_discreetly
+    return convert_secret
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -102,18 +109,19 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def is_wrapper(descriptor: Descriptor | None) -> bool:
-    """Tell `google.protobuf.UInt32Value` and the like: in JSON they are written as what they wrap."""
+    """Whether a type is `google.protobuf.UInt32Value` or the like, which JSON writes as the value that it wraps."""
     if descriptor is None or descriptor.full_name in ("google.protobuf.Value", "google.protobuf.ListValue"):
         return False
     return descriptor.full_name.startswith("google.protobuf.") and descriptor.full_name.endswith("Value")
 
 
 def has_own_form(full_name: str) -> bool:
-    """Tell a type whose JSON form is not a mapping of its fields; inside an Any it stands under `value`."""
+    """Whether the JSON form of a type is not a mapping of its fields; inside an Any it stands under `value`."""
     return full_name in _WELL_KNOWN or (full_name.startswith("google.protobuf.") and full_name.endswith("Value"))
 
 
 def _of_value(field: FieldDescriptor) -> Convert:
+    """Return the converter of a single value of a field, or of an element of a repeated field."""
     if field.message_type is not None:
         return _of_message(field.message_type)
     if field.enum_type is not None:
@@ -125,6 +133,7 @@ def _of_value(field: FieldDescriptor) -> Convert:
 
 
 def _of_message(descriptor: Descriptor) -> Convert:
+    """Return the converter of a message type."""
     known = _WELL_KNOWN.get(descriptor.full_name)
     if known is not None:
         return known(descriptor)
@@ -140,6 +149,7 @@ def _of_message(descriptor: Descriptor) -> Convert:
 
 
 def _fill(descriptor: Descriptor, value: Mapping[str, Any], faults: Faults) -> dict[str, object]:
+    """Convert the fields of a message, and return the arguments of its constructor."""
     table = _table(descriptor)
     result: dict[str, object] = {}
     oneofs: dict[str, str] = {}
@@ -167,6 +177,7 @@ def _step(key: object) -> Path:
 
 
 def _unknown(descriptor: Descriptor, key: object) -> str:
+    """Return the text of a fault for a key that no field has, with the name of a similar field."""
     if not isinstance(key, str):
         return f"a key must be a string, got {kind_of(key)}; quote it"
     names = [field.name if key.islower() else field.json_name for field in descriptor.fields]
@@ -176,21 +187,23 @@ def _unknown(descriptor: Descriptor, key: object) -> str:
 
 
 def _of_repeated(field: FieldDescriptor) -> Convert:
-    """A list, or its only element without one."""
+    """Convert a list, or a single element that is written without a list, as Envoy accepts it."""
     convert = _of_value(field)
     convert_list = _of_list(convert)
     kind = field.message_type
-    either = kind is not None and has_own_form(kind.full_name)  # a mapping or something else
-    mapping = kind is not None
+    takes_any_form = kind is not None and has_own_form(kind.full_name)  # the element may be a mapping or a scalar
+    takes_mapping = kind is not None
 
     def convert_repeated(value: Any, faults: Faults) -> Any:
-        alone = not isinstance(value, list) and (either or isinstance(value, dict) is mapping)
-        return [convert(value, faults)] if alone else convert_list(value, faults)
+        is_single = not isinstance(value, list) and (takes_any_form or isinstance(value, dict) is takes_mapping)
+        return [convert(value, faults)] if is_single else convert_list(value, faults)
 
     return convert_repeated
 
 
 def _of_list(convert: Convert) -> Convert:
+    """Turn the converter of an element into one of a list."""
+
     def convert_list(value: Any, faults: Faults) -> Any:
         if not isinstance(value, list):
             return refuse(faults, f"expected a list, got {kind_of(value)}")
@@ -206,6 +219,7 @@ def _of_list(convert: Convert) -> Convert:
 
 
 def _of_map(field: FieldDescriptor) -> Convert:
+    """Return the converter of a map field."""
     pair: Any = field.message_type
     entry = pair.fields_by_name
     convert_key = SCALARS[entry["key"].type]
@@ -229,6 +243,7 @@ def _of_map(field: FieldDescriptor) -> Convert:
 
 
 def _of_wrapper(descriptor: Descriptor) -> Convert:
+    """Return the converter of a wrapper type: its value, or a mapping with the field `value`, as Envoy accepts it."""
     convert_value = SCALARS[descriptor.fields_by_name["value"].type]
 
     def convert(value: Any, faults: Faults) -> Any:
@@ -241,6 +256,7 @@ _DURATION = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 
 
 def _duration(value: Any, faults: Faults) -> Any:
+    """Convert a duration such as `0.25s`, or a mapping with seconds and nanos, as Envoy accepts it."""
     if isinstance(value, dict):
         return _duration_fields(value, faults)
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -260,6 +276,8 @@ def _duration_fields(value: dict[str, Any], faults: Faults) -> Any:
 
 
 def _by_text(example: str) -> Callable[[Descriptor], Convert]:
+    """Convert a well-known type whose JSON form is a string, by protobuf's own parser."""
+
     def make(descriptor: Descriptor) -> Convert:
         kind: Any = GetMessageClass(descriptor)
 
@@ -277,9 +295,9 @@ def _by_text(example: str) -> Callable[[Descriptor], Convert]:
 
 
 class _Structs:
-    """What google/protobuf/struct.proto has, in one pool.
+    """Converts the types of google/protobuf/struct.proto, for one descriptor pool.
 
-    Built as messages, not left as dicts: upb reads a dict that stands for a Struct as its contents.
+    It builds messages instead of dicts, as upb takes a dict given for a Struct as the Struct's contents.
     """
 
     def __init__(self, file: FileDescriptor) -> None:
@@ -323,10 +341,12 @@ class _Structs:
 
 @cache
 def _structs(file: FileDescriptor) -> _Structs:
+    """Return the converter of one descriptor pool."""
     return _Structs(file)
 
 
 def _any(value: Any, faults: Faults) -> Any:
+    """Convert a mapping with an `@type` to the fields of an Any."""
     if not isinstance(value, dict):
         return refuse(faults, f"expected a mapping with an @type, got {kind_of(value)}")
     if not value:
@@ -345,11 +365,11 @@ def _any(value: Any, faults: Faults) -> Any:
 
 
 def from_any(value: dict[str, Any], kind: type[Message], faults: Faults) -> Message | None:
-    """Build what stands beside an `@type`, which names `kind`."""
+    """Build the message that is written beside an `@type`, which names `kind`."""
     rest = {key: item for key, item in value.items() if key != "@type"}
     if not has_own_form(kind.DESCRIPTOR.full_name):
         return to_message(rest, kind, faults)
-    # proto3 JSON: a type with a JSON form of its own stands under "value"
+    # proto3 JSON: a type with a JSON form of its own is written under "value".
     count = len(faults)
     if list(rest) != ["value"]:
         faults.append(((), f"expected @type and value, as {kind.DESCRIPTOR.full_name} has a JSON form of its own"))
@@ -360,12 +380,12 @@ def from_any(value: dict[str, Any], kind: type[Message], faults: Faults) -> Mess
 
 
 def unknown_type(name: str) -> str:
-    """Say that a type does not exist, and which ones are called nearly so."""
+    """Return the text of a fault for a type that does not exist, with types of similar names."""
     close = close_matches(type_name(name))
     return f"unknown type {name}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
 
-# What has a JSON form of its own. Made for the pool of the descriptor: messages of two pools do not mix.
+# Types with a JSON form of their own. Each converter belongs to the pool of its descriptor, as pools don't mix.
 _WELL_KNOWN: dict[str, Callable[[Descriptor], Convert]] = {
     "google.protobuf.Any": lambda _: _any,
     "google.protobuf.Duration": lambda _: _duration,

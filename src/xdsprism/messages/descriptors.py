@@ -1,7 +1,7 @@
-"""Proto files as a library, and those that come with the package: of the newest Envoy, its contrib extensions, and v2.
+"""Reads the proto files that come with the package: those of the newest Envoy, its contrib extensions, and v2.
 
-`descriptors.bin` is written by scripts/descriptors.py and has each file by itself, so that a program which uses thirty
-of a thousand reads thirty:
+scripts/descriptors.py writes `descriptors.bin`. It compresses each proto file separately, so that a program which uses
+thirty of a thousand files decompresses thirty:
 
     the length of the index (4 bytes, big endian)
     the index (zlib): a line for each file, with its length, name, package and messages
@@ -22,16 +22,16 @@ _NO_PACKAGE = "-"
 
 
 class Library:
-    """Proto files, found by their names and by the messages in them."""
+    """A set of proto files, which can be found by name and by the messages that they define."""
 
     def __init__(self) -> None:
         self._content = b""
         self._files: dict[str, slice | FileDescriptorProto] = {}
-        self._packages: dict[str, dict[str, str]] = {}  # of each file: its messages, parted by spaces
+        self._packages: dict[str, dict[str, str]] = {}  # package: file: its top-level messages, separated by spaces
 
     @classmethod
     def read(cls, content: bytes) -> Library:
-        """From what `written` gives."""
+        """Read what `written` returns."""
         library = cls()
         library._content = content
         start = 4 + int.from_bytes(content[:4], "big")
@@ -42,20 +42,21 @@ class Library:
         return library
 
     def add(self, file: FileDescriptorProto) -> None:
-        """Have a file, in place of one of the same name."""
+        """Add a file, or replace the one of the same name."""
         for files in self._packages.values() if file.name in self._files else ():
             files.pop(file.name, None)
         self._files[file.name] = file
         self._packages.setdefault(file.package, {})[file.name] = " ".join(messages_in(file))
 
     def file(self, name: str) -> FileDescriptorProto | None:
+        """Return a file by name, decompressed if it comes with the package."""
         found = self._files.get(name)
         if isinstance(found, slice):
             return FileDescriptorProto.FromString(zlib.decompress(self._content[found]))
         return found
 
     def file_with(self, full_name: str) -> FileDescriptorProto | None:
-        """The file that defines a message, which may be nested in another."""
+        """Return the file that defines a message, which may be nested in another message."""
         words = full_name.split(".")
         for size in range(len(words) - 1, -1, -1):
             for name, messages in self._packages.get(".".join(words[:size]), {}).items():
@@ -71,12 +72,12 @@ class Library:
 
 
 def shipped() -> Library:
-    """The files that come with the package."""
+    """Return the proto files that come with the package."""
     return Library.read(HOME.read_bytes())
 
 
 def written(files: Iterable[FileDescriptorProto]) -> bytes:
-    """What `Library.read` reads; the same bytes for the same files."""
+    """Serialize files for `Library.read`. The same files always give the same bytes."""
     lines, contents = [], []
     for file in sorted(files, key=lambda file: file.name):
         contents.append(zlib.compress(file.SerializeToString(deterministic=True), 9))
@@ -86,5 +87,5 @@ def written(files: Iterable[FileDescriptorProto]) -> bytes:
 
 
 def messages_in(file: FileDescriptorProto) -> list[str]:
-    """Those at the top; the others are nested in them."""
+    """Return the names of the top-level messages of a file."""
     return [message.name for message in file.message_type]

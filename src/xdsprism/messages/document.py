@@ -1,4 +1,4 @@
-"""What a YAML or JSON document becomes: plain Python values, and the line that each of them stands on."""
+"""Defines what a YAML or JSON document is read into: plain Python values, with the line number of each."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 Path = tuple[str | int, ...]
 
-# What follows a document is recursive (templates, conversion, rules), so its depth is bounded here, once.
-# protobuf's own parsers stop at 100 too.
+# Templates, conversion and rules recurse into a document, so the readers bound its depth. protobuf's own parsers stop
+# at 100 too.
 MAX_DEPTH = 100
 
 
-class Word(str):
+class AmbiguousScalar(str):
     """A plain scalar that YAML 1.2 reads as a string, and YAML 1.1 as a boolean, a number or a date: `no`, `1:30`.
 
-    In most fields that is fine. As a parameter's key or value it is refused: the author may have meant either.
+    Most fields accept it as a string. The key or value of a parameter does not: the author may have meant either.
     """
 
     __slots__ = ()
 
 
 class MalformedError(Exception):
-    """The text is no document at all; there is nothing to go on with."""
+    """The text is not valid YAML or JSON."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -31,9 +31,9 @@ class MalformedError(Exception):
         self.line = line
 
 
-# The lines of a container's entries, in their order, by the container's id. Numbers in arrays: a file of ten thousand
-# resources in one document is a million of them.
-Marks = dict[int, "array[int]"]
+# The line of each entry of a list or mapping, in their order, by the id() of the container. Arrays save memory: a
+# document with ten thousand resources has a million entries.
+LineNumbers = dict[int, "array[int]"]
 
 
 class Document:
@@ -41,13 +41,13 @@ class Document:
 
     __slots__ = ("_marks", "line", "root")
 
-    def __init__(self, root: object, line: int, marks: Marks) -> None:
+    def __init__(self, root: object, line: int, marks: LineNumbers) -> None:
         self.root = root
         self.line = line
         self._marks = marks  # `root` keeps the containers, and so their ids, alive
 
     def line_of(self, path: Path) -> int:
-        """Find the line of what `path` points at, or of the nearest thing above it that was written down."""
+        """Return the line of the value at `path`, or of its nearest ancestor that the document contains."""
         line = self.line
         node: Any = self.root
         for step in path:
@@ -64,10 +64,11 @@ class Document:
 
 
 def spelling(node: Mapping[str, object], field: str) -> str:
-    """Find how the author spelled a field: proto3 JSON knows `connect_timeout` and `connectTimeout`."""
+    """Return how the author spelled a field: proto3 JSON allows `connect_timeout` and `connectTimeout`."""
     return field if field in node else camel(field)
 
 
 def camel(field: str) -> str:
+    """Return the JSON name of a field: `connect_timeout` gives `connectTimeout`."""
     head, *rest = field.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in rest)

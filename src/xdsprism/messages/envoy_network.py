@@ -1,4 +1,4 @@
-"""What Envoy refuses in clusters, endpoints and listeners, beyond the annotations in their protos."""
+"""Checks clusters, endpoints and listeners for what Envoy refuses beyond the annotations in their protos."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 from .document import Path
 from .faults import Check, Faults
-from .interest import Interest
+from .field_checks import FieldChecks
 
 _STATIC_CLUSTER = "envoy.cluster.static"
 _STATIC, _LOGICAL_DNS, _ORIGINAL_DST = 0, 2, 4  # Cluster.DiscoveryType
 _UDP = 1  # SocketAddress.Protocol
-_MOST_COMBINATIONS = 10_000  # of one filter chain; past that only matches that are written alike are found
+_MAX_COMBINATIONS = 10_000  # of one filter chain; with more, only matches that are written alike are found
 
 
 # -- addresses
 
 
 def _is_ip(text: str) -> bool:
+    """Whether a text is an IP address in the form that Envoy accepts."""
     try:
         inet_pton(AF_INET6, text.partition("%")[0]) if ":" in text else inet_pton(AF_INET, text)
     except (OSError, ValueError):
@@ -31,7 +32,7 @@ def _is_ip(text: str) -> bool:
 
 
 def _address(address: Any, path: Path, faults: Faults, hint: str) -> None:
-    """An address that is taken as it is, and not looked up."""
+    """Check an address that Envoy uses without resolving it: it must be an IP address with a port number."""
     if address.WhichOneof("address") != "socket_address" or address.socket_address.resolver_name:
         return
     place = (*path, "socket_address")
@@ -46,6 +47,7 @@ def _address(address: Any, path: Path, faults: Faults, hint: str) -> None:
 
 
 def _cluster(message: Any, faults: Faults) -> None:
+    """Check that the endpoints of a cluster fit its discovery type."""
     kind = message.type
     if message.WhichOneof("cluster_discovery_type") == "cluster_type":
         kind = _STATIC if message.cluster_type.name == _STATIC_CLUSTER else None
@@ -60,11 +62,12 @@ def _cluster(message: Any, faults: Faults) -> None:
         faults.append((("load_assignment",), "can't be set, as the type is ORIGINAL_DST: clients bring the address"))
 
 
-def _assignment_alone(message: Any, faults: Faults) -> None:
+def _eds_assignment(message: Any, faults: Faults) -> None:
     _assignment(message, (), faults, ": endpoints by EDS are not looked up")
 
 
 def _assignment(message: Any, path: Path, faults: Faults, hint: str) -> None:
+    """Check the addresses of all endpoints. The first condition skips those that are plainly valid."""
     for at, locality in enumerate(message.endpoints):
         for index, each in enumerate(locality.lb_endpoints):
             endpoint = each.endpoint
@@ -81,6 +84,7 @@ def _assignment(message: Any, path: Path, faults: Faults, hint: str) -> None:
 
 
 def _listener(message: Any, faults: Faults) -> None:
+    """Check the addresses and the filter chains of a listener. A gRPC listener has neither."""
     if message.HasField("api_listener"):
         return
     hint = ": a listener's own address is not looked up"
@@ -91,6 +95,7 @@ def _listener(message: Any, faults: Faults) -> None:
 
 
 def _chains(message: Any, faults: Faults) -> None:
+    """Check that a listener has the filter chains that its kind needs, and that they are distinct."""
     some = message.filter_chains or message.HasField("default_filter_chain")
     if _is_connectionless(message):
         if some:
@@ -105,17 +110,18 @@ def _chains(message: Any, faults: Faults) -> None:
 
 
 def _is_connectionless(message: Any) -> bool:
+    """Whether a listener is for plain UDP, which has no connections for filter chains."""
     udp = message.address.socket_address.protocol == _UDP
     return bool(udp and not message.udp_listener_config.HasField("quic_options"))
 
 
 def _is_placed(message: Any) -> bool:
-    """Has an address, or is one of those that need none."""
+    """Whether a listener has an address, or needs none as it is internal."""
     return bool(message.HasField("address") or message.WhichOneof("listener_specifier") == "internal_listener")
 
 
 def _names(chains: Any, faults: Faults) -> None:
-    """A matcher leads to filter chains by their names."""
+    """Check that each filter chain has a name of its own, as filter_chain_matcher refers to chains by name."""
     seen: set[str] = set()
     for index, chain in enumerate(chains):
         if not chain.name:
@@ -128,7 +134,7 @@ def _names(chains: Any, faults: Faults) -> None:
 
 
 def _matches(chains: Any, faults: Faults) -> None:
-    """Two filter chains must not be for the same connections; one that is for some of another's is fine."""
+    """Check that no two filter chains match exactly the same connections. One may match a part of another's."""
     if len(chains) == 1 and not chains[0].HasField("filter_chain_match"):
         return
     owners: dict[tuple[object, ...], int] = {}
@@ -141,7 +147,7 @@ def _matches(chains: Any, faults: Faults) -> None:
         for each in _combinations(match):
             if each in owners:
                 owner = f"as filter_chains[{owners[each]}]" if owners[each] != index else "twice"
-                text = f"matches the same connections {owner}: which one is meant?"
+                text = f"matches the same connections {owner}, which Envoy refuses"
                 faults.append((("filter_chains", index, "filter_chain_match"), text))
                 break
             owners[each] = index
@@ -155,6 +161,7 @@ def _server_names(match: Any, index: int, faults: Faults) -> None:
 
 
 def _combinations(match: Any) -> Iterator[tuple[object, ...]]:
+    """Yield every combination of values that a filter chain match lists, one value for each criterion."""
     lists = (
         _networks(match.prefix_ranges),
         [name.lower().removeprefix("*") if name.startswith("*.") else name.lower() for name in match.server_names],
@@ -163,7 +170,7 @@ def _combinations(match: Any) -> Iterator[tuple[object, ...]]:
         _networks(match.source_prefix_ranges),
         list(match.source_ports),
     )
-    if prod(len(values) or 1 for values in lists) > _MOST_COMBINATIONS:
+    if prod(len(values) or 1 for values in lists) > _MAX_COMBINATIONS:
         yield (match.SerializeToString(deterministic=True),)
         return
     single = (match.destination_port.value, match.transport_protocol, match.source_type)
@@ -172,6 +179,7 @@ def _combinations(match: Any) -> Iterator[tuple[object, ...]]:
 
 
 def _networks(ranges: Any) -> list[object]:
+    """Return IP ranges in a comparable form: the network of each, without the host bits."""
     found: list[object] = []
     for each in ranges:
         try:
@@ -185,10 +193,10 @@ def _networks(ranges: Any) -> list[object]:
 
 _OF_CLUSTERS = ("type", "cluster_type", "load_assignment")
 _OF_LISTENERS = ("address", "internal_listener", "filter_chains", "default_filter_chain")
-INTERESTS = {
-    "envoy.config.cluster.v3.Cluster": Interest({}, _cluster, _OF_CLUSTERS),
-    "envoy.config.listener.v3.Listener": Interest({}, _listener, _OF_LISTENERS),
+CHECKS = {
+    "envoy.config.cluster.v3.Cluster": FieldChecks({}, _cluster, _OF_CLUSTERS),
+    "envoy.config.listener.v3.Listener": FieldChecks({}, _listener, _OF_LISTENERS),
 }
 
-# Of resources by themselves: inside of a cluster it depends on the cluster's type.
-ALONE: dict[str, Check] = {"envoy.config.endpoint.v3.ClusterLoadAssignment": _assignment_alone}
+# Checks of a message that is a resource. A load assignment inside a cluster is checked by the cluster's type instead.
+RESOURCE_CHECKS: dict[str, Check] = {"envoy.config.endpoint.v3.ClusterLoadAssignment": _eds_assignment}

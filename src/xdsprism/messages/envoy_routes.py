@@ -1,4 +1,4 @@
-"""What Envoy refuses in routes, access logs and TLS contexts, beyond the annotations in their protos."""
+"""Checks routes, access logs and TLS contexts for what Envoy refuses beyond the annotations in their protos."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .envoy_texts import (
     variables,
 )
 from .faults import Check, Faults
-from .interest import Interest
+from .field_checks import FieldChecks
 from .protos import find_message, type_name
 
 _ROUTE = "envoy.config.route.v3"
 _MATCH_TEMPLATE = "envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig"
 _REWRITE_TEMPLATE = "envoy.extensions.path.rewrite.uri_template.v3.UriTemplateRewriteConfig"
 _TLS = "envoy.extensions.transport_sockets.tls.v3"
-_MOST_WEIGHT = (1 << 32) - 1
+_MAX_TOTAL_WEIGHT = (1 << 32) - 1
 
 REGEXES = frozenset(("envoy.type.matcher.v3.RegexMatcher", "xds.type.matcher.v3.RegexMatcher"))
 
@@ -34,6 +34,7 @@ REGEXES = frozenset(("envoy.type.matcher.v3.RegexMatcher", "xds.type.matcher.v3.
 
 
 def _hosts(hosts: Any, faults: Faults) -> None:
+    """Check that no two virtual hosts of a route configuration have the same domain."""
     if len(hosts) < 2:
         return
     owners: dict[str, int] = {}
@@ -41,22 +42,23 @@ def _hosts(hosts: Any, faults: Faults) -> None:
         for at, domain in enumerate(host.domains):
             owner = owners.setdefault(_folded(domain), index)
             if owner != index:
-                text = f"virtual host {hosts[owner].name!r} has the domain {domain!r} already: one host, one owner"
+                text = f"virtual host {hosts[owner].name!r} has the domain {domain!r} already"
                 faults.append(((index, "domains", at), text))
 
 
 def _domains(domains: Any, faults: Faults) -> None:
+    """Check that a virtual host does not list a domain twice."""
     if len(set(map(_folded, domains))) == len(domains):
         return
     seen: set[str] = set()
     for at, domain in enumerate(domains):
         if _folded(domain) in seen:
-            faults.append(((at,), f"{domain!r} is there twice, as letters count in either case"))
+            faults.append(((at,), f"{domain!r} is listed twice; Envoy ignores case"))
         seen.add(_folded(domain))
 
 
 def _folded(domain: str) -> str:
-    """As Envoy compares: letters of ASCII in either case."""
+    """Return a domain as Envoy compares it: ASCII letters in lower case, others as they are."""
     return domain.lower() if domain.isascii() else "".join(each.lower() if each.isascii() else each for each in domain)
 
 
@@ -69,6 +71,7 @@ def _matcher(host: Any, faults: Faults) -> None:
 
 
 def _added(options: Any, faults: Faults) -> None:
+    """Check the headers that a route adds: it can't set pseudo-headers and host, and values are format strings."""
     for index, option in enumerate(options):
         key = option.header.key
         if _is_fixed(key):
@@ -83,6 +86,7 @@ def _values(options: Any, faults: Faults) -> None:
 
 
 def _removed(keys: Any, faults: Faults) -> None:
+    """Check the headers that a route removes: pseudo-headers and host can't be removed."""
     for index, key in enumerate(keys):
         if _is_fixed(key):
             faults.append(((index,), f"{key} can't be removed, as nothing that begins with a colon can, nor host"))
@@ -104,7 +108,7 @@ _HEADERS: dict[str, Check] = {
 
 
 def _rewritten(route: Any, faults: Faults) -> None:
-    """A rewrite by template takes its variables from the template that the path matched."""
+    """Check that a rewrite by a path template uses only variables of the template that the route matches by."""
     if not route.route.HasField("path_rewrite_policy"):
         return
     rewrite = _template(route.route.path_rewrite_policy.typed_config, _REWRITE_TEMPLATE)
@@ -124,7 +128,7 @@ def _is_name(name: str) -> bool:
 
 
 def _template(packed: Any, full_name: str) -> str | None:
-    """The path template in an Any of this type: its field 1."""
+    """Return the path template in an Any of this type, which is its field 1; None if the Any is of another type."""
     kind = find_message(full_name) if type_name(packed.type_url) == full_name else None
     if kind is None:
         return None
@@ -132,7 +136,7 @@ def _template(packed: Any, full_name: str) -> str | None:
         return next(
             (str(value) for field, value in kind.FromString(packed.value).ListFields() if field.number == 1), ""
         )
-    except DecodeError:  # rules.check says so
+    except DecodeError:  # rules.check reports it
         return None
 
 
@@ -140,12 +144,14 @@ _REWRITES = ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rew
 
 
 def _rewrites(action: Any, faults: Faults) -> None:
+    """Check that a route action has at most one kind of path rewrite."""
     fields = {field.name for field, _ in action.ListFields()}
     first, *others = [name for name in _REWRITES if name in fields]
     faults += [((name,), f"can't be set together with {first}") for name in others[:1]]
 
 
 def _weights(clusters: Any, faults: Faults) -> None:
+    """Check that weighted clusters have a weight and a name, and that the sum of the weights is valid."""
     for index, each in enumerate(clusters):
         if not each.HasField("weight"):
             faults.append(((index, "weight"), "is required"))
@@ -157,14 +163,15 @@ def _weights(clusters: Any, faults: Faults) -> None:
         total = sum(each.weight.value for each in clusters)
         if not total:
             faults.append(((), "the weights add up to 0: at least one must be greater"))
-        elif total > _MOST_WEIGHT:
-            faults.append(((), f"the weights add up to {total}, and at most {_MOST_WEIGHT} is allowed"))
+        elif total > _MAX_TOTAL_WEIGHT:
+            faults.append(((), f"the weights add up to {total}, and at most {_MAX_TOTAL_WEIGHT} is allowed"))
 
 
 # -- texts
 
 
 def _text(fault_of: Callable[[str], str | None], text: str, path: Path, faults: Faults) -> None:
+    """Append the fault of a text, if it has one."""
     fault = fault_of(text) if text else None
     if fault is not None:
         faults.append((path, fault))
@@ -175,7 +182,7 @@ def _of_text(fault_of: Callable[[str], str | None]) -> Check:
 
 
 def _of_source(fault_of: Callable[[str], str | None]) -> Check:
-    """Check a text that stands in the message itself; what is in files and variables only the client knows."""
+    """Check a text that is inline in a DataSource. Files and environment variables are on the client's machine."""
 
     def check_source(source: Any, faults: Faults) -> None:
         form = source.WhichOneof("specifier")
@@ -193,6 +200,7 @@ def _formats(struct: Any, faults: Faults) -> None:
 
 
 def _strings(struct: Any) -> Iterator[tuple[Path, str]]:
+    """Yield all strings in a Struct, with their paths."""
     waiting: list[tuple[Path, Any]] = [((key,), value) for key, value in struct.fields.items()]
     while waiting:
         where, value = waiting.pop()
@@ -208,27 +216,27 @@ def _strings(struct: Any) -> Iterator[tuple[Path, str]]:
 _format, _certificates = _of_text(format_fault), _of_source(certificates_fault)
 _FORMATS = "envoy.config.core.v3.SubstitutionFormatString"
 
-INTERESTS: dict[str, Interest] = {
-    f"{_ROUTE}.RouteConfiguration": Interest({"virtual_hosts": _hosts, **_HEADERS}),
-    f"{_ROUTE}.VirtualHost": Interest({"domains": _domains, **_HEADERS}, _matcher, ("matcher",)),
-    f"{_ROUTE}.Route": Interest(_HEADERS, _rewritten, ("route",)),
-    f"{_ROUTE}.RouteAction": Interest({"host_rewrite": _format, "path_rewrite": _format}, _rewrites, _REWRITES),
-    f"{_ROUTE}.WeightedCluster": Interest({"clusters": _weights}),
-    f"{_ROUTE}.WeightedCluster.ClusterWeight": Interest(_HEADERS),
-    _MATCH_TEMPLATE: Interest({"path_template": _of_text(template_fault)}),
-    _REWRITE_TEMPLATE: Interest({"path_template_rewrite": _of_text(rewrite_fault)}),
-    _FORMATS: Interest(
+CHECKS: dict[str, FieldChecks] = {
+    f"{_ROUTE}.RouteConfiguration": FieldChecks({"virtual_hosts": _hosts, **_HEADERS}),
+    f"{_ROUTE}.VirtualHost": FieldChecks({"domains": _domains, **_HEADERS}, _matcher, ("matcher",)),
+    f"{_ROUTE}.Route": FieldChecks(_HEADERS, _rewritten, ("route",)),
+    f"{_ROUTE}.RouteAction": FieldChecks({"host_rewrite": _format, "path_rewrite": _format}, _rewrites, _REWRITES),
+    f"{_ROUTE}.WeightedCluster": FieldChecks({"clusters": _weights}),
+    f"{_ROUTE}.WeightedCluster.ClusterWeight": FieldChecks(_HEADERS),
+    _MATCH_TEMPLATE: FieldChecks({"path_template": _of_text(template_fault)}),
+    _REWRITE_TEMPLATE: FieldChecks({"path_template_rewrite": _of_text(rewrite_fault)}),
+    _FORMATS: FieldChecks(
         {"text_format": _format, "text_format_source": _of_source(format_fault), "json_format": _formats}
     ),
-    "envoy.extensions.access_loggers.file.v3.FileAccessLog": Interest(
+    "envoy.extensions.access_loggers.file.v3.FileAccessLog": FieldChecks(
         {"format": _format, "json_format": _formats, "typed_json_format": _formats}
     ),
-    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": Interest(
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": FieldChecks(
         {"hostname": _format, "headers_to_add": _values}
     ),
-    f"{_TLS}.TlsCertificate": Interest(
+    f"{_TLS}.TlsCertificate": FieldChecks(
         {"certificate_chain": _certificates, "private_key": _of_source(private_key_fault)}
     ),
-    f"{_TLS}.CertificateValidationContext": Interest({"trusted_ca": _certificates}),
-    **dict.fromkeys(REGEXES, Interest({"regex": _of_text(regex_fault)})),
+    f"{_TLS}.CertificateValidationContext": FieldChecks({"trusted_ca": _certificates}),
+    **dict.fromkeys(REGEXES, FieldChecks({"regex": _of_text(regex_fault)})),
 }

@@ -1,7 +1,7 @@
-"""Small languages inside of strings, as Envoy reads them: regular expressions, formats, path templates, PEM.
+"""Checks strings that Envoy parses: regular expressions, format strings, path templates, PEM.
 
-Each function says what Envoy finds wrong with a text, or None. What is in doubt passes, as an Envoy may be newer than
-this: to refuse a file that Envoy takes is worse than to leave it to Envoy to refuse one.
+Each function returns why Envoy refuses a text, or None. A doubtful text passes, as the Envoy may be newer than this
+check: refusing a file that Envoy accepts is worse than leaving the refusal to Envoy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 @cache
 def _re2() -> Any:
-    """RE2 itself, loaded when the first regular expression is met: what another engine takes, RE2 may not."""
+    """Return RE2's compile function and error. RE2 is loaded when the first regular expression is checked."""
     import re2  # noqa: PLC0415
 
     options = re2.Options()
@@ -27,16 +27,18 @@ def _re2() -> Any:
 
 
 def regex_fault(pattern: str) -> str | None:
+    """Check that RE2 compiles a regular expression."""
     return _compiled(pattern)[0]
 
 
 def program_size(pattern: str) -> int:
-    """How large RE2's program for a regular expression is, or 0 where it is none."""
+    """Return the size of RE2's program for a regular expression, or 0 if RE2 does not compile it."""
     return _compiled(pattern)[1]
 
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> tuple[str | None, int]:
+    """Return the fault of a regular expression, or None, and the size of RE2's program."""
     compile_pattern, error = _re2()
     try:
         return None, int(compile_pattern(pattern).programsize)
@@ -55,7 +57,7 @@ _LARGEST = 1 << 64
 
 
 def format_fault(text: str) -> str | None:
-    """A `%` begins a command operator, or is doubled. Which operators there are, each Envoy knows by itself."""
+    """Check that each `%` begins a command operator or is doubled. The operators' names depend on Envoy's version."""
     at = text.find("%")
     while at >= 0:
         if text.startswith("%%", at):
@@ -73,6 +75,7 @@ def format_fault(text: str) -> str | None:
 
 
 def _command_fault(command: str, parameters: str) -> str | None:
+    """Check the parameters of a command operator."""
     if command in _NEED_PARAMETERS and not parameters:
         return f"%{command}% needs parameters in parentheses, such as %{command}(x-id)%"
     if command in _OF_HEADERS and parameters.count("?") > 1:
@@ -86,28 +89,29 @@ _PRINTABLE = re.compile(r"/[!-~]*")
 _FOREIGN = re.compile(r"[^A-Za-z0-9\-._~%!$&'()+,;:@=*/{}]")
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_MOST_VARIABLES = 5
-_LONGEST_NAME = 16
+_MAX_VARIABLES = 5
+_MAX_NAME = 16  # characters
 
 
 def template_fault(template: str) -> str | None:
-    """What is wrong with the path template of a route."""
+    """Check the path template that a route matches by."""
     return _path_fault(template) or _variables_fault(template) or _globs_fault(template)
 
 
 def rewrite_fault(template: str) -> str | None:
-    """What is wrong with the template that a path is rewritten by."""
+    """Check the path template that a path is rewritten by."""
     if fault := _path_fault(template):
         return fault
     return next((fault for name in _VARIABLE.findall(template) if (fault := _name_fault(name))), None)
 
 
 def variables(template: str) -> list[str]:
-    """The names of the variables of a template, in their order."""
+    """Return the names of the variables of a template, in their order."""
     return [name.partition("=")[0] for name in _VARIABLE.findall(template)]
 
 
 def _path_fault(template: str) -> str | None:
+    """Check the characters, slashes and braces of a path template."""
     if not _PRINTABLE.fullmatch(template):
         return f"{template!r} is no path template: it begins with / and has neither spaces nor letters beyond ASCII"
     if foreign := _FOREIGN.search(template):
@@ -121,20 +125,21 @@ def _path_fault(template: str) -> str | None:
 def _name_fault(name: str) -> str | None:
     if not _NAME.fullmatch(name):
         return f"{name!r} is no name of a variable: letters, digits and _, a letter first"
-    if len(name) > _LONGEST_NAME:
-        return f"the variable {name} has a name of more than {_LONGEST_NAME} characters"
+    if len(name) > _MAX_NAME:
+        return f"the variable {name} has a name of more than {_MAX_NAME} characters"
     return None
 
 
 def _variables_fault(template: str) -> str | None:
+    """Check the names, the number and the patterns of a template's variables."""
     names = variables(template)
     for index, name in enumerate(names):
         if fault := _name_fault(name):
             return fault
         if name in names[:index]:
             return f"has the variable {name} twice"
-    if len(names) > _MOST_VARIABLES:
-        return f"has {len(names)} variables, and at most {_MOST_VARIABLES} are allowed"
+    if len(names) > _MAX_VARIABLES:
+        return f"has {len(names)} variables, and at most {_MAX_VARIABLES} are allowed"
     patterns = [
         pattern for _, equals, pattern in (name.partition("=") for name in _VARIABLE.findall(template)) if equals
     ]
@@ -146,7 +151,7 @@ def _variables_fault(template: str) -> str | None:
 
 
 def _globs_fault(template: str) -> str | None:
-    """After `**` no segment may be a glob of its own, as a variable without a pattern is."""
+    """Check that no segment after `**` is a glob. A variable without a pattern is one."""
     spread = re.sub(r"\{[^{}=]*\}", "*", template)
     segments = re.sub(r"\{[^{}=]*=([^{}]*)\}", r"\1", spread).split("/")
     if "**" not in segments:
@@ -163,7 +168,7 @@ _SEQUENCE = 0x30
 
 
 def certificates_fault(text: str) -> str | None:
-    """What is wrong with certificates in PEM. What they say is for the client to judge."""
+    """Check that a text contains certificates in PEM. Their contents are for the client to verify."""
     found = [body for label, body in _blocks(text) if label in _CERTIFICATES]
     if not found:
         return "holds no certificate: expected PEM, with -----BEGIN CERTIFICATE----- on a line of its own"
@@ -174,6 +179,7 @@ def certificates_fault(text: str) -> str | None:
 
 
 def private_key_fault(text: str) -> str | None:
+    """Check that a text contains a private key in PEM."""
     found = [body for label, body in _blocks(text) if label.endswith("PRIVATE KEY")]
     if not found:
         return "holds no private key: expected PEM, with -----BEGIN PRIVATE KEY----- on a line of its own"
@@ -182,11 +188,11 @@ def private_key_fault(text: str) -> str | None:
     return "the private key is broken: what is between BEGIN and END is no key in base64" if broken else None
 
 
-_ENCRYPTED = b"encrypted"  # its headers say how, and only its owner could tell more
+_ENCRYPTED = b"encrypted"  # stands for the body of an encrypted key, which can't be checked without the passphrase
 
 
 def _blocks(text: str) -> Iterator[tuple[str, bytes | None]]:
-    """Each block with its label; None for a body that is no base64, or has no end."""
+    """Yield the label and the body of each PEM block; None for a body that is not base64, or has no END line."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))
     for line in lines:
         if begin := _BEGIN.fullmatch(line):
@@ -201,6 +207,7 @@ def _blocks(text: str) -> Iterator[tuple[str, bytes | None]]:
 
 
 def _decoded(lines: list[str]) -> bytes | None:
+    """Decode the body of a PEM block; None if it is not base64."""
     if any(":" in line for line in lines):
         return _ENCRYPTED
     try:
@@ -210,16 +217,17 @@ def _decoded(lines: list[str]) -> bytes | None:
 
 
 def _inside(data: bytes) -> bytes | None:
-    """What is in the DER sequence that the data begins with, or None where it is none, or cut off."""
+    """Return the contents of the DER sequence at the start of the data, or None if there is none or it is cut off."""
     if len(data) < 2 or data[0] != _SEQUENCE:
         return None
     size, start = data[1], 2
-    if size >= 0x80:  # then it is how many bytes the size has
+    if size >= 0x80:  # the long form: the low bits say how many bytes the size takes
         start += size - 0x80
         size = int.from_bytes(data[2:start])
     return data[start : start + size] if 0 < size <= len(data) - start else None
 
 
 def _is_certificate(data: bytes) -> bool:
+    """Whether DER data looks like a certificate: a sequence that begins with a sequence."""
     signed = _inside(data)
     return signed is not None and _inside(signed) is not None

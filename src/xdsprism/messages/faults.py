@@ -1,4 +1,4 @@
-"""What is wrong with a message or a document: the path of each field, and what is wrong with it."""
+"""Defines a fault in a message or document: the path of a field, and a text that says what is wrong with its value."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from .document import Path
 Fault = tuple[Path, str]
 Faults = list[Fault]
 
-# Looks at a value, and appends what is wrong with it; the caller puts its own step before the paths.
+# Checks a value and appends its faults, with paths that begin at the value. The caller prefixes the step to the value.
 Check = Callable[[Any, Faults], None]
 
 
 def prefix(faults: Faults, start: int, step: str | int) -> None:
-    """Put one more step before the paths of the faults from `start` on."""
+    """Prefix the paths of the faults from index `start` on with one more step."""
     faults[start:] = [((step, *path), message) for path, message in faults[start:]]
 
 
 def refuse(faults: Faults, message: str) -> Any:
-    """Append a fault of the value itself; there is no result."""
+    """Append a fault of the value itself, and return None as the result of the conversion."""
     faults.append(((), message))
     return None
 
 
 def kind_of(value: object) -> str:
-    """Name what a value is in the words of somebody who writes YAML."""
+    """Describe a value for an author of YAML: `the string x`, `a mapping`."""
     names = {dict: "a mapping", list: "a list", type(None): "null", str: "the string", bool: "the boolean"}
     name = names.get(type(value), "the string" if isinstance(value, str) else "the number")
     if isinstance(value, bool):
@@ -35,7 +35,7 @@ def kind_of(value: object) -> str:
 
 
 def each_item(check: Check) -> Check:
-    """Check every element of a list."""
+    """Turn a check of an element into a check of a list."""
 
     def check_items(values: Any, faults: Faults) -> None:
         for index, value in enumerate(values):
@@ -48,7 +48,7 @@ def each_item(check: Check) -> Check:
 
 
 def all_of(checks: Sequence[Check]) -> Check:
-    """Make one check of several."""
+    """Combine several checks into one."""
     if len(checks) == 1:
         return checks[0]
 

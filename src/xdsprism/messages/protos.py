@@ -1,9 +1,9 @@
-"""Finds a message type by name: among those that the user gave, that come with the package, and that are installed.
+"""Finds a message type by name: among the user's descriptor sets, the package's proto files, and installed modules.
 
-They live in a pool of their own beside protobuf's default one, which belongs to xds-protos and lags behind Envoy: two
-versions of one message can't be in one pool. So a message that a program made and one that was read from a file are of
-different classes, and go from one to the other as bytes. The pool reads a proto file when something in it is first
-asked for.
+The types found here live in a descriptor pool of their own. protobuf's default pool belongs to xds-protos, which lags
+behind Envoy, and a pool can't hold two versions of one message. So a message that a program made and one that was read
+from a file have different classes, and are converted into each other as bytes. The pool loads a proto file when a type
+in it is first asked for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from google.protobuf.message_factory import GetMessageClass
 from ..core.model.types import PREFIX
 from ..errors import ConfigError, Problem
 from .descriptors import Library, shipped
-from .given import check_together, defines_more, read_set
 from .installed import installed
+from .user_descriptors import check_together, defines_more, read_set
 
 
 def type_name(type_url: str) -> str:
-    """Cut `type.googleapis.com/` off; the full name alone is accepted too (DESIGN 3)."""
+    """Return the full name in a type URL. A full name without `type.googleapis.com/` is accepted too (DESIGN 3)."""
     return type_url.rpartition("/")[2]
 
 
@@ -35,12 +35,15 @@ def type_url(full_name: str) -> str:
 
 
 def find_message(full_name: str) -> type[Message] | None:
-    """Find the class for a message's full name, or None where nothing that is known defines it."""
+    """Return the class for a message's full name, or None if no known proto file defines it."""
     return _types.known.get(full_name) or _types.find(full_name)
 
 
 def newest(message: Message) -> Message:
-    """The same message as its newest type has it; one of no known type stays what it is. Raises DecodeError."""
+    """Convert a message to the newest known version of its type. Raises DecodeError.
+
+    A message of an unknown type is returned as it is.
+    """
     kind = find_message(message.DESCRIPTOR.full_name)
     if kind is None or isinstance(message, kind):
         return message
@@ -57,10 +60,10 @@ def close_matches(full_name: str) -> list[str]:
 
 
 def add_descriptors(source: str | os.PathLike[str] | bytes) -> None:
-    """Know the message types of a FileDescriptorSet too: a file as protoc and buf make it, or its contents.
+    """Add the message types of a FileDescriptorSet: the path of a file that protoc or buf made, or its contents.
 
-    Of a proto file that is known already the one that defines more is used, so that those of a newer Envoy may be given
-    too. Raises ConfigError for what is no such set, or lacks what its files import.
+    If a proto file is known already, the version that defines more is used, so a user can add the protos of a newer
+    Envoy. Raises ConfigError if the set can't be decoded, or lacks files that its files import.
     """
     name = "" if isinstance(source, bytes) else os.fspath(source)
     try:
@@ -72,12 +75,12 @@ def add_descriptors(source: str | os.PathLike[str] | bytes) -> None:
 
 
 def pool() -> DescriptorPool:
-    """Where all that is found here is from."""
+    """Return the descriptor pool of all types that `find_message` finds."""
     return _types.pool
 
 
 class _Types:
-    """What is known now. Files are read in a thread, so that two may look for something at a time."""
+    """The known message types. The lock is needed as configuration files are parsed in a thread."""
 
     def __init__(self) -> None:
         self.known: dict[str, type[Message]] = {}
@@ -101,12 +104,13 @@ class _Types:
             return self._pool
 
     def find(self, full_name: str) -> type[Message] | None:
+        """Find a class in the pool, and remember it."""
         with self._lock:
             try:
                 found = GetMessageClass(self.pool.FindMessageTypeByName(full_name))
             except KeyError:
                 return None
-            except TypeError:  # what is installed does not go together with what is here: Envoy has it no more
+            except TypeError:  # an installed proto that newer Envoys lack, and that conflicts with those of this pool
                 installed_one = installed(full_name)
                 if installed_one is None:
                     return None
@@ -115,7 +119,7 @@ class _Types:
             return found
 
     def add(self, content: bytes) -> None:
-        """Take a FileDescriptorSet. From now on all are of a new pool; messages that are there keep their class."""
+        """Add a FileDescriptorSet. All types come from a new pool from now on; existing messages keep their class."""
         given = read_set(content)
         library = shipped()
         for file in (*self._given, *given):
@@ -130,7 +134,7 @@ class _Types:
 
 
 class _Database:
-    """What the pool asks for files that it does not have yet; protobuf gave these methods their names."""
+    """Supplies proto files to the pool when it needs them. protobuf prescribes the names of the methods."""
 
     def __init__(self, library: Library) -> None:
         self._library = library

@@ -1,4 +1,4 @@
-"""Hides what the protos mark as sensitive: keys, passwords, tokens (OPS-14), as Envoy's config_dump does."""
+"""Redacts the fields that the protos mark as sensitive (OPS-14): keys, passwords, tokens. Envoy does the same."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
 from ..core.model.types import TypeUrl
-from .nested import ANY, TYPED
 from .protos import find_message, type_name
 from .sensitive import is_sensitive
+from .typed_parts import ANY, TYPED
 
 REDACTED = "[redacted]"
 
 
 def redact(message: Message, *, sensitive: bool = False) -> None:
-    """Hide what is sensitive in a message and in all that is nested in it; `sensitive`: that is all of it.
+    """Redact the sensitive fields of a message and of all messages nested in it; with `sensitive`, all fields.
 
-    What is packed inside and of no installed type goes too: nobody here can tell what is in it.
+    An Any of an unknown type loses its value, as it may contain secrets.
     """
     if message.DESCRIPTOR.full_name == ANY:
         _redact_any(message, sensitive=sensitive)
@@ -39,19 +39,20 @@ def redact(message: Message, *, sensitive: bool = False) -> None:
 
 
 def redacted_bytes(type_url: TypeUrl, body: bytes) -> bytes:
-    """The contents of a resource without its secrets; the same object where it has none."""
+    """Return the contents of a resource without its secrets; the same object if it has none."""
     kind = find_message(type_name(type_url))
     if kind is None:
         return body
     try:
         message, original = kind.FromString(body), kind.FromString(body)
     except DecodeError:
-        return b""  # nobody can tell what is in it
+        return b""  # bytes that can't be decoded may contain secrets
     redact(message)
     return body if message == original else message.SerializeToString(deterministic=True)
 
 
 def _redact_any(message: Any, *, sensitive: bool) -> None:
+    """Redact the message in an Any; clear its value if it can't be decoded."""
     kind = find_message(type_name(message.type_url))
     try:
         inner = kind.FromString(message.value) if kind is not None else None
@@ -65,6 +66,7 @@ def _redact_any(message: Any, *, sensitive: bool) -> None:
 
 
 def _redact_map(values: Any, *, sensitive: bool) -> None:
+    """Redact the messages in a map; with `sensitive`, delete the entries whose values are no messages."""
     for key in list(values):
         if isinstance(values[key], Message):
             redact(values[key], sensitive=sensitive)
@@ -73,6 +75,7 @@ def _redact_map(values: Any, *, sensitive: bool) -> None:
 
 
 def _hide(message: Message, field: FieldDescriptor) -> None:
+    """Replace a text by a mark, and clear a field of any other type."""
     if field.cpp_type != FieldDescriptor.CPPTYPE_STRING:
         message.ClearField(field.name)
         return
@@ -84,7 +87,7 @@ def _hide(message: Message, field: FieldDescriptor) -> None:
         setattr(message, field.name, hidden)
 
 
-# -- a TypedStruct: contents of a named type, written as JSON
+# -- a TypedStruct: a message of a named type, written as JSON
 
 
 def _redact_typed_struct(message: Any) -> None:
@@ -96,6 +99,7 @@ def _redact_typed_struct(message: Any) -> None:
 
 
 def _redact_struct(struct: Struct, descriptor: Descriptor) -> None:
+    """Redact a Struct that is the JSON form of a message type."""
     fields = {field.json_name: field for field in descriptor.fields} | dict(descriptor.fields_by_name)
     for key, value in struct.fields.items():
         field = fields.get(key)
@@ -107,6 +111,7 @@ def _redact_struct(struct: Struct, descriptor: Descriptor) -> None:
 
 
 def _redact_value(value: Value, descriptor: Descriptor) -> None:
+    """Redact a message inside a Struct. An Any in JSON form names its type in `@type`."""
     if not value.HasField("struct_value"):
         return
     if descriptor.full_name == ANY:

@@ -1,6 +1,8 @@
-"""The kinds of `validate.rules`, one entry each: from a rule's limit to a test of a value.
+"""Turns each kind of `validate.rules` into a test of a value.
 
-The texts of the tests are ours; what they accept is what Envoy's own build of protoc-gen-validate accepts.
+The tests accept what Envoy's own build of protoc-gen-validate accepts; the texts of their faults are our own. A rule,
+such as `min_len: 1`, has a name and a limit. `_FAMILIES` maps the names of each kind of rules to makers, which take
+the limit and return the test.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ from urllib.parse import urlsplit
 
 from google.protobuf.descriptor import FieldDescriptor
 
-# Says what is wrong with a value, or None where nothing is.
+# Returns the fault of a value, or None.
 Test = Callable[[Any], str | None]
 _Make = Callable[[Any], Test | None]
 
-# Looked at where the field as a whole is (rules.py), or along with another rule.
-_ELSEWHERE = frozenset(("ignore_empty", "strict", "required", "skip", "items", "keys", "values"))
+# Rules that rules.py applies to the field as a whole, or that modify another rule.
+_APPLIED_ELSEWHERE = frozenset(("ignore_empty", "strict", "required", "skip", "items", "keys", "values"))
 _BOUNDS = ("gt", "gte", "lt", "lte")
 
 
 def tests_of(kind: str, rules: Any, field: FieldDescriptor) -> tuple[list[Test], list[str]]:
-    """Turn the rules of one kind, say `string`, into tests; also return the names of those that are not known here."""
-    limits = {rule.name: limit for rule, limit in rules.ListFields() if rule.name not in _ELSEWHERE}
+    """Turn the rules of one kind, such as `string`, into tests. Also return the names of unknown rules."""
+    limits = {rule.name: limit for rule, limit in rules.ListFields() if rule.name not in _APPLIED_ELSEWHERE}
     bounds = {name: limits.pop(name) for name in _BOUNDS if name in limits}
     makers = {**_FAMILIES.get(kind, _NUMBER), **_bound_to(rules, field)}
     tests = [_range(bounds, _moment if kind in _MOMENTS else None)] if bounds else []
@@ -36,7 +38,7 @@ def tests_of(kind: str, rules: Any, field: FieldDescriptor) -> tuple[list[Test],
 
 
 def _bound_to(rules: Any, field: FieldDescriptor) -> dict[str, _Make]:
-    """Give the rules that need more than their own limit."""
+    """Return the makers of the rules that need more than their own limit."""
     return {
         "defined_only": lambda limit: _defined_only(field) if limit else None,
         "well_known_regex": lambda limit: _well_known(limit, strict=rules.strict),
@@ -44,14 +46,17 @@ def _bound_to(rules: Any, field: FieldDescriptor) -> dict[str, _Make]:
 
 
 def _unless_empty(test: Test) -> Test:
+    """PGV: with `ignore_empty` an empty value passes."""
     return lambda value: test(value) if value else None
 
 
 def _must(holds: Callable[[Any], object], text: str) -> Test:
+    """Make a test of a condition and of the text for values that do not meet it."""
     return lambda value: None if holds(value) else text
 
 
 def _shown(limit: Any) -> str:
+    """Format the limit of a rule for a text."""
     match limit:
         case bool():
             return str(limit).lower()
@@ -69,7 +74,7 @@ def _listed(limits: list[Any]) -> str:
     return ", ".join(_shown(limit) for limit in limits)
 
 
-# -- whatever can be compared
+# -- comparisons
 
 
 def _const(limit: Any) -> Test:
@@ -87,15 +92,16 @@ def _not_in(limits: Any) -> Test:
 
 
 def _moment(value: Any) -> tuple[int, int]:
-    """Make durations and timestamps comparable; both parts of a negative duration are negative."""
+    """Return a comparable form of a Duration or Timestamp; both parts of a negative duration are negative."""
     return value.seconds, value.nanos
 
 
 def _range(bounds: Mapping[str, Any], order: Callable[[Any], Any] | None) -> Test:
+    """Make a test of the rules gt, gte, lt and lte together."""
     limits = {name: order(limit) if order else limit for name, limit in bounds.items()}
     tests = [_bound(name, limit, _shown(bounds[name]), order) for name, limit in limits.items()]
     low, high = limits.get("gt", limits.get("gte")), limits.get("lt", limits.get("lte"))
-    if low is not None and high is not None and low > high:  # PGV: then either will do, and the gap between is barred
+    if low is not None and high is not None and low > high:  # PGV: one of the two suffices; values between are refused
         return lambda value: " or ".join(filter(None, found)) if all(found := [test(value) for test in tests]) else None
     if len(tests) == 1:
         return tests[0]
@@ -123,7 +129,7 @@ _SECOND = 1_000_000_000
 
 
 def duration_fault(seconds: int, nanos: int) -> str | None:
-    """Say why a Duration is none: Envoy refuses it, and no language has a time that could hold it."""
+    """Return why a Duration is out of range, or None. Envoy refuses it, and no language's type could hold it."""
     if abs(nanos) >= _SECOND:
         return (
             f"has {nanos} nanos, which is a second or more: a Duration has at most 999999999, and the rest in seconds"
@@ -139,6 +145,8 @@ def duration_fault(seconds: int, nanos: int) -> str | None:
 
 
 def _sizes(noun: str, measure: Callable[[Any], int]) -> dict[str, Callable[[int], Test]]:
+    """Return the makers of the rules on a size, as `measure` computes it."""
+
     def least(limit: int) -> Test:
         text = "must not be empty" if limit == 1 else f"must have at least {limit} {noun}"
         return _must(lambda value: measure(value) >= limit, text)
@@ -166,7 +174,7 @@ _ELEMENTS = _sizes("elements", len)
 
 
 def _pattern(limit: str) -> Test:
-    """Envoy: RE2::FullMatch. Python's `$` would let a newline pass at the end; a full match does not."""
+    """Match as Envoy does, with RE2::FullMatch. With `$`, Python would accept a newline at the end."""
     return _must(_compiled(limit), f"must match {limit}")
 
 
@@ -177,17 +185,18 @@ def _bytes_pattern(limit: str) -> Test:
 def _compiled(pattern: AnyStr) -> Callable[[AnyStr], object]:
     try:
         return re.compile(pattern).fullmatch
-    except re.error:  # RE2 has a few things that Python lacks; then nothing passes, rather than anything
+    except re.error:  # a feature of RE2 that Python lacks: accept no value, rather than every value
         return lambda _: None
 
 
-# validate.proto, KnownRegex; the third is for both kinds of header where `strict` is off
+# validate.proto, KnownRegex. The third is for names and values of headers if `strict` is off.
 _HEADER_NAME = re.compile(r":?[0-9a-zA-Z!#$%&'*+-.^_|~\x60]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0A-\x1F\x7F]*")
 _HEADER_TEXT = re.compile(r"[^\x00\x0A\x0D]*")
 
 
 def _well_known(limit: int, *, strict: bool) -> Test | None:
+    """Make a test of the rule well_known_regex, for the name or the value of a header."""
     if limit == 0:
         return None
     name = "name" if limit == 1 else "value"
@@ -239,6 +248,7 @@ def _is_address(value: str) -> bool:
 
 
 def _flag(holds: Callable[[Any], object], text: str) -> _Make:
+    """Return the maker of a rule that is only true or false."""
     return lambda limit: _must(holds, text) if limit else None
 
 
@@ -266,7 +276,7 @@ def _type_not_in(limits: Any) -> Test:
     return lambda value: test(value.type_url)
 
 
-# -- which rule names belong to which kind
+# -- the makers of each kind of rules, by the names of the rules
 
 _MOMENTS = ("duration", "timestamp")
 _NUMBER: dict[str, _Make] = {"const": _const, "in": _in, "not_in": _not_in}
@@ -315,7 +325,7 @@ _FAMILIES: dict[str, dict[str, _Make]] = {
         "max_items": _ELEMENTS["max"],
         "unique": _flag(_all_different, "must not hold the same element twice"),
     },
-    # `no_sparse` asks that no message in a map is unset, which proto3 can't express: nothing to test
+    # `no_sparse` forbids unset messages in a map, which proto3 can't express: there is nothing to test
     "map": {"min_pairs": _ELEMENTS["min"], "max_pairs": _ELEMENTS["max"], "no_sparse": lambda _: None},
     "any": {"in": _type_in, "not_in": _type_not_in},
     "duration": _NUMBER,

@@ -1,9 +1,9 @@
-"""Checks messages against the `validate.rules` annotations in Envoy's protos: what Envoy refuses is refused here.
+"""Checks messages against the `validate.rules` annotations in Envoy's protos, as Envoy does.
 
-protoc-gen-validate's own Python validator does not run on protobuf 7, and protovalidate reads other annotations
-(and so finds nothing, silently). This interprets the annotations: once per message type into closures, which then
-visit only the fields that are set. A field that is not set is decided beforehand: its default breaks the rule, or not.
-A Duration has a range of its own, annotated or not.
+protoc-gen-validate's own Python validator does not run on protobuf 7, and protovalidate reads other annotations (it
+finds nothing, silently). So this module interprets the annotations. It compiles the rules of a message type once into
+closures, which visit only the fields that are set. For a field that is not set, the compilation decides whether its
+default breaks the rule. The range of a Duration is checked even without an annotation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .rule_kinds import Test, duration_fault, tests_of
 
 
 class UnknownType(str):
-    """The text of a fault that may be nobody's: the type of an Any is none of the installed ones, but perhaps newer."""
+    """The text of a fault for an Any of an unknown type. A newer Envoy may know the type, so callers may ignore it."""
 
     __slots__ = ()
 
 
 def check(message: Message) -> Faults:
-    """List what Envoy would refuse in a message: the path of each field, and what is wrong with it."""
+    """List the fields of a message that break a rule, with the path and the reason of each."""
     faults: Faults = []
     descriptor: Any = message.DESCRIPTOR
     for each in _whole(descriptor):
@@ -43,18 +43,18 @@ def _whole(descriptor: Descriptor) -> list[Check]:
 
 @cache
 def checker(descriptor: Descriptor) -> Checker:
-    """Give the rules of a message type, compiled on first use."""
+    """Return the compiled rules of a message type."""
     return Checker(descriptor)
 
 
 class Checker:
-    """The rules of one message type."""
+    """The compiled rules of one message type."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self.unknown: list[str] = []  # rules of a kind that this interpreter does not know
-        self._present: dict[FieldDescriptor, Check] = {}
-        self._absent: dict[FieldDescriptor, str] = {}
-        self._oneofs: list[tuple[str, str]] = []
+        self._present: dict[FieldDescriptor, Check] = {}  # checks of fields that are set
+        self._absent: dict[FieldDescriptor, str] = {}  # faults of fields that are not set
+        self._oneofs: list[tuple[str, str]] = []  # required oneofs, and the fault if none of the fields is set
         if _is_disabled(descriptor):
             return
         for field in descriptor.fields:
@@ -85,6 +85,7 @@ class Checker:
                 faults.append(((), text))
 
     def _add(self, field: FieldDescriptor) -> None:
+        """Compile the rules of a field, for when it is set and for when it is not."""
         rules = field.GetOptions().Extensions[validate_pb2.rules]
         tests = self._tests(field, rules)
         checks = [_of_tests(tests)] if tests else []
@@ -96,6 +97,7 @@ class Checker:
             self._absent[field] = absent
 
     def _tests(self, field: FieldDescriptor, rules: Any) -> list[Test]:
+        """Return the tests of a field's rules. Unknown rules refuse every value."""
         kind = rules.WhichOneof("type")
         if kind is None:
             return []
@@ -105,7 +107,7 @@ class Checker:
         return [_unwrapped(test) for test in tests] if is_wrapper(field.message_type) else tests
 
     def _of_contents(self, field: FieldDescriptor, rules: Any) -> list[Check]:
-        """Give what is to be done with each element of a list or map, and with the fields of a message inside."""
+        """Return the checks of a list's or map's elements, or of a nested message's fields."""
         if is_map(field):
             pair: Any = field.message_type
             entry = pair.fields_by_name
@@ -128,7 +130,8 @@ def _is_disabled(descriptor: Descriptor) -> bool:
 
 
 def _is_required(field: FieldDescriptor, rules: Any) -> bool:
-    if field.containing_oneof is not None:  # PGV: looked at only where it is the one that is set
+    """Whether a field must be set."""
+    if field.containing_oneof is not None:  # PGV checks a field of a oneof only if it is the one that is set
         return False
     kind = rules.WhichOneof("type")
     own = kind in ("any", "duration", "timestamp") and getattr(rules, kind).required
@@ -136,7 +139,7 @@ def _is_required(field: FieldDescriptor, rules: Any) -> bool:
 
 
 def _of_default(field: FieldDescriptor, tests: list[Test]) -> str | None:
-    """Say what is wrong with a field that is not set; nothing, where "not set" is a state of its own."""
+    """Return the fault of a field's default value, or None. A field with presence has no fault while it is not set."""
     if field.has_presence:
         return None
     default: object = () if field.is_repeated else field.default_value
@@ -147,6 +150,7 @@ def _of_default(field: FieldDescriptor, tests: list[Test]) -> str | None:
 
 
 def _of_tests(tests: list[Test]) -> Check:
+    """Turn tests into a check, which reports only the first failure."""
     if len(tests) == 1:
         (only,) = tests
 
@@ -170,14 +174,16 @@ def _unwrapped(test: Test) -> Test:
 
 
 def _not_understood(rule: str) -> Test:
-    """Refuse rather than let something pass that Envoy may not."""
+    """Refuse any value: Envoy may refuse what an unknown rule forbids."""
     return lambda _: f"has a rule of the kind {rule}, which xdsprism does not know"
 
 
-# -- into lists, maps and messages
+# -- checks of lists, maps and nested messages
 
 
 def _each_pair(key: Check, value: Check) -> Check:
+    """Turn checks of keys and values into a check of a map."""
+
     def check_pairs(pairs: Any, faults: Faults) -> None:
         for name in pairs:
             count = len(faults)
@@ -190,6 +196,7 @@ def _each_pair(key: Check, value: Check) -> Check:
 
 
 def _inside(descriptor: Descriptor | None) -> list[Check]:
+    """Return the check of a nested message, or nothing if its type has no rules."""
     if descriptor is None or not _matters(descriptor):
         return []
     if descriptor.full_name == _ANY:
@@ -201,7 +208,7 @@ def _inside(descriptor: Descriptor | None) -> list[Check]:
 
     def check_inside(message: Any, faults: Faults) -> None:
         nonlocal rules
-        if rules is None:  # compiled when first met: messages contain each other
+        if rules is None:  # compiled on first use, as message types contain each other
             rules = checker(descriptor)
         rules(message, faults)
 
@@ -214,7 +221,7 @@ _DURATION = "google.protobuf.Duration"
 
 @cache
 def _matters(descriptor: Descriptor) -> bool:
-    """Tell whether there is any rule in a type or below; most of what a message holds has none, and is not visited."""
+    """Whether a type or any type nested in it has a rule. Most have none, and their messages are not visited."""
     seen: set[str] = set()
     waiting = [descriptor]
     while waiting:
@@ -241,7 +248,7 @@ def _check_duration(value: Any, faults: Faults) -> None:
 
 
 def _check_any(value: Any, faults: Faults) -> None:
-    """Check a typed config as what it says it is. Its fields stand beside `@type` in JSON, so the path goes on."""
+    """Check the message in an Any. Its fields stand beside `@type` in JSON, so their paths need no further step."""
     if not value.type_url:
         return
     kind = find_message(type_name(value.type_url))
@@ -258,4 +265,4 @@ def _check_any(value: Any, faults: Faults) -> None:
         return
     count = len(faults)
     _check_any(message, faults)
-    prefix(faults, count, "value")  # proto3 JSON: an Any has a form of its own, which inside an Any stands there
+    prefix(faults, count, "value")  # proto3 JSON writes an Any that is inside an Any under "value"

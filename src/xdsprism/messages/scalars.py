@@ -1,4 +1,4 @@
-"""Scalars and enums of documents to what protobuf takes, as proto3 JSON says and as Envoy's reader takes them."""
+"""Converts the scalars and enums of documents for protobuf, by the rules of proto3 JSON and of Envoy's reader."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from .document import Word
+from .document import AmbiguousScalar
 from .faults import Faults, kind_of, refuse
 
-# Takes a value as YAML gave it, returns what the message's constructor takes. What it appends to the faults makes its
-# result worthless, and the caller puts its own step before their paths.
+# Takes a value as read from YAML, and returns what the message's constructor takes. If it appends a fault, the caller
+# does not use its result, and prefixes the fault's path with the step to the value.
 Convert = Callable[[Any, Faults], Any]
 
 
@@ -27,18 +27,19 @@ def _string(value: Any, faults: Faults) -> Any:
 
 
 def parameter(value: Any, faults: Faults) -> Any:
-    """A parameter's key or value. `no` and `1.10` without quotes are two things to two readers, so neither passes."""
-    if isinstance(value, Word):
-        return refuse(faults, f"expected a string, and {value} is none to every reader of YAML; quote it")
+    """Convert the key or value of a parameter. `no` or `1.10` must be quoted, as YAML readers differ on them."""
+    if isinstance(value, AmbiguousScalar):
+        return refuse(faults, f"expected a string, and not every YAML reader takes {value} for one; quote it")
     if value is None:
         return refuse(faults, "expected a string, got null; quote it")
     return _string(value, faults)
 
 
 def _bool(value: Any, faults: Faults) -> Any:
+    """Convert a boolean, or one of the words that Envoy's reader accepts for it."""
     if isinstance(value, bool):
         return value
-    words = _SWITCHES if isinstance(value, Word) else _BOOLEANS
+    words = _SWITCHES if isinstance(value, AmbiguousScalar) else _BOOLEANS
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
     return refuse(faults, f"expected true or false, got {kind_of(value)}")
@@ -50,6 +51,7 @@ _SWITCHES = _BOOLEANS | {"on": True, "off": False}
 
 
 def _bytes(value: Any, faults: Faults) -> Any:
+    """Convert base64, with or without padding, in the standard or the URL-safe alphabet."""
     text = _string(value, faults)
     if text is None:
         return b""
@@ -61,6 +63,7 @@ def _bytes(value: Any, faults: Faults) -> Any:
 
 
 def _integers(bits: int, *, signed: bool) -> Convert:
+    """Return the converter of integers of a size."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
     def convert(value: Any, faults: Faults) -> Any:
@@ -111,6 +114,7 @@ def _float(value: Any, faults: Faults) -> Any:
 
 
 def of_enum(enum: EnumDescriptor) -> Convert:
+    """Return the converter of an enum: names in any case, and numbers."""
     names = {name: value.number for name, value in enum.values_by_name.items()}
     folded = {name.upper(): number for name, number in reversed(names.items())}
     null = enum.full_name == "google.protobuf.NullValue"

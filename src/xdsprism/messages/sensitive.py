@@ -1,4 +1,4 @@
-"""Which fields hold secrets, and how to say what is wrong with one without saying what is in it (OPS-14)."""
+"""Decides which fields hold secrets, and removes the values of such fields from the texts of faults (OPS-14)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from google.protobuf.descriptor import FieldDescriptor
 from udpa.annotations import sensitive_pb2
 
-# Tokens and keys that their protos do not mark.
+# Tokens and keys that the protos do not mark as sensitive.
 _GOOGLE = "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials."
 _UNMARKED = frozenset(
     {
@@ -18,30 +18,34 @@ _UNMARKED = frozenset(
     }
 )
 
-# The texts of convert.py that name types and fields, and no value; and those that were made harmless before.
+# Texts of convert.py that contain no value, only names of types and fields, and texts without the value by now.
 _EXPECTED = r"expected (?:(?!, got ).)+, got "
 _HARMLESS = re.compile(
     rf"{_EXPECTED}(?:a mapping|a list|null|a string|a number|a boolean)"
     "|expected base64|no such field|can't be set together|given twice|needs an|does not fit"
 )
-_TELLING = re.compile(rf"({_EXPECTED})the (string|number|boolean) ")
+_WITH_VALUE = re.compile(rf"({_EXPECTED})the (string|number|boolean) ")
 
 
 def is_sensitive(field: FieldDescriptor) -> bool:
+    """Whether the protos, or the list above, mark a field as sensitive."""
     return field.GetOptions().Extensions[sensitive_pb2.sensitive] or field.full_name in _UNMARKED
 
 
 def may_hold_a_secret(field: FieldDescriptor) -> bool:
-    """Also `generic_secret: hunter2`, where the secret stands one level too high."""
+    """Whether a field is sensitive, or contains a sensitive field directly.
+
+    In `generic_secret: hunter2` an author has written the secret one level too high.
+    """
     inside = field.message_type.fields if field.message_type is not None else ()
     return is_sensitive(field) or any(map(is_sensitive, inside))
 
 
 def without_value(fault: str) -> str:
-    """The text of a fault in such a field: which kind of value was expected, and which was found."""
+    """Return the text of a fault without the value: only which kind of value was expected, and which was found."""
     if _HARMLESS.match(fault):
         return fault
-    found = _TELLING.match(fault)
+    found = _WITH_VALUE.match(fault)
     if found is None:
         return "does not fit; the value is not shown, as the field is sensitive"
     return f"{found[1]}a {found[2]}{'; quote it' if fault.endswith('; quote it') else ''}"

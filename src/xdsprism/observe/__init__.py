@@ -1,1 +1,1 @@
-"""Readers of the engine's facts: metrics and logs."""
+"""Metrics and logs: readers of the facts that the core and the transports report."""

@@ -1,7 +1,7 @@
-"""Log lines about clients that can never succeed as they are: what they do wrong, and from where (OPS-15).
+"""Logs clients that can never succeed as they are: their mistake and their address (OPS-15).
 
-Such a client tries again and again, and a scanner tries everything: each mistake of an address is told once in a
-while, with how often it happened in between, and all of them together have a rate.
+Such a client tries again and again, and a scanner tries everything. So each mistake of an address is logged once per
+INTERVAL, with how often it happened since the last line, and all lines together have a maximum rate.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..http2.limits import Rate, TokenBucket
 log = logging.getLogger("xdsprism")
 
 INTERVAL = 600.0  # seconds between two lines about the same mistake of the same address
-TOGETHER = Rate(30, 0.1)  # lines about all of them
+TOTAL = Rate(30, 0.1)  # lines about all mistakes of all addresses
 MEMORY = 1_000  # mistakes that are remembered
-SHOWN = 200  # characters of what a client made up
+SHOWN = 200  # characters of a text that a client chose
 
 _TEXTS: dict[Cause | RefusalCause, str] = {
     Cause.HTTP1: "it speaks HTTP/1, and this port is for gRPC, which is HTTP/2 (for HTTP/1 there is --rest)",
@@ -36,26 +36,26 @@ _TEXTS: dict[Cause | RefusalCause, str] = {
     RefusalCause.METHOD: "there is no gRPC method %(why)s here",
     RefusalCause.NOT_GRPC: "it sends no gRPC call but %(why)s; a call is a POST of application/grpc",
 }
-# Port scanners, health checks of load balancers: it need not be a client at all.
+# Causes that port scanners and health checks of load balancers have too are logged at a lower level.
 _LEVELS: dict[Cause | RefusalCause, int] = {Cause.LEFT: logging.DEBUG, Cause.TIMEOUT: logging.INFO}
 
 
 @dataclass(slots=True)
-class _Told:
-    """One mistake of one address."""
+class _LastLine:
+    """The last log line about one mistake of one address."""
 
     at: float
-    untold: int = 0  # times since then
+    omitted: int = 0  # times that the mistake happened since then, without a line
 
 
 class ConnectionLog:
-    """`server.connection_readers.append(ConnectionLog())`."""
+    """A reader of connection facts: `server.connection_readers.append(ConnectionLog())`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._together = TokenBucket(TOGETHER, clock())
-        self._told: dict[tuple[str, Cause | RefusalCause, str], _Told] = {}
-        self._omitted = 0  # mistakes without a line, since all together had too many
+        self._total = TokenBucket(TOTAL, clock())
+        self._last_lines: dict[tuple[str, Cause | RefusalCause, str], _LastLine] = {}
+        self._omitted = 0  # mistakes without a line, because of the total rate
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -67,22 +67,22 @@ class ConnectionLog:
                 case _:
                     pass
 
-    def _note(self, peer: str, mistake: Cause | RefusalCause, why: str, apart: str) -> None:
-        """`apart`: what else tells one mistake from another."""
+    def _note(self, peer: str, mistake: Cause | RefusalCause, why: str, detail: str) -> None:
+        """Log a mistake, unless it was logged lately. Mistakes with another `detail` are logged separately."""
         now = self._clock()
-        key = (peer.rpartition(":")[0], mistake, apart)
-        told = self._told.get(key)
-        if told is not None and now - told.at < INTERVAL:
-            told.untold += 1
+        key = (peer.rpartition(":")[0], mistake, detail)
+        last = self._last_lines.get(key)
+        if last is not None and now - last.at < INTERVAL:
+            last.omitted += 1
             return
-        if not self._together.spend(now):
+        if not self._total.spend(now):
             self._omitted += 1
             return
-        again = told.untold if told is not None else 0
-        self._told.pop(key, None)
-        if len(self._told) >= MEMORY:
-            del self._told[next(iter(self._told))]
-        self._told[key] = _Told(now)
+        again = last.omitted if last is not None else 0
+        self._last_lines.pop(key, None)
+        if len(self._last_lines) >= MEMORY:
+            del self._last_lines[next(iter(self._last_lines))]
+        self._last_lines[key] = _LastLine(now)
         more = " (and %(again)d times since the last such line)" if again else ""
         text = f"%(peer)s can't be served: {_TEXTS[mistake]}{more}"
         if self._omitted:

@@ -1,4 +1,4 @@
-"""What happens to connections, where the transport is our own: a reader of its facts."""
+"""Counts connections, refused calls and certificates: readers of the transports' facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..http2.limits import Limit
 
 
 class ConnectionMetrics:
-    """`server.connection_readers.append(ConnectionMetrics(registry))`."""
+    """Counts connections of the h2 engine: `server.connection_readers.append(ConnectionMetrics(registry))`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._open = Gauge("xdsprism_connections", "Open connections", registry=registry)
@@ -54,7 +54,7 @@ class ConnectionMetrics:
 
 
 class RefusedCallMetrics:
-    """Whichever the transport."""
+    """Counts refused calls, of both engines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "Calls that nobody can be served with here, by why"
@@ -69,7 +69,7 @@ class RefusedCallMetrics:
 
 
 class HttpPortMetrics:
-    """Of the admin and REST ports, whichever the transport: `HttpPort(..., report=metrics)`."""
+    """Counts refused connections of the admin and REST ports: `HttpPort(..., report=metrics)`."""
 
     def __init__(self, registry: CollectorRegistry, ports: Iterable[str]) -> None:
         text = "Connections to the admin and REST ports that were refused or hung up on, by why"
@@ -85,7 +85,7 @@ class HttpPortMetrics:
 
 
 class CertificateMetrics:
-    """Whichever the transport."""
+    """Reports the expiry and the loads of certificates, of both engines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "When the first certificate in a file ends, in seconds since the epoch"

@@ -1,4 +1,4 @@
-"""What of the configuration is held back, for alerts (OPS-13)."""
+"""Reports whether a change of the configuration is held back, for alerts (OPS-13)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.model.types import TypeUrl
 
 
 class HoldingMetrics:
-    """A reader of facts that is also shown each load, as only that tells when nothing is held back any more."""
+    """A reader of facts. It must also see each load, as no fact says that nothing is held back any more."""
 
     def __init__(self, registry: CollectorRegistry, label: Callable[[TypeUrl], str]) -> None:
         self._label = label
@@ -26,6 +26,7 @@ class HoldingMetrics:
         self._changes.inc(sum(isinstance(fact, ChangeHeldBack) for fact in facts))
 
     def show(self, held: HeldBack | None) -> None:
+        """Set the gauges after a load."""
         self._held.set(held is not None)
         self._removals.clear()
         for loss in held.losses if held is not None else ():

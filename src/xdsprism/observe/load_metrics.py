@@ -1,4 +1,4 @@
-"""The loads that clients report, as Prometheus gauges: what they are now, asked when somebody scrapes."""
+"""Exposes the loads that clients report (LRS) as Prometheus gauges, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.loads.load_reports import ClientLoads, LoadReports, LocalityRates, M
 from ..core.loads.loads import UTILIZATIONS, Locality
 from ..core.model.facts import Fact, LoadsHeard, LoadsRefused
 
-MOST = 1000  # series of a gauge: clients say what clusters there are, and where, and may say anything
+MAX_SERIES = 1000  # of a gauge: clients choose the names of clusters and localities, and could send any number
 OTHER = "other"
 
 Labels = tuple[str, ...]
@@ -37,6 +37,8 @@ class LoadMetrics:
 
 
 class _LoadCollector(Collector):
+    """Computes the gauges from the load reports at each scrape."""
+
     def __init__(self, reports: LoadReports, clock: Callable[[], float]) -> None:
         self._reports = reports
         self._clock = clock
@@ -72,6 +74,7 @@ class _LoadCollector(Collector):
 
 
 def _places(client: ClientLoads) -> Iterator[tuple[Labels, LocalityRates]]:
+    """Yield the rates of each cluster and locality of a client, with their labels."""
     for cluster in client.clusters:
         for rates in cluster.localities:
             yield (client.node, cluster.cluster, place_of(rates.locality)), rates
@@ -84,7 +87,7 @@ def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:
 
 
 def _utilizations(rates: LocalityRates) -> Iterator[tuple[str, MetricRate]]:
-    """LRS-3: those that reports have fields for. Others may be named by anybody, and are on the admin port only."""
+    """LRS-3: yield the utilizations that reports have fields for. Custom metrics are on the admin port only."""
     for name in UTILIZATIONS:
         if name in rates.metrics:
             yield name.removesuffix("_utilization"), rates.metrics[name]
@@ -97,16 +100,16 @@ def _drops(client: ClientLoads) -> Iterator[tuple[Labels, float]]:
 
 
 def place_of(locality: Locality) -> str:
-    """`region/zone/sub_zone`, as far as it goes."""
+    """Return `region/zone/sub_zone`, without empty parts at the end."""
     return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")
 
 
 def _means(name: str, text: str, labels: list[str], rows: list[tuple[Labels, MetricRate]]) -> GaugeMetricFamily:
-    """Where a mean stands for several, each counts by how many answers it is the mean of."""
+    """Make a gauge of means. Means with equal labels are combined, weighted by the number of their answers."""
     answers, sums = Counter[Labels](), Counter[Labels]()
     for key, metric in rows:
         if metric.mean is not None:
-            shown = key if key in sums or len(sums) < MOST else (OTHER,) * len(key)
+            shown = key if key in sums or len(sums) < MAX_SERIES else (OTHER,) * len(key)
             answers[shown] += metric.per_second  # type: ignore[assignment] # Counters of floats
             sums[shown] += metric.per_second * metric.mean  # type: ignore[assignment]
     family = GaugeMetricFamily(name, text, labels=labels)
@@ -116,10 +119,10 @@ def _means(name: str, text: str, labels: list[str], rows: list[tuple[Labels, Met
 
 
 def _gauge(name: str, text: str, labels: list[str], rows: list[tuple[Labels, float]]) -> GaugeMetricFamily:
-    """One cluster may have several EDS names: their rates add up. What is too much adds up too, as `other`."""
+    """Make a gauge of sums: a cluster may have several EDS names, whose rates add up. Excess series become `other`."""
     sums: Counter[Labels] = Counter()
     for key, value in rows:
-        known = key in sums or len(sums) < MOST
+        known = key in sums or len(sums) < MAX_SERIES
         sums[key if known else (OTHER,) * len(key)] += value  # type: ignore[assignment] # a Counter of floats
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, total in sums.items():

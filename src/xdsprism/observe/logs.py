@@ -1,4 +1,4 @@
-"""Log lines made of facts, and the two forms that they are printed in. The core itself never logs."""
+"""Turns facts into log lines, and formats lines as text or as JSON. The core itself never logs."""
 
 from __future__ import annotations
 
@@ -43,41 +43,42 @@ from .traffic import EVERYDAY
 
 Format = Literal["text", "json"]
 
-SHOWN = 200  # characters of a type URL that a client made up
-INTERVAL = 600.0  # seconds between two lines that say the same of a stream
-TOLD = 50  # different things about one stream that are remembered to have been said
-PAUSE = 60.0  # seconds between two looks at which lines were left out
-AMBIGUOUS = "variants for one subscription"  # which are told of without their server
+SHOWN = 200  # characters of a type URL that a client sent
+INTERVAL = 600.0  # seconds between two equal lines about a stream
+TOLD = 50  # different lines about one stream that are remembered
+PAUSE = 60.0  # seconds between two reports of omitted lines
+AMBIGUOUS = "variants for one subscription"  # stands for the peer in the quota, as the fact names no server
 
 log = logging.getLogger("xdsprism")
 
 
 class FactLog:
-    """A reader of facts that writes what operators want to know: `hub.readers.append(FactLog())`.
+    """A reader of facts that logs what operators need to know: `hub.readers.append(FactLog())`.
 
-    A peer that does the same over and over leaves few lines: what it did on a stream is told once in INTERVAL, all
-    lines about it have a quota, and a later line says how many were left out.
+    A peer that repeats itself causes few lines: equal lines about a stream are written once per INTERVAL, all lines
+    about a peer have a quota, and a later line says how many were omitted.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._quota = Quota()
-        self._settled = clock()  # when it was last said what was left out
+        self._settled = clock()  # when omitted lines were last reported
         self._opened: dict[int, Opened] = {}
         self._clients: dict[int, str] = {}
-        self._told: dict[int, dict[int, float]] = {}  # by stream: the hashes of what was said of it, and when
-        self._told_peers: dict[Peer, dict[int, float]] = {}  # the same of what is about all streams of a client
+        self._told: dict[int, dict[int, float]] = {}  # stream: hashes of the lines about it, and when they were written
+        self._told_peers: dict[Peer, dict[int, float]] = {}  # client: the same of lines about all of its streams
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            if type(fact) not in EVERYDAY:  # requests, responses, ACKs: too many, and in the metrics
+            if type(fact) not in EVERYDAY:  # requests, responses and ACKs are too many to log; metrics count them
                 self._write(fact)
-        if self._quota.owes and self._clock() - self._settled >= PAUSE:
+        if self._quota.has_omitted and self._clock() - self._settled >= PAUSE:
             self._settled = self._clock()
-            for peer, omitted in self._quota.settle_all(self._settled):
+            for peer, omitted in self._quota.take_all_omitted(self._settled):
                 _say_omitted(peer, omitted)
 
     def _write(self, fact: Fact) -> None:
+        """Log one fact. A new stream is logged once its first request has named the node (Joined)."""
         match fact:
             case Opened():
                 self._opened[fact.stream] = fact
@@ -97,7 +98,7 @@ class FactLog:
                 self._write_of_servers(fact)
 
     def _write_of_servers(self, fact: Fact) -> None:
-        """What happens to a client, and what load reports say: there is no stream here, so the name alone counts."""
+        """Log facts about upstream servers and load reports. They name no stream, so the quota is by name alone."""
         now = self._clock()
         match fact:
             case LoadsRefused(node, cluster, message, news):
@@ -117,6 +118,7 @@ class FactLog:
                 _found_out(fact)
 
     def _write_trouble(self, fact: Nacked | Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
+        """Log what went wrong on a stream, unless an equal line was written lately."""
         match fact:
             case Nacked(stream, type_url, nonce, version, error):
                 if self._is_news(stream, "NACK", type_url, error.message):
@@ -135,14 +137,14 @@ class FactLog:
                 text = "%(client)s can't be sent %(type)s %(name)r: its %(size)d bytes are too many for a response"
                 if self._is_news(stream, "oversize", type_url, name):
                     self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
-            case Forgotten(stream, type_url):  # whoever scans hosts asks for thousands
+            case Forgotten(stream, type_url):  # one line, as a client that scans hosts requests thousands
                 text = "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
                 if self._is_news(stream, "forgotten"):
                     self._about(stream, logging.WARNING, text, type=_label(type_url))
             case SubscriptionsRefused(stream, type_url, limit, _, reason):
                 opened = self._opened.get(stream)
                 if opened is not None and opened.brief:
-                    return  # of streams for one question there may be any number, and the metric tells
+                    return  # there may be any number of one-request streams; a metric counts them
                 if self._is_news(stream, "refused", limit):
                     text = (
                         "%(client)s asks for %(type)s past the limit `%(limit)s`: %(reason)s; "
@@ -170,7 +172,7 @@ class FactLog:
             _say(logging.WARNING, text, client=peer[1] or "a client", peer=peer[0], kind=kind)
 
     def _is_news(self, stream: int, *what: str) -> bool:
-        """Whether this was not said of the stream a while ago; if it was, it is only counted."""
+        """Whether the last equal line about the stream is more than INTERVAL ago; if not, count it as omitted."""
         return self._is_new(self._told.setdefault(stream, {}), self._peer(stream), *what)
 
     def _is_new(self, told: dict[int, float], peer: Peer, *what: str) -> bool:
@@ -186,6 +188,7 @@ class FactLog:
         return True
 
     def _about(self, stream: int, level: int, message: str, kind: Kind = Kind.TROUBLE, **fields: object) -> None:
+        """Write a line about a stream, if the quota of its peer allows."""
         if self._quota.allows(self._peer(stream), kind, self._clock()):
             _say(level, message, client=self._name(stream), stream=stream, **fields)
 
@@ -193,14 +196,16 @@ class FactLog:
         return self._clients.get(stream) or f"stream {stream}"
 
     def _peer(self, stream: int) -> Peer:
+        """Return the address and the node id of a stream, by which the quota counts."""
         opened = self._opened.get(stream)
         address = opened.peer.rpartition(":")[0] if opened is not None else ""
         return address, self._clients.get(stream, "")
 
     def _joined(self, stream: int, node: Node) -> None:
+        """Log that a client connected, once its first request has named its node."""
         self._clients[stream] = node.id
         opened = self._opened[stream]
-        if opened.brief:  # whoever polls would fill the log
+        if opened.brief:  # a client that polls would fill the log
             return
         self._about(
             stream,
@@ -215,13 +220,14 @@ class FactLog:
         )
 
     def _closed(self, fact: Closed) -> None:
+        """Log that a client disconnected, and how many lines about it were omitted."""
         stream, peer = fact.stream, self._peer(fact.stream)
         if fact.reason:
             text = "%(client)s disconnected: %(reason)s"
             self._about(stream, logging.WARNING, text, Kind.PRESENCE, reason=fact.reason)
         elif not self._opened[stream].brief:
             self._about(stream, logging.INFO, "%(client)s disconnected", Kind.PRESENCE)
-        if omitted := self._quota.settle(peer, self._clock()):
+        if omitted := self._quota.take_omitted(peer, self._clock()):
             _say_omitted((peer[0], self._name(stream)), omitted)
         del self._opened[stream]
         self._clients.pop(stream, None)
@@ -235,13 +241,13 @@ def _say_omitted(peer: Peer, omitted: int) -> None:
 
 
 def _refused(fact: Refused | ChangeHeldBack | ChangeLetThrough) -> None:
-    """What is wrong with the configuration, in full: it is the operator's own."""
+    """Log why a configuration was refused or held back. Its texts are not cut, as they are the operator's own."""
     match fact:
         case Refused((), known):
-            text = "configuration refused again, for what was told before (/api/config lists it); problems: %(known)d"
+            text = "configuration refused again for problems logged before (/api/config lists them): %(known)d"
             _say_in_full(logging.WARNING, text, known=known)
         case Refused(problems, known):
-            more = "; and %(known)d that were told before" if known else ""
+            more = "; and %(known)d that were logged before" if known else ""
             text = f"configuration refused, the last good one stays: %(problems)s{more}"
             _say_in_full(logging.ERROR, text, problems="; ".join(problems), known=known)
         case ChangeHeldBack(change, remedy):
@@ -253,7 +259,7 @@ def _refused(fact: Refused | ChangeHeldBack | ChangeLetThrough) -> None:
 
 
 def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Rejected | Ambiguous) -> None:
-    """What happens to a client."""
+    """Log a fact about an upstream server."""
     match fact:
         case Reached(server):
             _say(logging.INFO, "connected to %(server)s", server=server)
@@ -262,9 +268,7 @@ def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Re
             text = "lost %(server)s: %(error)s" if reached else "can't reach %(server)s: %(error)s"
             _say(level, text, server=server, error=error)
         case SubscriptionQuarantined(server, type_url, name, error, seconds):
-            text = (
-                "%(server)s ends the stream when it is asked for %(type)s %(name)r, so it is not for %(s)d s: %(error)s"
-            )
+            text = "%(server)s ends the stream after a request for %(type)s %(name)r: withheld for %(s)d s: %(error)s"
             _say(logging.WARNING, text, server=server, type=_label(type_url), name=_short(name), s=seconds, error=error)
         case NackReported(server, type_url, version, message):
             text = "told %(server)s that clients refuse %(type)s %(version)s: %(error)s"
@@ -278,7 +282,7 @@ def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Re
 
 
 def _found_out(fact: Fact) -> None:
-    """What a server turned out to understand, if it is about that: each is a fact once for each server."""
+    """Log what an upstream server was found to support; each such fact comes once for each server."""
     match fact:
         case LacksDelta(server):
             _say(logging.INFO, "%(server)s has no delta method: asking it in state of the world", server=server)
@@ -303,45 +307,47 @@ def _short(name: str) -> str:
 
 
 def _say(level: int, message: str, **fields: object) -> None:
-    """One line of text, or one JSON object with every field by its name; whatever a peer made up is cut."""
+    """Write a line, and cut its texts, as peers may have sent them. In JSON each field has its name."""
     cut = {key: bounded(value, TEXT_BYTES) if isinstance(value, str) else value for key, value in fields.items()}
     _say_in_full(level, message, **cut)
 
 
 def _say_in_full(level: int, message: str, **fields: object) -> None:
+    """Write a line without cutting its texts."""
     log.log(level, message, fields)
 
 
-# What peers send ends up in log lines: it must not be able to start a new one, or speak to a terminal, or turn the
-# direction of what follows. The second are separators of lines and directions, which are no control characters.
+# Log lines contain texts that peers sent. Escape the characters that could begin a new line, control a terminal, or
+# change the direction of the text. _DIRECTIONS are line separators, direction marks and surrogates, which are no
+# control characters.
 _C1 = (127, *range(128, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
 _ESCAPED = {code: f"\\u{code:04x}" for code in _DIRECTIONS}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *_C1)} | {10: "\\n", 13: "\\r", 9: "\\t"} | _ESCAPED
-_IN_JSON = {code: f"\\u{code:04x}" for code in _C1} | _ESCAPED  # all else json escapes by itself
+_IN_JSON = {code: f"\\u{code:04x}" for code in _C1} | _ESCAPED  # the json module escapes all others
 
 
 class TextFormatter(logging.Formatter):
-    """For people and for `grep`."""
+    """Formats a line as text, for people and for `grep`."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
-        self.converter = time.gmtime
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class says so
         record.message = record.message.translate(_CONTROL)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """Indented: what an exception quotes can't look like a line of the log."""
+        """Indent the traceback, so that a text quoted in it can't look like a log line."""
         return "\n".join(f"    {line.translate(_CONTROL)}" for line in super().formatException(ei).splitlines())
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line, for machines."""
+    """Formats a line as a JSON object, for machines."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -358,10 +364,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
-    """Set logging up for a process of our own; never called where xdsprism is a library.
+    """Set up logging for the xdsprism command; it is not called when xdsprism is used as a library.
 
-    `level` is ours alone. Libraries log from warnings on, whatever it is: hpack writes every header field at debug,
-    tokens too (OPS-14).
+    `level` is for xdsprism's own lines. Libraries always log from warnings on: hpack writes every header field at
+    debug, tokens too (OPS-14).
     """
     sink = logging.StreamHandler(stream or sys.stderr)
     sink.setFormatter(JsonFormatter() if form == "json" else TextFormatter())

@@ -1,7 +1,7 @@
-"""Prometheus metrics, read from facts (OPS-11). Each server has its own registry, so several can live together.
+"""Counts facts in Prometheus metrics (OPS-11). Each server has its own registry, so a process can have several servers.
 
-What a client can make up must not become a label: a type that nobody serves is counted as `other`, and so are further
-ones where a relay has found resources of many types that neither Envoy nor gRPC knows.
+A text that a client chose must not become a label, as clients could make any number of series. So a type that the
+server does not serve is counted as `other`, and so are types past FURTHER_TYPES that neither Envoy nor gRPC knows.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from .traffic import EVERYDAY, SECONDS, Traffic
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
-FURTHER_TYPES = 64  # have labels of their own, beside those that Envoy and gRPC know
+FURTHER_TYPES = 64  # types that get labels of their own, beside those that Envoy and gRPC know
 
 
 class _OfType:
-    """The children of one type's labels, looked up once."""
+    """The counters of one resource type, looked up once, as looking up a label takes a lock."""
 
     __slots__ = ("forgotten", "nacks", "oversize", "suppressed")
 
@@ -60,6 +60,8 @@ class _OfType:
 
 
 class _Families:
+    """The counters that have a label for the resource type."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"xdsprism_{name}", text, ["type"], registry=registry)
@@ -71,7 +73,7 @@ class _Families:
 
 
 class _StoreCollector(Collector):
-    """What the store holds, asked when somebody scrapes."""
+    """Counts the resources in the store at each scrape."""
 
     def __init__(self, store: Store, label: Callable[[TypeUrl], str]) -> None:
         self._store = store
@@ -101,7 +103,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._store = store
-        self._served: set[TypeUrl] = set()  # that have labels of their own, of those that few clients know
+        self._served: set[TypeUrl] = set()  # types with labels of their own that neither Envoy nor gRPC knows
         for table in store.tables():
             if len(table):
                 self._serve(table.spec.url)
@@ -134,11 +136,12 @@ class Metrics:
         self._node_streams: Tally[str] = Tally()
 
     def loaded(self, result: Literal["ok", "refused", "held_back"]) -> None:
-        """A load is not a fact of the engine: one that changes nothing never gets there."""
+        """Count a load of the configuration. It is not a fact, as a load without changes never reaches the core."""
         self._loads.labels(result).inc()
         self._loaded.set(result == "ok")
 
     def close(self) -> None:
+        """Stop following the store."""
         self._store.listeners.remove(self._applied)
 
     def _applied(self, applied: Applied) -> None:
@@ -147,11 +150,12 @@ class Metrics:
                 self._serve(change.type_url)
 
     def _serve(self, type_url: TypeUrl) -> None:
-        """Give a type a label of its own, while there are not too many: a relay's clients can make types up."""
+        """Give a type a label of its own, unless there are too many: a relay's clients can request any type."""
         if len(self._served) < FURTHER_TYPES and not self._store.spec(type_url).words:
             self._served.add(type_url)
 
     def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
@@ -163,7 +167,7 @@ class Metrics:
                 self._count(fact)
 
     def _count(self, fact: Fact) -> None:
-        """In the order of how often they happen."""
+        """Count a fact. The cases are in the order of how often they happen."""
         match fact:
             case Suppressed(_, type_url, resources):
                 self._of(type_url).suppressed.inc(resources)
@@ -178,7 +182,7 @@ class Metrics:
             case SubscriptionsRefused(_, type_url, limit, count):
                 self._unserved.labels(self.label(type_url), limit).inc(count)
             case Refused(problems):
-                self._refused.inc(bool(problems))  # else it is one that was refused before
+                self._refused.inc(bool(problems))  # no new problems: the same configuration was refused before
             case Consulted(type_url, _, _, result, seconds):
                 self._calls.labels(self.label(type_url), result).inc()
                 self._call_seconds.labels(self.label(type_url)).observe(seconds)
@@ -186,6 +190,7 @@ class Metrics:
                 pass
 
     def _connection(self, fact: Opened | Joined | Closed) -> None:
+        """Count streams by method, and distinct nodes."""
         match fact:
             case Opened(stream, method):
                 self._methods[stream] = short = method.rpartition("/")[2]
@@ -205,6 +210,7 @@ class Metrics:
                 del self._node_streams[node]
 
     def label(self, type_url: TypeUrl) -> str:
+        """Return the label of a resource type; `other` if it has none of its own."""
         spec = self._store.spec(type_url)
         return spec.label if spec.words or type_url in self._served else OTHER
 
@@ -219,7 +225,7 @@ class Metrics:
 
 
 class RestMetrics:
-    """Answers over REST: a reader of facts beside `Metrics`, which counts the requests that wait among the streams."""
+    """Counts responses over REST: a reader of facts. `Metrics` counts REST requests that wait as streams."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._polls = Counter("xdsprism_rest_answers", "Answers over REST", ["status"], registry=registry)
@@ -234,9 +240,9 @@ class RestMetrics:
 
 
 class CacheMetrics:
-    """What a relay's cache had for those who came, and what there was no room for.
+    """Counts the hits and misses of a relay's cache, and what there was no room for (PRX-35).
 
-    A reader of facts beside `Metrics`, which knows the labels.
+    A reader of facts that shares the labels of `Metrics`.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -260,7 +266,7 @@ class CacheMetrics:
 
 
 class _StreamCollector(Collector):
-    """Which servers there are streams to, asked when somebody scrapes."""
+    """Counts the streams to each upstream server at each scrape."""
 
     def __init__(self, streams: Callable[[], Mapping[str, int]]) -> None:
         self._streams = streams
@@ -273,9 +279,9 @@ class _StreamCollector(Collector):
 
 
 class ClientMetrics:
-    """A reader of what happens to a client: `client.readers.append(ClientMetrics(registry))`.
+    """Counts the facts of an xDS client: `client.readers.append(ClientMetrics(registry))`.
 
-    streams: how many there are to each server, where somebody knows that better than one client's facts can tell.
+    streams: returns the number of streams to each server, for a relay, whose many clients share the metric.
     """
 
     def __init__(self, registry: CollectorRegistry, streams: Callable[[], Mapping[str, int]] | None = None) -> None:
@@ -294,7 +300,7 @@ class ClientMetrics:
         self._reported = counter("upstream_reported_nacks", "NACKs of clients that the server was told of", "server")
         self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
         self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
-        self._types: set[TypeUrl] = {spec.url for spec in TYPES}  # that have labels of their own
+        self._types: set[TypeUrl] = {spec.url for spec in TYPES}  # types with labels of their own
         self._most_types = len(self._types) + FURTHER_TYPES
 
     def __call__(self, facts: Sequence[Fact]) -> None:

@@ -1,7 +1,8 @@
-"""How many log lines one peer may cause, however often it does what they tell of.
+"""Limits how many log lines one peer may cause.
 
-Lines are counted by peer: an address and the name that it gives itself. Each has a number of lines at once, and a rate
-at which they come back; so has each address, whatever names come from it. What is left out is counted and told later.
+A peer is an address together with the node id that the client sends. Each peer has a burst and a rate of lines, and so
+has each address, as a client may send any number of node ids. Omitted lines are counted, and a later line says how
+many there were.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Peer = tuple[str, str]  # address without a port, name
 
 
 class Kind(Enum):
-    """Each has an allowance of its own: whoever comes and goes all the time may have trouble that is worth a line."""
+    """The kind of a line. Each has its own allowance: a client that reconnects often may have other trouble too."""
 
     PRESENCE = "presence"
     TROUBLE = "trouble"
@@ -28,8 +29,10 @@ class Kind(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Account:
+    """What one peer may still cause, and how many of its lines were omitted."""
+
     left: dict[Kind, TokenBucket]
-    omitted: int = 0  # lines, since it was last told how many
+    omitted: int = 0  # lines, since the last line that said how many
 
 
 class Quota:
@@ -38,10 +41,10 @@ class Quota:
     def __init__(self) -> None:
         self._accounts: dict[Peer, _Account] = {}
         self._addresses: dict[str, TokenBucket] = {}
-        self._owing: dict[Peer, None] = {}  # those with lines that were left out
+        self._with_omitted: dict[Peer, None] = {}  # peers with omitted lines
 
     def allows(self, peer: Peer, kind: Kind, now: float) -> bool:
-        """Whether a line may be written; if not, it is counted as left out."""
+        """Whether a line may be written; if not, count it as omitted."""
         account = self._account(peer, now)
         if account.left[kind].spend(now) and self._address(peer[0], now).spend(now):
             return True
@@ -49,39 +52,43 @@ class Quota:
         return False
 
     def omit(self, peer: Peer, now: float) -> None:
-        """Count a line that is not written since it was written before."""
+        """Count a line that the caller omits because it wrote the same before."""
         self._account(peer, now).omitted += 1
-        self._owing[peer] = None
+        self._with_omitted[peer] = None
 
-    def settle(self, peer: Peer, now: float) -> int:
-        """How many lines about it were left out, to be told now; 0: none, or it can't be told yet."""
-        if peer not in self._owing:
+    def take_omitted(self, peer: Peer, now: float) -> int:
+        """Return how many lines about a peer were omitted, and reset the count.
+
+        Returns 0 if there are none, or if the peer's allowance has no line left to say so.
+        """
+        if peer not in self._with_omitted:
             return 0
         account = self._account(peer, now)
         if not (account.left[Kind.TROUBLE].spend(now) and self._address(peer[0], now).spend(now)):
             return 0
-        del self._owing[peer]
+        del self._with_omitted[peer]
         omitted, account.omitted = account.omitted, 0
         return omitted
 
-    def settle_all(self, now: float) -> Iterator[tuple[Peer, int]]:
-        for peer in [*self._owing]:
-            if omitted := self.settle(peer, now):
+    def take_all_omitted(self, now: float) -> Iterator[tuple[Peer, int]]:
+        for peer in [*self._with_omitted]:
+            if omitted := self.take_omitted(peer, now):
                 yield peer, omitted
 
     @property
-    def owes(self) -> bool:
-        return bool(self._owing)
+    def has_omitted(self) -> bool:
+        return bool(self._with_omitted)
 
     def _account(self, peer: Peer, now: float) -> _Account:
+        """Return the account of a peer; the peer that was used least recently makes room for a new one."""
         account = self._accounts.pop(peer, None)
         if account is None:
             account = _Account({kind: TokenBucket(PEER, now) for kind in Kind})
             if len(self._accounts) >= MEMORY:
                 oldest = next(iter(self._accounts))
                 del self._accounts[oldest]
-                self._owing.pop(oldest, None)
-        self._accounts[peer] = account  # the one that was used last is at the end
+                self._with_omitted.pop(oldest, None)
+        self._accounts[peer] = account  # at the end: the dict is in order of the last use
         return account
 
     def _address(self, address: str, now: float) -> TokenBucket:

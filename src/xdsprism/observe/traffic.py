@@ -1,7 +1,7 @@
-"""What happens with every message is counted here, in plain numbers that are read when somebody scrapes.
+"""Counts requests, responses and ACKs in plain integers, which are read at each scrape.
 
-A counter of prometheus_client takes a lock for each addition, and a histogram two. That is more than all else that a
-message costs, and for nothing: all of this happens in one thread.
+A counter of prometheus_client takes a lock for each increment, and a histogram takes two. That would cost more than
+everything else that is done for a message, and the locks are not needed, as all messages are handled in one thread.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _NAMES = {"resources": "sent_resources", "removals": "sent_removals"}
 
 
 class Counts:
-    """Of one type."""
+    """The counts of one resource type."""
 
     __slots__ = ("acks", "buckets", "removals", "requests", "resources", "responses", "seconds")
 
     def __init__(self) -> None:
         self.requests = self.responses = self.resources = self.removals = self.acks = 0
-        self.seconds = 0.0  # from all responses to their ACKs
+        self.seconds = 0.0  # from response to ACK, summed over all responses
         self.buckets = [0] * (len(SECONDS) + 1)
 
     def cumulated(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: each contains those before it."""
+        """Return the buckets as Prometheus expects them: each contains those before it."""
         so_far = 0
         found = []
         for bound, number in zip((*map(float, SECONDS), float("inf")), self.buckets, strict=True):
@@ -52,13 +52,14 @@ class Traffic(Collector):
     """Requests, responses and ACKs by type."""
 
     def __init__(self, label: Callable[[TypeUrl], str], rest: str) -> None:
-        """`rest`: the label of what must have none of its own, or a client could make up any number of them."""
+        """`rest` is the label of all types without a label of their own; clients can request any number of types."""
         self._label = label
         self._rest = rest
         self._labels: dict[str, Counts] = {}
         self._types: dict[TypeUrl, Counts] = {}
 
     def count(self, fact: Fact) -> None:
+        """Count one fact."""
         if isinstance(fact, Routine):
             self._routine(fact, self._of(fact.type_url))
         elif isinstance(fact, Requested):
@@ -73,6 +74,7 @@ class Traffic(Collector):
             self._acked(counts, (fact.seconds,))
 
     def _routine(self, fact: Routine, counts: Counts) -> None:
+        """Count a fact that stands for many requests and responses of the fast path."""
         counts.requests += len(fact.waits)
         counts.responses += fact.pushes
         counts.resources += fact.resources
@@ -97,6 +99,7 @@ class Traffic(Collector):
         yield seconds
 
     def _of(self, type_url: TypeUrl) -> Counts:
+        """Return the counts of a resource type; types without a label of their own share them."""
         found = self._types.get(type_url)
         if found is None:
             label = self._label(type_url)

@@ -1,4 +1,4 @@
-"""Whether the kernel tells of changes to the configuration, for alerts."""
+"""Reports whether configuration files are polled instead of watched, for alerts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 
 class WatchMetrics:
-    """Asked when somebody scrapes. `polling` says why files are looked at every so often; empty: they are watched."""
+    """A gauge that is computed at each scrape. `polling` says why files are polled; empty: they are watched."""
 
     def __init__(self, registry: CollectorRegistry, polling: Callable[[], str]) -> None:
         text = "1 if the files are looked at every second, as they can't be watched, else 0"

@@ -32,8 +32,8 @@ from ..core.watch.authority import Authority
 from ..core.watch.entry import Entry, Notice, State, Watch
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
-from ..messages.twins import to_v3
-from ..messages.verdicts import Validate
+from ..messages.api_versions import to_v3
+from ..messages.validation import Validate
 from .judging import checking
 
 GROUPS = 1000  # PRX-35: each has a stream of its own, and who makes up params makes up groups

@@ -10,7 +10,7 @@ from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ..core.model.types import TypeUrl
 from ..errors import show_path
 from ..messages.protos import find_message, type_name
-from ..messages.verdicts import Validate, errors_in, is_for_grpc
+from ..messages.validation import Validate, errors_in, is_for_grpc
 from ..observe.logs import log
 
 REMEMBERED = 10_000  # faults that were logged

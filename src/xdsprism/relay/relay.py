@@ -29,7 +29,7 @@ from ..core.relay.relaying import LINGER, Relaying
 from ..core.relay.revisiting import Revisits
 from ..core.watch.query_params import narrowed
 from ..errors import UsageError
-from ..messages.verdicts import Validate, check_mode
+from ..messages.validation import Validate, check_mode
 from ..observe.logs import log
 from ..server.server import Server
 from ..server.tls import Tls
@@ -189,7 +189,7 @@ class Relay:
         cache = None
         if self.last_good is not None:  # PRX-20: groups never share
             group_word = "" if group is None else repr(sorted(group.items()))
-            cache = self.last_good.shelf(group_word, shared=True)
+            cache = self.last_good.client_cache(group_word, shared=True)
         delta = None if self._delta else False
         client = FeedClient(
             bootstrap,

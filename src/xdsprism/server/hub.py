@@ -25,7 +25,7 @@ from ..core.model.type_versions import Names, has_twin
 from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
 from ..core.serve.interest import Demand, Interest, Interested
 from ..core.serve.stream import Stream
-from ..messages.twins import to_v2
+from ..messages.api_versions import to_v2
 from .calls import Call, Peer
 from .long_work import LongWork
 from .room import host_of

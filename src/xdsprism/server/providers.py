@@ -79,7 +79,7 @@ class Providers:
             if isinstance(fact, Ambiguous) and fact.first:  # DESIGN 6.10
                 text = "the provider of %r gave two answers to one question: used is that for `%s`, not that for `%s`"
                 log.warning(text, fact.name, fact.kept, fact.other)
-        for (_, label), omitted in self._quota.settle_all(_now()):
+        for (_, label), omitted in self._quota.take_all_omitted(_now()):
             log.warning("%d more lines about %s were left out", omitted, label)
         self._hub.facts += self._providing.facts
         self._providing.facts.clear()

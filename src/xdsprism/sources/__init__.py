@@ -1,1 +1,1 @@
-"""Where resources come from: files, and programs that fill a `Store`. The server can't tell sources apart."""
+"""The sources of resources: files on disk, and the store that programs fill. The server treats all sources alike."""

@@ -1,4 +1,4 @@
-"""The one seam for whoever brings resources."""
+"""Defines the interface between a source of resources and the store that it publishes to."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Protocol
 
 from ..core.model.types import Changeset
 
-# Does what of publishing takes long, perhaps in a thread; what it returns does the rest. Raises as Publish does.
+# The slow first step of publishing a changeset: it checks the variants, and may run in a thread. The callable that it
+# returns applies them. Raises ConfigError as Publish does.
 Prepare = Callable[[Changeset], Callable[[], object]]
 
-# Takes the complete new variants of each name, all or none; raises ConfigError where the store refuses them.
+# Applies the complete new variants of each name, all of them or none. Raises ConfigError where the store refuses them.
 Publish = Callable[[Changeset], object]
 
 
 class Source(Protocol):
-    """Anything that publishes resources for as long as it runs: files, etcd, memory, another server."""
+    """Publishes resources for as long as it runs: from files, etcd, memory or another server."""
 
     async def run(self, publish: Publish) -> None:
-        """Publish what is there, then every change, until cancelled."""
+        """Publish all current resources, then every change, until cancelled."""

@@ -1,8 +1,14 @@
-"""What the files say: which document gave which variants, and what of that the server has not been told yet. No I/O.
+"""Tracks which document of which file defines which variants, and which names still have to be published. No I/O.
 
-A document is known by the hash of its text. Of a file that changed, only the documents that are new are parsed; of what
-was parsed, only the names whose variants differ are published. Nothing is published while anything is wrong
-(DESIGN 3: a config is atomic), and what had to wait is published with the edit that puts it right.
+From a changed file to a changeset:
+
+1. `read` splits the file into documents and hashes the text of each. It parses only the documents whose hash is new.
+2. The catalog compares the variants of each name before and after, and marks the names that differ as pending.
+3. `pending` gives each pending name with all its variants, from every file that defines some.
+4. Once the store has applied the changeset, the caller calls `mark_published`.
+
+The caller publishes nothing while `problems` lists any (DESIGN 3: a configuration is atomic). Names that are pending
+then stay pending, and are published together with the edit that corrects the problem.
 """
 
 from __future__ import annotations
@@ -15,70 +21,70 @@ from hashlib import blake2b
 from ..core.model.removal_guard import Loss
 from ..core.model.types import Changeset, Origin, TypeUrl, Variant
 from ..errors import Problem
-from ..messages.verdicts import Validate
-from .parse import Doubt, chunks, parse_chunk
+from ..messages.validation import Validate
+from .parse import EnvoyProblem, chunks, parse_chunk
 from .strict_yaml import Chunk
 from .usage import Usage
 
-MAX_PROBLEMS = 20  # shown per file
+MAX_PROBLEMS = 20  # reported per file
 
 Key = tuple[TypeUrl, str]
-Place = tuple[str, tuple[Variant, ...]]  # a file, and what it says of a name
+Definition = tuple[str, tuple[Variant, ...]]  # a file, and the variants of one name that it defines
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One document of a file. Its text and tree are gone; the hash is enough to know it again."""
+class ParsedDocument:
+    """One document of a file, parsed. The hash of its text is enough to recognize it; the text itself is not kept."""
 
     digest: bytes
     line: int
     variants: tuple[Variant, ...]
-    faults: tuple[Problem, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
+    errors: tuple[Problem, ...] = ()
+    envoy_problems: tuple[EnvoyProblem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
     @property
-    def is_flawless(self) -> bool:
-        return not (self.faults or self.doubts or self.warnings)
+    def is_clean(self) -> bool:
+        return not (self.errors or self.envoy_problems or self.warnings)
 
-    def at(self, line: int) -> Part:
-        """The same document, further up or down in the file."""
+    def at(self, line: int) -> ParsedDocument:
+        """Return the same document with all its line numbers moved, for a document that starts at `line` now."""
         if line == self.line:
             return self
         offset = line - self.line
-        variants = tuple(_moved(variant, offset) for variant in self.variants)
-        faults = tuple(_further(problem, offset) for problem in self.faults)
-        doubts = tuple(doubt._replace(problem=_further(doubt.problem, offset)) for doubt in self.doubts)
-        warnings = tuple(_further(problem, offset) for problem in self.warnings)
-        return Part(self.digest, line, variants, faults, doubts, warnings)
+        variants = tuple(_shifted_variant(variant, offset) for variant in self.variants)
+        errors = tuple(_shifted(problem, offset) for problem in self.errors)
+        envoy_problems = tuple(each._replace(problem=_shifted(each.problem, offset)) for each in self.envoy_problems)
+        warnings = tuple(_shifted(problem, offset) for problem in self.warnings)
+        return ParsedDocument(self.digest, line, variants, errors, envoy_problems, warnings)
 
 
 class Catalog:
-    """All documents of all files.
+    """All documents of all files, and the difference between them and what was published last.
 
-    `validate`: what becomes of that which Envoy would refuse. Where it is an error, it is none in a resource that only
-    gRPC can use (usage.py), which takes the whole configuration to know.
+    `validate` says how to report what Envoy would refuse. With "envoy" it is an error, except in a resource that only
+    gRPC clients can reach. Only the whole configuration tells which resources those are (usage.py).
     """
 
     def __init__(self, validate: Validate = "envoy") -> None:
-        self.parsed = 0  # documents, ever
+        self.parsed = 0  # documents parsed since the start
         self._validate: Validate = validate
-        self._usage: Usage | None = None  # made when first asked
-        self._told: dict[str, tuple[tuple[Problem, ...], tuple[Problem, ...]]] = {}  # errors and warnings, by file
-        self._files: dict[str, tuple[Part, ...]] = {}
-        self._unread: dict[str, Problem] = {}
-        self._flawed: set[str] = set()  # files with errors or warnings
-        self._places: dict[Key, tuple[Place, ...]] = {}  # mostly one; tuples, since there can be a million
-        self._pending: dict[Key, bool] = {}  # with whether it was published
-        self._published: dict[str, tuple[Part, ...]] = {}  # of files that differ from what was published last
-        self._served: Counter[TypeUrl] = Counter()  # names that were published, by type
+        self._usage: Usage | None = None  # built when the first Envoy problem has to be classified
+        self._reports: dict[str, tuple[tuple[Problem, ...], tuple[Problem, ...]]] = {}  # file: its errors and warnings
+        self._files: dict[str, tuple[ParsedDocument, ...]] = {}
+        self._unreadable: dict[str, Problem] = {}
+        self._files_with_problems: set[str] = set()  # files whose documents have errors or warnings
+        self._definitions: dict[Key, tuple[Definition, ...]] = {}  # usually one; a tuple, as there can be a million
+        self._pending: dict[Key, bool] = {}  # name: whether it exists in what was published last
+        self._published: dict[str, tuple[ParsedDocument, ...]] = {}  # files that changed since, as published
+        self._served: Counter[TypeUrl] = Counter()  # published names by type
 
-    # -- what the files say now
+    # -- the files as they are now
 
     def read(self, file: str, raw: bytes) -> None:
-        """Take a file's contents."""
+        """Replace the documents of a file with those in its new contents."""
         if not raw and self._files.get(file):
-            self.fail(file, "is empty now, as if a write were not finished; to remove what it held, delete the file")
+            self.fail(file, "is empty now, like an unfinished write; to remove its resources, delete the file")
             return
         try:
             text = raw.decode("utf-8-sig")
@@ -86,149 +92,165 @@ class Catalog:
             line = raw.count(b"\n", 0, error.start) + 1
             self.fail(file, f"is not UTF-8: byte 0x{raw[error.start]:02x}", line)
             return
-        self._unread.pop(file, None)
-        known = {part.digest: part for part in (*self._published.get(file, ()), *self._files.get(file, ()))}
-        self._replace(file, tuple(self._part(chunk, file, known) for chunk in chunks(text, file)))
+        self._unreadable.pop(file, None)
+        known = {each.digest: each for each in (*self._published.get(file, ()), *self._files.get(file, ()))}
+        self._replace(file, tuple(self._parse(chunk, file, known) for chunk in chunks(text, file)))
 
     def fail(self, file: str, message: str, line: int = 0) -> None:
-        """Note that a file could not be read; until it can, it counts as what it was."""
-        self._unread[file] = Problem(message, file, line)
+        """Note that a file can't be read. The catalog keeps its last documents until the file can be read again."""
+        self._unreadable[file] = Problem(message, file, line)
 
     def forget(self, file: str) -> None:
-        """Note that a file is gone, and with it what it held."""
-        self._unread.pop(file, None)
+        """Note that a file was deleted, and remove its documents."""
+        self._unreadable.pop(file, None)
         if file in self._files:
             self._replace(file, ())
             del self._files[file]
 
     @property
     def resources(self) -> int:
-        """How many names there are, each with one or more variants."""
-        return len(self._places)
+        """How many names the files define, each with one or more variants."""
+        return len(self._definitions)
 
     def problems(self) -> tuple[Problem, ...]:
-        """List all that is wrong, file by file."""
+        """List every error, file by file."""
         found: list[Problem] = []
-        for file in sorted(self._flawed.union(self._unread)):
-            unread = (self._unread[file],) if file in self._unread else ()
-            found += _shortened((*unread, *self._judged(file)[0]), "problems")
+        for file in sorted(self._files_with_problems.union(self._unreadable)):
+            unreadable = (self._unreadable[file],) if file in self._unreadable else ()
+            found += _truncated((*unreadable, *self._report(file)[0]), "problems")
         return tuple(found)
 
     def warnings(self) -> tuple[Problem, ...]:
-        """List what is taken, but would be refused by Envoy, or may not be what was meant."""
+        """List what is accepted although Envoy would refuse it, or although the author may not have meant it."""
         return tuple(
-            problem for file in sorted(self._flawed) for problem in _shortened(self._judged(file)[1], "warnings")
+            problem
+            for file in sorted(self._files_with_problems)
+            for problem in _truncated(self._report(file)[1], "warnings")
         )
 
-    def _judged(self, file: str) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-        self._reconsider()
-        told = self._told.get(file)
-        if told is None:
+    def _report(self, file: str) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+        """Return the errors and the warnings of a file."""
+        self._drop_stale_reports()
+        report = self._reports.get(file)
+        if report is None:
             errors: list[Problem] = []
             warnings: list[Problem] = []
-            for part in self._files.get(file, ()):
-                waived = [doubt.problem for doubt in part.doubts if self._is_waived(doubt)]
-                counted = [doubt.problem for doubt in part.doubts if not self._is_waived(doubt)]
-                errors += [*part.faults, *counted]
-                warnings += [*part.warnings, *waived]
-            told = self._told[file] = tuple(errors), tuple(warnings)
-        return told
+            for document in self._files.get(file, ()):
+                errors += document.errors
+                warnings += document.warnings
+                for each in document.envoy_problems:
+                    (warnings if self._is_waived(each) else errors).append(each.problem)
+            report = self._reports[file] = tuple(errors), tuple(warnings)
+        return report
 
-    def _is_waived(self, doubt: Doubt) -> bool:
-        if self._validate == "warn" or doubt.for_grpc:
+    def _is_waived(self, found: EnvoyProblem) -> bool:
+        """Whether what Envoy would refuse is only a warning: by the mode, or because only gRPC uses the resource."""
+        if self._validate == "warn" or found.for_grpc:
             return True
         if self._usage is None:
             self._usage = Usage()
-            for key in self._places:
+            for key in self._definitions:
                 self._usage.set(key, self._variants(key))
-        return self._usage.is_for_grpc(doubt.key)
+        return self._usage.is_for_grpc(found.key)
 
-    def _reconsider(self) -> None:
-        """Forget what was said of files whose resources are others' now."""
+    def _drop_stale_reports(self) -> None:
+        """Drop the reports of files with resources that other resources began or ceased to refer to."""
         if self._usage is not None:
             for key in self._usage.stale:
-                for file, _ in self._places.get(key, ()):
-                    self._told.pop(file, None)
+                for file, _ in self._definitions.get(key, ()):
+                    self._reports.pop(file, None)
             self._usage.stale.clear()
 
-    # -- what the server was told
+    # -- the difference from what was published
 
     def pending(self) -> Changeset:
-        """Give the names that differ from what was published, each with all its variants, wherever they stand."""
+        """Return the names that differ from what was published, each with all its variants from all files."""
         return {key: self._variants(key) for key in sorted(self._pending)}
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything differs from what was published."""
+        """Whether any name differs from what was published."""
         return bool(self._pending)
 
     def losses(self) -> tuple[Loss, ...]:
-        """Say which names were published and would be gone, by type."""
+        """List by type the names that were published and that no file defines now."""
         gone: dict[TypeUrl, list[str]] = {}
-        for type_url, name in sorted(key for key, was in self._pending.items() if was and key not in self._places):
+        for type_url, name in sorted(key for key, was in self._pending.items() if was and key not in self._definitions):
             gone.setdefault(type_url, []).append(name)
         return tuple(Loss(type_url, tuple(names), self._served[type_url]) for type_url, names in gone.items())
 
-    def settle(self) -> None:
-        """Note that what was pending is published."""
+    def mark_published(self) -> None:
+        """Note that the pending names were published."""
         for key, was in self._pending.items():
-            self._served[key[0]] += (key in self._places) - was
+            self._served[key[0]] += (key in self._definitions) - was
         self._pending.clear()
         self._published.clear()
 
     def _variants(self, key: Key) -> tuple[Variant, ...]:
-        places = sorted(self._places.get(key, ()))
-        return places[0][1] if len(places) == 1 else tuple(variant for _, found in places for variant in found)
+        """Return the variants of a name from all files, in the order of the files' names."""
+        definitions = sorted(self._definitions.get(key, ()))
+        if len(definitions) == 1:
+            return definitions[0][1]
+        return tuple(variant for _, variants in definitions for variant in variants)
 
-    def _part(self, chunk: Chunk, file: str, known: dict[bytes, Part]) -> Part:
+    def _parse(self, chunk: Chunk, file: str, known: dict[bytes, ParsedDocument]) -> ParsedDocument:
+        """Parse a document, or reuse it if its text was parsed before."""
         digest = blake2b(chunk.text.encode(), digest_size=16).digest()
         if digest in known:
-            return known[digest].at(chunk.line)  # the same text twice is two documents, as `at` copies, and a clash
+            # `at` copies: if a file has the same text twice, its variants are two, and the store reports the clash.
+            return known[digest].at(chunk.line)
         self.parsed += 1
         parsed = parse_chunk(chunk, file, self._validate)
-        return Part(digest, chunk.line, parsed.variants, parsed.faults, parsed.doubts, parsed.warnings)
+        return ParsedDocument(
+            digest, chunk.line, parsed.variants, parsed.errors, parsed.envoy_problems, parsed.warnings
+        )
 
-    def _replace(self, file: str, parts: tuple[Part, ...]) -> None:
+    def _replace(self, file: str, documents: tuple[ParsedDocument, ...]) -> None:
+        """Replace the documents of a file, and mark the names whose variants differ as pending."""
         before = self._files.get(file, ())
         self._published.setdefault(file, before)
-        self._files[file] = parts
-        self._told.pop(file, None)
-        (self._flawed.discard if all(part.is_flawless for part in parts) else self._flawed.add)(file)
-        old, new = _by_key(before), _by_key(parts)
-        for key in {**old, **new}:
-            if old.get(key) != new.get(key):  # variants are compared by identity
-                self._pending.setdefault(key, key in self._places)
-                self._place(key, file, new.get(key, ()))
-
-    def _place(self, key: Key, file: str, variants: tuple[Variant, ...]) -> None:
-        places = tuple(place for place in self._places.get(key, ()) if place[0] != file)
-        if variants:
-            self._places[key] = (*places, (file, variants))
-        elif places:
-            self._places[key] = places
+        self._files[file] = documents
+        self._reports.pop(file, None)
+        if all(document.is_clean for document in documents):
+            self._files_with_problems.discard(file)
         else:
-            del self._places[key]
+            self._files_with_problems.add(file)
+        old, new = _by_key(before), _by_key(documents)
+        for key in {**old, **new}:
+            if old.get(key) != new.get(key):  # compares variants by identity: a document that is reused is unchanged
+                self._pending.setdefault(key, key in self._definitions)
+                self._define(key, file, new.get(key, ()))
+
+    def _define(self, key: Key, file: str, variants: tuple[Variant, ...]) -> None:
+        """Replace the variants of a name that one file defines."""
+        others = tuple(each for each in self._definitions.get(key, ()) if each[0] != file)
+        if variants:
+            self._definitions[key] = (*others, (file, variants))
+        elif others:
+            self._definitions[key] = others
+        else:
+            del self._definitions[key]
         if self._usage is not None:
             self._usage.set(key, self._variants(key))
 
 
-def _shortened(problems: tuple[Problem, ...], what: str) -> tuple[Problem, ...]:
+def _truncated(problems: tuple[Problem, ...], noun: str) -> tuple[Problem, ...]:
     more = len(problems) - MAX_PROBLEMS
-    return (*problems[:MAX_PROBLEMS], Problem(f"and {more} more {what}", problems[0].file)) if more > 0 else problems
+    return (*problems[:MAX_PROBLEMS], Problem(f"and {more} more {noun}", problems[0].file)) if more > 0 else problems
 
 
-def _by_key(parts: Iterable[Part]) -> dict[Key, tuple[Variant, ...]]:
+def _by_key(documents: Iterable[ParsedDocument]) -> dict[Key, tuple[Variant, ...]]:
     found: dict[Key, list[Variant]] = {}
-    for part in parts:
-        for variant in part.variants:
+    for document in documents:
+        for variant in document.variants:
             found.setdefault((variant.type_url, variant.name), []).append(variant)
     return {key: tuple(variants) for key, variants in found.items()}
 
 
-def _further(problem: Problem, offset: int) -> Problem:
+def _shifted(problem: Problem, offset: int) -> Problem:
     return replace(problem, line=problem.line + offset)
 
 
-def _moved(variant: Variant, offset: int) -> Variant:
+def _shifted_variant(variant: Variant, offset: int) -> Variant:
     origin = variant.origin
     return replace(variant, origin=Origin(origin.file, origin.line + offset) if origin else None)

@@ -1,8 +1,17 @@
-"""Files and directories as a source: a thin loop around the catalog, which decides.
+"""Publishes the resources in YAML and JSON files, and every change of those files. The catalog makes the decisions.
 
-An edit is an event, an event is a scan, what has another stamp is read once it is at rest (settling.py), of that the
-catalog says what to publish, and the guard whether it looks like an accident (core/model/removal_guard.py). What can't
-be read is tried again, as no event says when it can: descriptors may be gone for a moment, or a file server.
+An edit takes these steps:
+
+1. The operating system reports an event for a path (watch.py).
+2. `scan` lists all files. A file is changed if its stamp differs, or if an event named it.
+3. Changed files are read once their writer seems to be done (quiet_period.py).
+4. The catalog parses the new documents and says which names changed (catalog.py).
+5. The guard holds back a change that looks like an accident, such as the loss of most resources
+   (core/model/removal_guard.py).
+6. Otherwise the change is published, all of it or nothing.
+
+A file that can't be read is tried again after a while. No event says when it becomes readable: the process may have
+been out of file descriptors, or a network file system away.
 """
 
 from __future__ import annotations
@@ -22,23 +31,23 @@ from watchfiles import Change
 from ..core.model.removal_guard import Guard, HeldBack, Loss
 from ..core.model.types import Changeset
 from ..errors import ConfigError, Problem, XdsError
-from ..messages.verdicts import Validate
+from ..messages.validation import Validate
 from ..watch import FileChange, Plan, Watch, make_plan
 from .base import Prepare, Publish
 from .catalog import Catalog
+from .quiet_period import QUIET, QuietPeriod
 from .scan import Inode, Scan, Stamp, scan, stamp_of
-from .settling import QUIET, Settling
 
 log = logging.getLogger("xdsprism")
 
-RETRY = 1.0  # s until what can't be read is tried again
-RETRY_AT_MOST = 60.0  # s, where the look at the files fails for a reason that nobody foresaw
+RETRY = 1.0  # s until a file that can't be read is tried again
+MAX_RETRY = 60.0  # s, the longest back-off after a scan that raised an unexpected exception
 EMPTY = "has no resources; to start with none, say --allow-empty"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """How the last load went. With errors, or where it is held back, what was current before is still served."""
+    """How the last load went. If it has errors or is held back, the server still serves the configuration before it."""
 
     at: float  # seconds since the epoch
     files: int
@@ -48,29 +57,30 @@ class LoadReport:
     held: HeldBack | None = None
 
     @property
-    def is_taken(self) -> bool:
+    def is_accepted(self) -> bool:
+        """Whether the server serves what was loaded."""
         return not self.errors and self.held is None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All that a configuration says."""
+    """All resources of a configuration, and the report about loading them."""
 
     changeset: Changeset
     report: LoadReport
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What a look at the disk came to."""
+class _Refreshed:
+    """The result of a scan, and of reading the changed files into the catalog."""
 
-    news: bool = False
-    in_motion: bool = False  # something is being written, and nothing is taken before it is
-    again: float = 0.0  # s after which to look again; 0: only an event is a reason to
+    has_changes: bool = False
+    is_being_written: bool = False  # a file is, and the whole configuration waits for it
+    retry_after: float = 0.0  # s until the next scan; 0: scan when an event comes
 
 
 class NotConfirmedError(XdsError):
-    """There is nothing to confirm, or it is not what was shown; `held` is what is held back instead."""
+    """No change is held back, or another one than the caller confirmed; `held` is the change that is held back now."""
 
     def __init__(self, message: str, held: HeldBack | None = None) -> None:
         self.held = held
@@ -78,7 +88,15 @@ class NotConfirmedError(XdsError):
 
 
 class FileSource:
-    """Resources from YAML and JSON files, and whatever happens to those files."""
+    """Publishes the resources in files and directories, and keeps up with changes of them.
+
+    validate      how to report what Envoy would refuse
+    clock         seconds since the epoch, for reports
+    ticks         a monotonic clock, for the quiet period
+    observe       called with the report of every load
+    guard         decides which changes to hold back
+    allow_empty   whether the first load may define no resource at all
+    """
 
     def __init__(
         self,
@@ -99,86 +117,86 @@ class FileSource:
         self._observe = observe
         self._guard = guard or Guard()
         self._allow_empty = allow_empty
-        self._begun = False  # something was taken, perhaps nothing
-        self._given_up: set[str] = set()  # roots that need not be there, until they are
+        self._has_started = False  # a configuration was accepted, perhaps an empty one
+        self._tolerated: set[str] = set()  # roots that were missing in an accepted configuration, while they are
         self._scan = Scan()
-        self._stamps: dict[str, Stamp] = {}
-        self._unreadable: dict[str, str] = {}  # files that are there and can't be read, and why
-        self._settling = Settling()
+        self._stamps: dict[str, Stamp] = {}  # of each file as it was last read
+        self._unreadable: dict[str, str] = {}  # files that exist and can't be read, with the reason
+        self._quiet_period = QuietPeriod()
         self._wake = asyncio.Event()
         self._watch: Watch | None = None
-        self._failures = 0  # looks in a row that failed for a reason that nobody foresaw
-        self._touched: set[FileChange] = set()
-        self._renewed: set[str] = set()  # files that something happened to, whatever their stamps say
-        self._everything = False
+        self._failures = 0  # turns in a row that raised an unexpected exception
+        self._touched: set[FileChange] = set()  # events since the last turn
+        self._touched_files: set[str] = set()  # files to read because an event named them, even if the stamp is equal
+        self._read_all = False
         self._confirming: list[asyncio.Future[LoadReport]] = []
 
     @property
     def polling(self) -> str:
-        """Why files are looked at every so often, where they can't be watched; empty where they are watched."""
+        """Why the files are polled instead of watched; empty if they are watched."""
         return self._watch.trouble if self._watch is not None else ""
 
     def load(self, publish: Publish = lambda _: None) -> Loaded:
-        """Read everything, and publish it. Raises ConfigError with all that is wrong; then nothing is published."""
-        self._refresh(scan(self._roots), everything=True)
+        """Read every file and publish all resources, or raise ConfigError with every problem and publish nothing."""
+        self._read_changed(scan(self._roots), read_all=True)
         changeset = self.catalog.pending()
         errors = self._errors(self._contents())
-        if self._is_fit(errors):
+        if self._can_publish(errors):
             try:
                 self._publish(partial(publish, changeset))
             except ConfigError as error:
                 errors = error.problems
             else:
-                self.catalog.settle()
-        report = self._tell(errors)
+                self.catalog.mark_published()
+        report = self._make_report(errors)
         if report.errors:
             raise ConfigError(report.errors)
         return Loaded(changeset, report)
 
     def reload(self) -> None:
-        """Have `run` read every file again, whatever its stamp says (SIGHUP)."""
-        self._everything = True
+        """Have `run` read every file again, even if its stamp is unchanged (SIGHUP)."""
+        self._read_all = True
         self._wake.set()
 
     async def confirm(self, change: str | None = None) -> HeldBack:
-        """Let through what is held back, if it is the change of that id, and still is after a look at the files.
+        """Publish the change that is held back, if its id is `change` and a new scan of the files finds it again.
 
-        Raises NotConfirmedError otherwise: a confirmation is for what was shown, and never for what comes later.
+        Raises NotConfirmedError otherwise: the operator confirms the change that was shown, not a later one.
         """
         held = self._guard.held
         if held is None:
             raise NotConfirmedError("nothing is held back")
         if change not in (None, held.id):
-            raise NotConfirmedError(f"what is held back is another change by now: {held.id}, not {change}", held)
+            raise NotConfirmedError(f"another change is held back now: {held.id}, not {change}", held)
         self._guard.confirm(held.id)
-        looked: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
-        self._confirming.append(looked)
+        reported: asyncio.Future[LoadReport] = asyncio.get_running_loop().create_future()
+        self._confirming.append(reported)
         self._wake.set()
-        report = await looked
+        report = await reported
         if report.held is not None and report.held.id != held.id:
-            message = f"the files have changed: what is held back is another change by now: {report.held.id}"
+            message = f"the files have changed, and another change is held back now: {report.held.id}"
             raise NotConfirmedError(message, report.held)
         if report.errors:
             raise NotConfirmedError(f"the configuration is refused: {'; '.join(map(str, report.errors))}", report.held)
         return held
 
     async def run(self, publish: Publish, prepare: Prepare | None = None) -> None:
-        """Publish what is there, then what changes, until cancelled. What is wrong goes into the report.
+        """Publish all current resources, then every change, until cancelled. Errors go into the report.
 
-        `prepare`: the same as `publish` in two steps, of which it is the first. It is called in a thread, so that the
-        streams go on meanwhile.
+        `prepare` is the first of two steps that together do what `publish` does. It is called in a thread, so that the
+        streams are served meanwhile.
         """
         try:
             while True:
                 self._wake.clear()
                 try:
-                    plan = await self._keep_watch()
+                    plan = await self._update_watch()
                     wait = await self._turn(publish, prepare)
                     self._failures = 0
                     if self._plan() != plan:
                         continue
-                except Exception as error:  # noqa: BLE001 # what is served stays, and the next look may succeed
-                    wait = self._fail(error)
+                except Exception as error:  # noqa: BLE001 # the server goes on with what it has, and the source retries
+                    wait = self._report_failure(error)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait or None)
         finally:
@@ -190,72 +208,74 @@ class FileSource:
     def _plan(self) -> Plan:
         return make_plan(self._roots, self._scan.targets)
 
-    async def _keep_watch(self) -> Plan:
-        """Watch what is to be watched by now."""
+    async def _update_watch(self) -> Plan:
+        """Watch the paths that the roots and their symlinks lead to now."""
         plan = self._plan()
         if self._watch is None or self._watch.plan != plan:
             if self._watch is not None:
                 await self._watch.stop()
-            self._watch = Watch(plan, self._notice)
+            self._watch = Watch(plan, self._on_events)
             await self._watch.start()
         return plan
 
-    def _fail(self, error: Exception) -> float:
-        """Report that the files could not be looked at; tell after how many seconds to read all of them again."""
+    def _report_failure(self, error: Exception) -> float:
+        """Report an unexpected exception once, and return after how many seconds to read all files again."""
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}, see the log"
-        wait = min(RETRY * (1 << min(self._failures, 10)), RETRY_AT_MOST)
+        wait = min(RETRY * (1 << min(self._failures, 10)), MAX_RETRY)
         if not self._failures:
-            log.error("can't look at the configuration, trying again and again", exc_info=error)
-            self._tell(tuple(Problem(f"can't be looked at: {why}", root) for root in self._roots))
+            log.error("can't scan the configuration files, retrying", exc_info=error)
+            self._make_report(tuple(Problem(f"can't be scanned: {why}", root) for root in self._roots))
         self._failures += 1
-        self._everything = True
+        self._read_all = True
         return wait
 
     async def _turn(self, publish: Publish, prepare: Prepare | None = None) -> float:
-        """Take what changed; tell after how many seconds to look again, 0 where only an event is a reason to."""
+        """Read and publish what changed. Return the seconds until the next scan; 0: scan when an event comes."""
         touched, self._touched = self._touched, set()
-        everything, self._everything = self._everything, False
-        # In a thread: a large file takes seconds to parse, and the streams must go on meanwhile.
-        found = await asyncio.to_thread(self._look, touched, everything=everything)
-        if found.in_motion:
-            self._everything |= everything
-        elif found.news or self._confirming:
-            report = await self._offer(prepare or partial(partial, publish))
+        read_all, self._read_all = self._read_all, False
+        # In a thread: a large file takes seconds to parse, and the streams must be served meanwhile.
+        refreshed = await asyncio.to_thread(self._refresh, touched, read_all=read_all)
+        if refreshed.is_being_written:
+            self._read_all |= read_all
+        elif refreshed.has_changes or self._confirming:
+            report = await self._publish_pending(prepare or partial(partial, publish))
             confirming, self._confirming = self._confirming, []
             for each in confirming:
                 if not each.done():
                     each.set_result(report)
-        return found.again
+        return refreshed.retry_after
 
-    def _notice(self, changes: set[FileChange]) -> None:
+    def _on_events(self, changes: set[FileChange]) -> None:
         self._touched |= changes
         self._wake.set()
 
-    def _look(self, touched: set[FileChange], *, everything: bool) -> _Look:
-        """Bring the catalog up to date with the disk, or tell for how many seconds that has to wait."""
+    def _refresh(self, touched: set[FileChange], *, read_all: bool) -> _Refreshed:
+        """Bring the catalog up to date with the disk, unless a file is still being written."""
         found = scan(self._roots)
-        # An event counts for more than a stamp: two writes within one tick of the clock have the same.
+        # An event outweighs an equal stamp: two writes within one tick of the file system's clock leave equal stamps.
         inodes = _inodes(path for _, path in touched)
-        self._renewed |= {file for file, stamp in found.files.items() if stamp[:2] in inodes}
+        self._touched_files |= {file for file, stamp in found.files.items() if stamp[:2] in inodes}
         if self.report is not None:
             changed: dict[str, Stamp | None] = dict(self._changed(found))
             changed |= dict.fromkeys(file for file in self._scan.files if file not in found.files)
             placed = _inodes(
                 path for kind, path in touched if kind is Change.added and (Change.deleted, path) not in touched
             )
-            wait = self._settling.wait(changed, self._stamps, self._ticks(), inodes, placed)
+            wait = self._quiet_period.remaining(changed, self._stamps, self._ticks(), inodes, placed)
             if wait:
-                return _Look(in_motion=True, again=wait)
-        return self._refresh(found, everything=everything)
+                return _Refreshed(is_being_written=True, retry_after=wait)
+        return self._read_changed(found, read_all=read_all)
 
     def _changed(self, found: Scan) -> list[tuple[str, Stamp]]:
-        stamps = self._stamps
+        """Return the files to read: those with another stamp, and those that an event named."""
         return [
-            (file, stamp) for file, stamp in found.files.items() if file in self._renewed or stamps.get(file) != stamp
+            (file, stamp)
+            for file, stamp in found.files.items()
+            if file in self._touched_files or self._stamps.get(file) != stamp
         ]
 
-    def _refresh(self, found: Scan, *, everything: bool) -> _Look:
-        """Read what changed; tell whether there was anything to do, and when to look at what changed meanwhile."""
+    def _read_changed(self, found: Scan, *, read_all: bool) -> _Refreshed:
+        """Give the catalog every changed file, or all files, and remove those that are gone from it."""
         changed = self._changed(found)
         before, self._scan = self._scan, found
         gone = [file for file in {**before.files, **before.problems} if file not in found.files]
@@ -265,97 +285,101 @@ class FileSource:
         for file, message in found.problems.items():
             if file not in found.missing:
                 self.catalog.fail(file, message)
-        self._given_up &= found.missing.keys()
+        self._tolerated &= found.missing.keys()
         unreadable, self._unreadable = self._unreadable, {}
-        if not all(self._read(file, stamp) for file, stamp in (found.files.items() if everything else changed)):
-            return _Look(in_motion=True, again=QUIET)
-        self._renewed.clear()
-        self._settling.settle()
+        if not all(self._read(file, stamp) for file, stamp in (found.files.items() if read_all else changed)):
+            return _Refreshed(is_being_written=True, retry_after=QUIET)
+        self._touched_files.clear()
+        self._quiet_period.clear()
         is_changed = any(file not in self._unreadable for file, _ in changed) or unreadable != self._unreadable
-        news = gone or is_changed or before.problems != found.problems
-        again = RETRY if self._unreadable or found.unreadable else 0.0
-        return _Look(bool(news or everything or self.report is None), again=again)  # an empty directory is loaded too
+        has_changes = gone or is_changed or before.problems != found.problems
+        retry_after = RETRY if self._unreadable or found.unreadable else 0.0
+        # The first load counts as a change even if the directory is empty.
+        return _Refreshed(bool(has_changes or read_all or self.report is None), retry_after=retry_after)
 
     def _read(self, file: str, stamp: Stamp) -> bool:
-        """Give a file to the catalog, unless it is being written right now; tell whether it was given."""
+        """Give a file to the catalog, unless it changed since the scan. Return whether the catalog got it."""
         try:
             with Path(file).open("rb") as opened:
                 raw = opened.read()
-                is_torn = stamp_of(os.fstat(opened.fileno())) != stamp
+                is_being_written = stamp_of(os.fstat(opened.fileno())) != stamp
         except OSError as error:
             self._stamps.pop(file, None)
             self._unreadable[file] = message = f"can't be read: {error.strerror}"
             self.catalog.fail(file, message)
             return True
-        if is_torn and self.report is not None and not self._settling.is_overdue(self._ticks()):
+        if is_being_written and self.report is not None and not self._quiet_period.is_overdue(self._ticks()):
             return False
         self._stamps[file] = stamp
         self.catalog.read(file, raw)
         return True
 
-    async def _offer(self, prepare: Prepare) -> LoadReport:
-        """Publish what is pending, if nothing is wrong (DESIGN 3: all or nothing) and it is not held back (OPS-13).
+    async def _publish_pending(self, prepare: Prepare) -> LoadReport:
+        """Publish what is pending, if there is no error (DESIGN 3: all or nothing) and it is not held back (OPS-13).
 
-        In a thread, as `_look`: all but the decision about it, and the last step of publishing it.
+        The slow parts run in a thread; the decision and the last step of publishing run in the event loop.
         """
         errors = self._errors(await asyncio.to_thread(self._contents))
-        if self._is_fit(errors):
+        if self._can_publish(errors):
             try:
                 self._publish(await asyncio.to_thread(lambda: prepare(self.catalog.pending())))
             except ConfigError as error:
                 errors = error.problems
             else:
-                await asyncio.to_thread(self.catalog.settle)
-        return self._tell(errors)
+                await asyncio.to_thread(self.catalog.mark_published)
+        return self._make_report(errors)
 
     def _contents(self) -> tuple[tuple[Problem, ...], tuple[Loss, ...]]:
-        """What is wrong with what the files say, and what would be gone with it."""
+        """Return the errors in the files, and the resources that publishing them would remove."""
         return self.catalog.problems(), self.catalog.losses()
 
     def _errors(self, contents: tuple[tuple[Problem, ...], tuple[Loss, ...]]) -> tuple[Problem, ...]:
-        """Why it can't be published. Where there is no reason the guard may still hold it back."""
+        """Return the errors that forbid publishing. If there are none, have the guard decide whether to hold back."""
         errors, losses = contents
         missing = self._missing()
-        if not self._begun:
-            return self._unfit_to_start(errors, missing)
+        if not self._has_started:
+            return self._start_errors(errors, missing)
         if errors:
             self._guard.suspend()
         elif self._guard.judge(losses, self.catalog.resources, self._clock(), missing) is not None:
-            errors += self._absent(missing)
+            errors += self._missing_problems(missing)
         return errors
 
-    def _is_fit(self, errors: tuple[Problem, ...]) -> bool:
+    def _can_publish(self, errors: tuple[Problem, ...]) -> bool:
         return not errors and self._guard.held is None
 
     def _publish(self, publish: Callable[[], object]) -> None:
         if self.catalog.has_pending:
             publish()
-        self._begun = True
-        self._given_up |= set(self._missing())
+        self._has_started = True
+        self._tolerated |= set(self._missing())
 
     def _missing(self) -> list[str]:
-        return [root for root in self._scan.missing if root not in self._given_up]
+        """Return the roots that are missing, except those that were missing in an accepted configuration."""
+        return [root for root in self._scan.missing if root not in self._tolerated]
 
-    def _tell(self, errors: tuple[Problem, ...]) -> LoadReport:
+    def _make_report(self, errors: tuple[Problem, ...]) -> LoadReport:
+        """Make the report of a load, and pass it to the observer."""
         files, resources = len(self._scan.files), self.catalog.resources
         warnings, held = self.catalog.warnings(), self._guard.held
         self.report = LoadReport(self._clock(), files, resources, errors, warnings, held)
         self._observe(self.report)
         return self.report
 
-    def _unfit_to_start(self, errors: tuple[Problem, ...], missing: list[str]) -> tuple[Problem, ...]:
-        """OPS-13: what is empty at the start is more likely not mounted, or not written yet, than meant."""
+    def _start_errors(self, errors: tuple[Problem, ...], missing: list[str]) -> tuple[Problem, ...]:
+        """OPS-13: refuse to start empty. A volume that is not mounted yet is likelier than an empty configuration."""
         if self._allow_empty:
             return errors
-        errors += self._absent(missing)
+        errors += self._missing_problems(missing)
         is_empty = not errors and not self.catalog.resources
         return tuple(Problem(EMPTY, root) for root in self._roots) if is_empty else errors
 
-    def _absent(self, missing: list[str]) -> tuple[Problem, ...]:
+    def _missing_problems(self, missing: list[str]) -> tuple[Problem, ...]:
         return tuple(Problem(self._scan.missing[root], root) for root in missing)
 
 
 def _inodes(paths: Iterable[str]) -> set[Inode]:
+    """Return the inodes of those paths that exist."""
     found: set[Inode] = set()
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""The store as programs use it: messages in, in transactions."""
+"""The store as programs use it: they put messages into it in transactions, or register providers that make them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..core.model.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
 from ..core.model.xdstp import spelled
 from ..core.provide.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
 from ..errors import Problem, UsageError
-from ..messages.verdicts import Validate, check_mode
-from .judging import Findings, Judge
+from ..messages.validation import Validate, check_mode
+from .store_validation import ProblemsByConstraint, StoreValidator
 
 When = str | Expression | None
 
@@ -39,20 +39,20 @@ class Store(ProvidingStore):
     async def cluster(name, params):
         return Cluster(name=name, connect_timeout=seconds(1 if params["env"] == "prod" else 5))
 
-    `validate` says what becomes of that which Envoy would refuse:
+    `validate` says what happens to a resource that Envoy would refuse:
 
-    envoy     it is an error, but a warning where only gRPC can use the resource
+    envoy     it is an error, or a warning if only gRPC clients can use the resource
     warn      it is a warning: logged, and in the transaction's `warnings`
-    off       it is not looked for
+    off       nothing is checked
     """
 
     def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
         super().__init__(types)
-        self.judge = Judge(self, check_mode(validate))
-        self.providing.judge = self.judge.look_at_made
+        self.validator = StoreValidator(self, check_mode(validate))
+        self.providing.judge = self.validator.check_provided
 
     def transaction(self) -> Transaction:
-        """Everything in the block is validated and applied as one, or it raises and changes nothing."""
+        """Open a transaction: all changes in the `with` block are validated and applied as one, or none of them is."""
         return Transaction(self)
 
     def provider(
@@ -64,22 +64,24 @@ class Store(ProvidingStore):
         ttl: float | timedelta | None = None,
         at_once: int = AT_ONCE,
     ) -> Callable[[_F], _F]:
-        """Have an async function make the resources of a type that are asked for and not in the store.
+        """Register an async function that makes the resources of a type that are subscribed to and not in the store.
 
-        It gets a name and params, and returns a message, or None if there is no such resource. What it looks at in the
-        params are the constraints of what it returns: comparing a value asks no more than that, and anything else that
-        is done with it, such as `str(params["env"])`, makes the answer one for that value alone. A result is kept
-        until it is invalidated; `Provided(message, ttl=...)` says for how long, of one result.
+        The function gets a name and params, and returns a message, or None if there is no such resource. The store
+        derives the constraints of the result from what the function does with the params: a comparison with a value
+        constrains the key to be equal to that value or not; anything else, such as `str(params["env"])`, constrains it
+        to the client's own value. A result is kept until it is invalidated, or for as long as `ttl` or
+        `Provided(message, ttl=...)` says.
 
-        keys      the parameters that it may look at
-        timeout   seconds that a call may take; it is made again while somebody wants the resource, as after an error
-        ttl       seconds for which every result is good
-        at_once   how many calls there are at most at one time
+        keys      the parameters that the function may look at
+        timeout   seconds that a call may take. After a timeout or an error the call is repeated while there are
+                  subscribers
+        ttl       seconds for which every result is kept
+        at_once   the number of calls that may run at the same time
         """
 
         def register(function: _F) -> _F:
             label = f"provider {getattr(function, '__name__', type(function).__name__)}"
-            if not (iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))):  # noqa: B004 # what it is, not whether
+            if not (iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))):  # noqa: B004 # looks at the method, not whether it is callable
                 raise UsageError(f"{label} must be an async function of a name and params")
             if isinstance(keys, str):
                 raise UsageError(f"{label}: keys is a list of names, as in keys=[{keys!r}]")
@@ -91,22 +93,22 @@ class Store(ProvidingStore):
         return register
 
     def invalidate(self, type_url: TypeUrl, name: str | None = None) -> None:
-        """What the provider of this type said of a name, or of all, does not count any more: it is asked again.
+        """Drop the provider's results for a name, or for all names of the type, and call the provider again.
 
-        Clients keep what they have until the new answer is there.
+        Clients keep the resources that they have until the new results are there.
         """
         self.providing.invalidate(resolve_type(type_url), spelled(name) if name is not None else None)
 
 
 class Transaction:
-    """What is to change. Nothing happens until the block ends without an exception."""
+    """Collects changes, and applies them when the `with` block ends without an exception."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._touched: dict[tuple[TypeUrl, str], dict[Constraint, Variant]] = {}
-        self._findings: dict[tuple[TypeUrl, str], Findings] = {}
+        self._problems: dict[tuple[TypeUrl, str], ProblemsByConstraint] = {}
         self.revision: int | None = None  # of the store, once applied
-        self.warnings: tuple[Problem, ...] = ()  # what was taken though Envoy might not; once applied
+        self.warnings: tuple[Problem, ...] = ()  # what the store accepted and Envoy may refuse, once applied
 
     def put(
         self,
@@ -118,11 +120,13 @@ class Transaction:
         ttl: float | timedelta | None = None,
         base: bool | str | Expression = False,
     ) -> None:
-        """Add a variant, or replace the one with the same constraints. `message`: any xDS message, or an Any.
+        """Add a variant, or replace the variant that has the same constraints.
 
-        `when`: whom it is for. Variants of one name may mention different keys, but must not overlap.
-        `ttl`: seconds after which clients drop it unless they hear of it again; they do, while this server runs.
-        `base`: of a virtual host, whether clients get it when they come, or which of them do; else when they ask.
+        message   any xDS message, or an Any
+        when      the variant's constraints. Variants of one name may constrain different keys, but must not overlap
+        ttl       seconds after which clients drop the resource, unless the server's heartbeats renew it
+        base      for a virtual host: whether clients get it with the route configuration (or the constraint of those
+                  that do); the others get it on demand
         """
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
         belongs = _constraint(base) if not isinstance(base, bool) else TRUE if base else FALSE
@@ -138,37 +142,39 @@ class Transaction:
         )
         identity = _identity(constraint)
         self._variants(variant.type_url, variant.name)[identity] = variant
-        findings = self._findings[variant.type_url, variant.name]
-        findings.pop(identity, None)
-        finding = self._store.judge.look_at(variant)
-        if finding is not None:
-            findings[identity] = finding
+        problems = self._problems[variant.type_url, variant.name]
+        problems.pop(identity, None)
+        found = self._store.validator.check(variant)
+        if found is not None:
+            problems[identity] = found
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
-        """Remove a resource, or with `when` the one variant that has these constraints."""
+        """Remove a resource, or with `when` only the variant that has these constraints."""
         variants = self._variants(type_url, spelled(name))
-        findings = self._findings[type_url, spelled(name)]
+        problems = self._problems[type_url, spelled(name)]
         if when is None:
             variants.clear()
-            findings.clear()
+            problems.clear()
             return
         identity = _identity(_constraint(when))
         if variants.pop(identity, None) is None:
             raise UsageError(f"{type_url.rpartition('/')[2]} {name!r} has no variant for {when}")
-        findings.pop(identity, None)
+        problems.pop(identity, None)
 
     def _variants(self, type_url: TypeUrl, name: str) -> dict[Constraint, Variant]:
+        """Return the variants that a name has in this transaction, beginning with those in the store."""
         key = type_url, name
         if key not in self._touched:
             known = self._store.written(type_url, name)
             current = known.variants if known is not None else ()
             self._touched[key] = {_identity(variant.stated): variant for variant in current}
-            self._findings[key] = self._store.judge.findings(key)
+            self._problems[key] = self._store.validator.problems_of(key)
         return self._touched[key]
 
     def commit(self) -> None:
+        """Validate and apply all changes. Raises ConfigError, and then changes nothing."""
         changeset = {key: tuple(variants.values()) for key, variants in self._touched.items()}
-        with self._store.judge.trial(changeset, self._findings) as warnings:
+        with self._store.validator.validating(changeset, self._problems) as warnings:
             self.revision = self._store.apply(changeset).revision
         self.warnings = warnings
 
@@ -189,5 +195,5 @@ def _constraint(when: When) -> Constraint:
 
 
 def _identity(constraint: Constraint) -> Constraint:
-    """By what a transaction knows a variant: also one that is padded, or that is given with the padding (DYN-34)."""
+    """Return the constraint that identifies a variant in a transaction: canonical, and without padding (DYN-34)."""
     return unpadded(canonical(constraint))

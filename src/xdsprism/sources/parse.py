@@ -1,10 +1,14 @@
-"""The text of a file to variants, with file, line and path on everything that is wrong. No I/O.
+"""Parses the text of a file into variants, and reports every problem with file, line and path. No I/O.
 
-Each document is one of three forms, all of which users already have (DESIGN 3):
+A document has one of three forms, all of which users already have (DESIGN 3):
 
 1. an xDS resource with its `@type`;
 2. an `envoy.service.discovery.v3.Resource`: TP2's own form, with constraints;
 3. a DiscoveryResponse with `resources:`, as Envoy reads from files.
+
+Each resource is a template, compiled into one variant for each constraint. For each variant the reader builds the
+message, checks its name, and checks what Envoy would refuse in it (messages/validation.py). Faults are found at paths
+in the variant's contents; trace.py finds the place in the template that each path came from.
 """
 
 from __future__ import annotations
@@ -25,12 +29,12 @@ from ..core.model.template import WHEN, Compiled, TemplateError, compile_templat
 from ..core.model.types import ENDPOINT, LISTENER, VIRTUAL_HOST, Origin, TypeUrl, Variant
 from ..core.model.xdstp import own_name, spelled
 from ..errors import Problem, UsageError, show_path
+from ..messages.api_versions import v3_name
 from ..messages.convert import UnknownField, from_any, to_message, unknown_type
 from ..messages.document import Document, MalformedError, Path
 from ..messages.faults import Fault, Faults, kind_of
 from ..messages.protos import find_message, type_name, type_url
-from ..messages.twins import v3_name
-from ..messages.verdicts import Validate, Verdict, judge
+from ..messages.validation import MessageFaults, Validate, check_message
 from . import strict_json, strict_yaml
 from .strict_yaml import Chunk
 from .trace import trace
@@ -40,63 +44,63 @@ BASE = "$base"
 _RESPONSE = "envoy.service.discovery.v3.DiscoveryResponse"
 
 
-class Doubt(NamedTuple):
-    """A fault that Envoy would find. Whether it is one depends on who else refers to the resource."""
+class EnvoyProblem(NamedTuple):
+    """A problem that counts only if Envoys use the resource, which depends on the resources that refer to it."""
 
     key: tuple[TypeUrl, str]
-    for_grpc: bool  # the resource is by itself: a listener with an `api_listener`
+    for_grpc: bool  # the resource itself is for gRPC: a listener with an `api_listener`
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a text says, and what is wrong with it."""
+    """The variants in a text, and the problems with it."""
 
     variants: tuple[Variant, ...]
-    faults: tuple[Problem, ...]  # whoever it is for
-    doubts: tuple[Doubt, ...] = ()
+    errors: tuple[Problem, ...]  # for every client
+    envoy_problems: tuple[EnvoyProblem, ...] = ()  # for Envoy
     warnings: tuple[Problem, ...] = ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that is wrong if it is for Envoy."""
-        return (*self.faults, *(doubt.problem for doubt in self.doubts if not doubt.for_grpc))
+        """All errors, taking every resource that is not a gRPC listener as one that Envoys use."""
+        return (*self.errors, *(each.problem for each in self.envoy_problems if not each.for_grpc))
 
 
 def chunks(text: str, file: str) -> list[Chunk]:
-    """Cut a file's text into documents that can be parsed one by one. JSON files hold one."""
+    """Split a file's text into documents, which can be parsed one by one. A JSON file is one document."""
     return [Chunk(text, 1)] if _is_json(file) else strict_yaml.split(text)
 
 
 def parse(text: str, file: str, validate: Validate = "envoy") -> Parsed:
-    """Read a whole file."""
-    parts = [parse_chunk(chunk, file, validate) for chunk in chunks(text, file)]
+    """Parse a whole file."""
+    documents = [parse_chunk(chunk, file, validate) for chunk in chunks(text, file)]
     return Parsed(
-        tuple(variant for part in parts for variant in part.variants),
-        tuple(problem for part in parts for problem in part.faults),
-        tuple(doubt for part in parts for doubt in part.doubts),
-        tuple(problem for part in parts for problem in part.warnings),
+        tuple(variant for each in documents for variant in each.variants),
+        tuple(problem for each in documents for problem in each.errors),
+        tuple(problem for each in documents for problem in each.envoy_problems),
+        tuple(problem for each in documents for problem in each.warnings),
     )
 
 
 def parse_chunk(chunk: Chunk, file: str, validate: Validate = "envoy") -> Parsed:
-    """Read one document of a file."""
+    """Parse one document of a file."""
     try:
         documents = strict_json.load(chunk.text) if _is_json(file) else strict_yaml.load(chunk)
     except MalformedError as error:
         return Parsed((), (Problem(error.message, file, error.line),))
     variants: list[Variant] = []
-    # Each once: the variants of a template share most of their faults.
-    problems: dict[Problem, None] = {}
-    doubts: dict[Doubt, None] = {}
+    # Dicts, to report each problem once: the variants of a template share most of their problems.
+    errors: dict[Problem, None] = {}
+    envoy_problems: dict[EnvoyProblem, None] = {}
     warnings: dict[Problem, None] = {}
     for document in documents:
         reader = _Reader(document, file, validate, chunk.text)
-        variants += reader.document()
-        problems |= dict.fromkeys(reader.problems)
-        doubts |= dict.fromkeys(reader.doubts)
+        variants += reader.read()
+        errors |= dict.fromkeys(reader.errors)
+        envoy_problems |= dict.fromkeys(reader.envoy_problems)
         warnings |= dict.fromkeys(reader.warnings)
-    return Parsed(tuple(variants), tuple(problems), tuple(doubts), tuple(warnings))
+    return Parsed(tuple(variants), tuple(errors), tuple(envoy_problems), tuple(warnings))
 
 
 def _is_json(file: str) -> bool:
@@ -104,7 +108,7 @@ def _is_json(file: str) -> bool:
 
 
 class _Wrapper(NamedTuple):
-    """What a discovery.Resource says beside the resource itself."""
+    """The fields of a discovery.Resource beside the resource itself."""
 
     name: str | None = None
     name_path: Path = ()
@@ -116,32 +120,36 @@ class _Wrapper(NamedTuple):
     path: Path = ()
 
 
-_BARE = _Wrapper()
+_NO_WRAPPER = _Wrapper()
 
 
 class _Reader:
-    """Reads one document."""
+    """Reads the variants of one document, and collects the problems with it."""
 
     def __init__(self, document: Document, file: str, validate: Validate, text: str) -> None:
-        self.problems: list[Problem] = []
-        self.doubts: list[Doubt] = []
+        self.errors: list[Problem] = []
+        self.envoy_problems: list[EnvoyProblem] = []
         self.warnings: list[Problem] = []
         self._document = document
         self._file = file
         self._validate = validate
-        self._may_be_old = _V2_PACKAGE in text  # there may be a type of v2 in it
-        self._may_vary = "$" in text or "\\" in text  # or a `$` is written as an escape sequence
+        # Two searches of the text, each of which saves a walk through nearly every document.
+        self._may_have_v2_types = _V2_PACKAGE in text
+        self._may_be_template = "$" in text or "\\" in text  # a `$` can be written as an escape sequence
 
-    def document(self) -> Iterator[Variant]:
+    def read(self) -> Iterator[Variant]:
         root = self._document.root
         if not isinstance(root, dict):
             self._fault((), f"a document is a mapping with an @type, this is {kind_of(root)}")
         elif _kind(root) == _RESPONSE or ("@type" not in root and "resources" in root):
             yield from self._response(root)
         else:
-            yield from self._either(root, ())
+            yield from self._wrapped_or_not(root, ())
+
+    # -- form 3
 
     def _response(self, root: dict[str, Any]) -> Iterator[Variant]:
+        """Read a DiscoveryResponse: each of its resources has form 1 or 2."""
         rest = {key: value for key, value in root.items() if key not in ("@type", "resources")}
         faults: Faults = []
         response: Any = to_message(rest, discovery_pb2.DiscoveryResponse, faults)
@@ -156,34 +164,37 @@ class _Reader:
             if not isinstance(item, dict):
                 self._fault(path, f"expected a mapping with an @type, got {kind_of(item)}")
                 continue
-            for variant in self._either(item, path):
+            for variant in self._wrapped_or_not(item, path):
                 if wanted and type_name(variant.type_url) != wanted:
                     self._fault(path, f"is a {type_name(variant.type_url)}, but type_url says {wanted}")
                 else:
                     yield variant
 
-    def _either(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
+    # -- forms 1 and 2
+
+    def _wrapped_or_not(self, item: dict[str, Any], path: Path) -> Iterator[Variant]:
+        """Read a resource of form 1 or 2."""
         wrapped = _kind(item) == _RESOURCE or ("@type" not in item and "resource" in item)
         base, item = self._base(item, path, wrapped=wrapped)
         if wrapped:
             yield from self._wrapped(item, path, base)
         else:
-            yield from self._variants(item, path, _BARE._replace(base=base))
+            yield from self._variants(item, path, _NO_WRAPPER._replace(base=base))
 
     def _base(self, item: dict[str, Any], path: Path, *, wrapped: bool) -> tuple[Constraint | None, dict[str, Any]]:
-        """VHD-13: `$base` at the root of a virtual host; elsewhere it is no key that is known."""
+        """VHD-13: take `$base` out of the root of a virtual host. Elsewhere it stays, and is an unknown field."""
         inner = item.get("resource") if wrapped else item
         if BASE not in item or not isinstance(inner, dict) or _kind(inner) != type_name(VIRTUAL_HOST):
             return None, item
         rest = {key: value for key, value in item.items() if key != BASE}
-        said = item[BASE]
-        if isinstance(said, bool):
-            return (TRUE if said else FALSE), rest
-        if not isinstance(said, str):
-            self._fault((*path, BASE), f"expected true, false or an expression, got {kind_of(said)}")
+        base = item[BASE]
+        if isinstance(base, bool):
+            return (TRUE if base else FALSE), rest
+        if not isinstance(base, str):
+            self._fault((*path, BASE), f"expected true, false or an expression, got {kind_of(base)}")
             return None, rest
         try:
-            return parse_expression(said), rest
+            return parse_expression(base), rest
         except UsageError as error:
             self._fault((*path, BASE), str(error))
             return None, rest
@@ -191,6 +202,7 @@ class _Reader:
     # -- form 2
 
     def _wrapped(self, item: dict[str, Any], path: Path, base: Constraint | None) -> Iterator[Variant]:
+        """Read a discovery.Resource. A `$when` beside `resource` applies to all of it."""
         wrapper = self._wrapper(item, path, base)
         if not isinstance(item.get("resource"), dict):
             self._fault((*path, "resource"), f"expected a mapping with an @type, got {kind_of(item.get('resource'))}")
@@ -201,7 +213,8 @@ class _Reader:
             yield from self._variants(item["resource"], (*path, "resource"), wrapper)
 
     def _wrapper(self, item: dict[str, Any], path: Path, base: Constraint | None) -> _Wrapper | None:
-        before = len(self.problems)
+        """Read the fields beside the resource; None if they have errors."""
+        before = len(self.errors)
         rest = {key: value for key, value in item.items() if key not in ("@type", "resource", WHEN)}
         faults: Faults = []
         resource: Any = to_message(rest, discovery_pb2.Resource, faults)
@@ -215,7 +228,7 @@ class _Reader:
         for field in ("cache_control", "metadata"):
             if resource.HasField(field):
                 getattr(extras, field).CopyFrom(getattr(resource, field))
-        if len(self.problems) > before:
+        if len(self.errors) > before:
             return None
         encoded = extras.SerializeToString(deterministic=True)
         return _Wrapper(name, name_path, constraint, tuple(resource.aliases), encoded, ttl, base, path)
@@ -230,6 +243,7 @@ class _Reader:
             return None
 
     def _outer_name(self, resource: Any, path: Path) -> tuple[str | None, Path]:
+        """Return the name that the wrapper gives, and its path."""
         located = resource.resource_name.name
         if located and resource.name and located != resource.name:
             self._fault((*path, "resource_name", "name"), f"is {located!r}, but name is {resource.name!r}")
@@ -247,9 +261,9 @@ class _Reader:
     # -- the resource itself
 
     def _variants(self, template: Any, path: Path, wrapper: _Wrapper, inner: Path = ()) -> Iterator[Variant]:
-        """Compile a template; the resource is all of its contents, or what `inner` leads to in them."""
+        """Compile a template into variants; the resource is each variant's whole contents, or the part at `inner`."""
         try:
-            compiled = compile_template(template) if self._may_vary else [Compiled(TRUE, template)]
+            compiled = compile_template(template) if self._may_be_template else [Compiled(TRUE, template)]
         except TemplateError as error:
             self._fault((*path, *error.path), error.message)
             return
@@ -260,30 +274,30 @@ class _Reader:
             content = each.content
             for step in inner:
                 content = content.get(step)
-            before = len(self.problems)
+            before = len(self.errors)
             faults: Faults = []
             message = self._message(content, wrapper, faults)
-            verdict = judge(message) if message is not None and self._validate != "off" else _NOTHING
-            named = {where for where, _ in faults}
-            errors = [fault for fault in verdict.errors if fault[0] not in named]
+            checked = check_message(message) if message is not None and self._validate != "off" else _NO_FAULTS
+            with_faults = {where for where, _ in faults}
+            errors = [fault for fault in checked.errors if fault[0] not in with_faults]  # one per field is enough
             for_grpc = message is not None and _is_for_grpc(message)
-            written = partial(self._written, template, each.content, path, inner)
-            if self._validate == "warn":
+            as_problems = partial(self._as_problems, template, each.content, path, inner)
+            if self._validate == "warn":  # a field of a newer Envoy is dropped, with a warning
                 newer = [(where, f"{text}; it is left out") for where, text in faults if isinstance(text, UnknownField)]
-                self.warnings += written(newer)
+                self.warnings += as_problems(newer)
                 faults = [fault for fault in faults if not isinstance(fault[1], UnknownField)]
-            if message is not None and not faults and len(self.problems) == before:
+            if message is not None and not faults and len(self.errors) == before:
                 variant = self._variant(message, each, path, wrapper)
                 yield variant
                 key = variant.type_url, variant.name
-                self.doubts += [Doubt(key, for_grpc, problem) for problem in written(errors)]
+                self.envoy_problems += [EnvoyProblem(key, for_grpc, problem) for problem in as_problems(errors)]
             elif self._validate == "envoy" and not for_grpc:
                 faults += errors
-            self.warnings += written(verdict.notes)
-            self.problems += written(faults)
+            self.warnings += as_problems(checked.notes)
+            self.errors += as_problems(faults)
 
-    def _written(self, template: Any, content: Any, path: Path, inner: Path, faults: Faults) -> list[Problem]:
-        """Faults in the contents of a variant, where they are in the file."""
+    def _as_problems(self, template: Any, content: Any, path: Path, inner: Path, faults: Faults) -> list[Problem]:
+        """Turn faults at paths in a variant's contents into problems at lines of the file."""
         return [self._problem((*path, *trace(template, content, (*inner, *where))), text) for where, text in faults]
 
     def _variant(self, message: Message, compiled: Compiled, path: Path, wrapper: _Wrapper) -> Variant:
@@ -300,13 +314,13 @@ class _Reader:
         )
 
     def _message(self, content: Any, wrapper: _Wrapper, faults: Faults) -> Message | None:
-        """Build the message, and look at its names; None if it can't be built."""
+        """Build the message and check its name and types; None if it can't be built."""
         kind = self._kind(content, faults)
         message = from_any(content, kind, faults) if kind is not None else None
         if message is None or (faults and self._validate != "warn"):
             return None
         faults += self._name_faults(message, wrapper)
-        faults += _of_v2(content) if self._may_be_old else ()
+        faults += _v2_types(content) if self._may_have_v2_types else ()
         return message
 
     def _kind(self, content: Any, faults: Faults) -> type[Message] | None:
@@ -318,17 +332,18 @@ class _Reader:
         elif (kind := find_message(type_name(name))) is None:
             faults.append((("@type",), unknown_type(name)))
         elif current := v3_name(type_name(name)):
-            faults.append((("@type",), _OF_V2.format(name, current)))
+            faults.append((("@type",), _V2_TYPE.format(name, current)))
         else:
             return kind
         return None
 
     def _name_faults(self, message: Message, wrapper: _Wrapper) -> Faults:
+        """Check the names of a resource: in its message, in its wrapper, and its aliases."""
         inner = name_of(message)
         field = "cluster_name" if type_url(message.DESCRIPTOR.full_name) == ENDPOINT else "name"
         name = wrapper.name or inner
         if not name:
-            return [((field,), "a resource needs a name" if inner is not None else _NAMELESS)]
+            return [((field,), "a resource needs a name" if inner is not None else _NO_NAME_FIELD)]
         if inner is not None and spelled(name) != spelled(inner):
             self._fault(wrapper.name_path, f"is {name!r}, but the resource inside is called {inner!r}")
         kind = type_url(message.DESCRIPTOR.full_name)
@@ -336,51 +351,51 @@ class _Reader:
             wrong = f"a virtual host is called <route configuration>/<virtual host>, not {name!r}"
             return [] if all(name.rpartition("/")) else [((field,), wrong)]
         for index, alias in enumerate(wrapper.aliases):
-            for wrong in _misnamed(alias, kind):
+            for wrong in _xdstp_faults(alias, kind):
                 self._fault((*wrapper.path, "aliases", index), wrong)
-        for wrong in _misnamed(name, kind) if inner is None else ():
+        for wrong in _xdstp_faults(name, kind) if inner is None else ():
             self._fault(wrapper.name_path, wrong)
-        return [((field,), wrong) for wrong in _misnamed(inner or "", kind)]
+        return [((field,), wrong) for wrong in _xdstp_faults(inner or "", kind)]
 
-    # -- what is wrong
+    # -- problems
 
     def _faults(self, path: Path, faults: Faults) -> None:
         for rest, message in faults:
             self._fault((*path, *rest), message)
 
     def _fault(self, path: Path, message: str) -> None:
-        self.problems.append(self._problem(path, message))
+        self.errors.append(self._problem(path, message))
 
     def _problem(self, path: Path, message: str) -> Problem:
         return Problem(message, self._file, self._document.line_of(path), show_path(path))
 
 
-_NOTHING = Verdict([], [])
+_NO_FAULTS = MessageFaults([], [])
 _V2_PACKAGE = ".v2"
-_OF_V2 = "{} is of xDS v2: write {}, and clients of v2 get it in v2"
-_NAMELESS = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
+_V2_TYPE = "{} is of xDS v2: write {}, and clients of v2 get it in v2"
+_NO_NAME_FIELD = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
 
 
 def _is_for_grpc(message: Any) -> bool:
     return message.DESCRIPTOR.full_name == type_name(LISTENER) and bool(message.HasField("api_listener"))
 
 
-def _misnamed(name: str, type_url: str) -> Iterator[str]:
-    """XTP-9, XTP-10: what is wrong with an xdstp name."""
+def _xdstp_faults(name: str, type_url: str) -> Iterator[str]:
+    """XTP-9, XTP-10: say what is wrong with an xdstp name."""
     try:
         own_name(name, type_url)
     except UsageError as error:
         yield str(error)
 
 
-def _of_v2(part: Any, path: Path = ()) -> Iterator[Fault]:
-    """Typed configs by their names of v2, which clients of v3 do not know."""
+def _v2_types(part: Any, path: Path = ()) -> Iterator[Fault]:
+    """Find typed configs whose `@type` is a v2 name, which clients of v3 do not know."""
     name = part.get("@type") if isinstance(part, dict) else None
     if isinstance(name, str) and (current := v3_name(type_name(name))):
-        yield (*path, "@type"), _OF_V2.format(name, current)
+        yield (*path, "@type"), _V2_TYPE.format(name, current)
     inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for step, each in inside:
-        yield from _of_v2(each, (*path, step))
+        yield from _v2_types(each, (*path, step))
 
 
 def _kind(item: dict[str, Any]) -> str | None:

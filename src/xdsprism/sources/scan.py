@@ -1,4 +1,4 @@
-"""Looks for configuration files on disk. Whatever odd thing stands there is a problem with a name, never a crash."""
+"""Finds the configuration files below the roots. Anything unusual on disk becomes a problem of a path, not a crash."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
-Inode = tuple[int, int]  # with the device
+Inode = tuple[int, int]  # device, inode
 Stamp = tuple[int, int, int, int, int]  # device, inode, size, mtime, ctime
 
 
 @dataclass(slots=True)
 class Scan:
-    """What was found."""
+    """The files that a scan found, and the paths that it could not read."""
 
     files: dict[str, Stamp] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    unreadable: set[str] = field(default_factory=set)  # those of the problems that may be over without an event
-    missing: dict[str, str] = field(default_factory=dict)  # those of the problems that are roots which are not there
-    targets: set[Path] = field(default_factory=set)  # where the files really are that were reached by symlink
-    seen: set[Inode] = field(default_factory=set)  # what is reached by two ways is taken once
+    problems: dict[str, str] = field(default_factory=dict)  # path: what is wrong with it
+    unreadable: set[str] = field(default_factory=set)  # paths with a problem that may end without an event
+    missing: dict[str, str] = field(default_factory=dict)  # roots that do not exist, with the same text as in problems
+    targets: set[Path] = field(default_factory=set)  # the resolved paths of files that are symlinks
+    seen: set[Inode] = field(default_factory=set)  # a file that two paths lead to is listed once
 
-    def first_time(self, known: os.stat_result) -> bool:
-        """Tell whether this inode was not met before."""
+    def is_first_visit(self, known: os.stat_result) -> bool:
+        """Mark an inode as seen; return whether it was not seen before."""
         inode = known.st_dev, known.st_ino
         if inode in self.seen:
             return False
@@ -35,29 +35,30 @@ class Scan:
 
 
 def stamp_of(known: os.stat_result) -> Stamp:
+    """Return what changes whenever a file is written, replaced or renamed."""
     return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns
 
 
 def scan(roots: Iterable[str]) -> Scan:
-    """Find the files below directories, and single files."""
+    """Find the configuration files among the roots, and below those roots that are directories."""
     found = Scan()
     for root in roots:
         if not os.path.lexists(root):
             found.problems[root] = "does not exist"
-        elif os.path.isdir(root) and not root.endswith(SUFFIXES):  # noqa: PTH112 # Path's raises where it may not look
+        elif os.path.isdir(root) and not root.endswith(SUFFIXES):  # noqa: PTH112 # Path.is_dir raises PermissionError
             _walk(root, found)
         else:
             _add(root, Path(root), found)
-        if root in found.problems and not os.path.exists(root):  # noqa: PTH110 # the same
+        if root in found.problems and not os.path.exists(root):  # noqa: PTH110 # so does Path.exists
             found.missing[root] = found.problems[root]
     return found
 
 
 def _walk(directory: str, found: Scan) -> None:
-    """Take what looks like a configuration file.
+    """Add every file below a directory whose name has one of the suffixes.
 
-    Hidden entries are skipped: a mounted ConfigMap keeps its files in `..2024_11_15_...`, which `..data` points at,
-    and shows each by a symlink through it. The visible names are followed.
+    Hidden entries are skipped. A mounted ConfigMap keeps its files in a hidden directory `..2024_11_15_...`, to which
+    the symlink `..data` points, and has a visible symlink for each file; the visible ones are followed.
     """
     for entry in _entries(directory, found):
         if entry.name.startswith("."):
@@ -70,12 +71,12 @@ def _walk(directory: str, found: Scan) -> None:
 
 def _entries(directory: str, found: Scan) -> Iterator[os.DirEntry[str]]:
     try:
-        if not found.first_time(Path(directory).stat()):  # a symlink back up, or a root inside of another
+        if not found.is_first_visit(Path(directory).stat()):  # a symlink to a parent, or a root inside another root
             return
         with os.scandir(directory) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
-        _note(directory, error, found)
+        _add_problem(directory, error, found)
         return
     yield from entries
 
@@ -83,7 +84,7 @@ def _entries(directory: str, found: Scan) -> Iterator[os.DirEntry[str]]:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a symlink to itself, say
+    except OSError:  # such as a symlink to itself
         return False
 
 
@@ -91,21 +92,21 @@ def _add(path: str, entry: os.DirEntry[str] | Path, found: Scan) -> None:
     try:
         known = entry.stat()
     except OSError as error:
-        _note(path, error, found)
+        _add_problem(path, error, found)
         return
     if not stat.S_ISREG(known.st_mode):
         kind = "a directory" if stat.S_ISDIR(known.st_mode) else "no regular file"
         found.problems[path] = f"is {kind}, but its name is that of a configuration file"
-    elif found.first_time(known):
+    elif found.is_first_visit(known):
         found.files[path] = stamp_of(known)
         if entry.is_symlink():
             found.targets.add(Path(path).resolve())
 
 
-def _note(path: str, error: OSError, found: Scan) -> None:
+def _add_problem(path: str, error: OSError, found: Scan) -> None:
     if not isinstance(error, FileNotFoundError):
         found.problems[path] = f"can't be read: {error.strerror}"
         found.unreadable.add(path)
-    elif os.path.islink(path):  # noqa: PTH114 # the same
+    elif os.path.islink(path):  # noqa: PTH114 # Path.is_symlink raises PermissionError
         found.problems[path] = f"is a symlink to {Path(path).readlink()}, which does not exist"
-    # else it went away between being listed and being looked at, and there will be an event that says so
+    # Otherwise the file was deleted after it was listed; the event of its deletion causes another scan.

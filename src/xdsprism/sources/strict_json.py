@@ -1,6 +1,7 @@
-"""JSON to plain Python, with what the standard library lacks: duplicate keys are errors, and every value has a line.
+"""Reads JSON into plain Python values. Unlike the standard library, it refuses duplicate keys and keeps line numbers.
 
-Not read as YAML, of which it is nearly a subset: libyaml knows no surrogate pairs and no keys beyond 1,024 characters.
+JSON is nearly a subset of YAML, but libyaml can't read all of it: it lacks surrogate pairs and limits keys to 1,024
+characters.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from array import array
 from bisect import bisect_right
 
-from ..messages.document import MAX_DEPTH, Document, MalformedError, Marks
+from ..messages.document import MAX_DEPTH, Document, LineNumbers, MalformedError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][-+]?[0-9]+)?")
@@ -30,10 +31,12 @@ def load(text: str) -> list[Document]:
 
 
 class _Reader:
+    """A recursive descent parser; MAX_DEPTH bounds the recursion. Each method takes and returns an offset."""
+
     def __init__(self, text: str) -> None:
         self._text = text
-        self._breaks = [match.start() for match in re.finditer("\n", text)]
-        self._marks: Marks = {}
+        self._newlines = [match.start() for match in re.finditer("\n", text)]
+        self._marks: LineNumbers = {}
 
     def documents(self) -> list[Document]:
         start = self._skip(0)
@@ -125,7 +128,7 @@ class _Reader:
         return match.end() if match else at
 
     def _line(self, at: int) -> int:
-        return bisect_right(self._breaks, at - 1) + 1
+        return bisect_right(self._newlines, at - 1) + 1
 
     def _fault(self, message: str, at: int) -> MalformedError:
         return MalformedError(f"not valid JSON: {message}", self._line(at))

@@ -1,8 +1,9 @@
-"""YAML to plain Python: the scalars of YAML 1.2, no duplicate keys, no foreign tags, and a line for every node.
+"""Reads YAML into plain Python values: scalars of YAML 1.2, no duplicate keys, no custom tags, a line for every node.
 
-PyYAML's own constructors turn `no` into False and `010` into 8, and keep the last of two equal keys. This builds from
-the events of libyaml instead, which is also faster than composing nodes first. One tag has a meaning, that which it has
-to Envoy: a key tagged `!ignore` is left out with its value, which may be there for the sake of its anchors.
+PyYAML's own constructors turn `no` into False and `010` into 8, and keep the last of two equal keys. This module
+builds the values from the events of libyaml instead, which is also faster than composing nodes first. It knows one
+tag, and gives it the meaning that it has for Envoy: a key tagged `!ignore` is dropped with its value. Authors put
+values there that they refer to by anchors.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from ..messages.document import MAX_DEPTH, Document, MalformedError, Marks, Word
+from ..messages.document import MAX_DEPTH, AmbiguousScalar, Document, LineNumbers, MalformedError
 
-# "A billion laughs": nine lines of anchors can stand for 10^9 nodes. What aliases stand for is counted.
+# The "billion laughs" attack: nine lines of anchors can expand to 10^9 nodes. Each alias counts as what it expands to.
 MAX_ALIASED_NODES = 1_000_000
 
 _CORE = "tag:yaml.org,2002:"
@@ -34,7 +35,7 @@ _IGNORE = "!ignore"
 
 
 class Chunk(NamedTuple):
-    """One document's text, with the line that it starts on."""
+    """The text of one document, and the line of the file that it starts on."""
 
     text: str
     line: int
@@ -45,10 +46,10 @@ _PROLOGUE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n|%[^\n]*\n|[ \t]*(?:#[^\n]*)?
 
 
 def split(text: str) -> list[Chunk]:
-    """Cut a file into its documents, so that each can be hashed and parsed alone.
+    """Split a file into its documents, so that each can be hashed and parsed alone.
 
-    A line that starts with `---` is always a marker, wherever it stands (YAML 1.2.2, 9.1.2). Comments and directives
-    before a document stay with it.
+    A line that starts with `---` is a document marker even inside a scalar (YAML 1.2.2, 9.1.2). Comments and
+    directives before a document stay with it.
     """
     cuts = {0, len(text)}
     for match in _BOUNDARY.finditer(text):
@@ -67,7 +68,7 @@ def split(text: str) -> list[Chunk]:
 
 
 def load(chunk: Chunk) -> list[Document]:
-    """Read the documents of one chunk: one, or none where it holds only comments. Raises MalformedError."""
+    """Read the documents of one chunk: one, or none if it holds only comments. Raises MalformedError."""
     try:
         return list(_documents(yaml.CSafeLoader(chunk.text).get_event, chunk.line))
     except yaml.MarkedYAMLError as error:
@@ -80,7 +81,7 @@ def load(chunk: Chunk) -> list[Document]:
 
 
 def _line(chunk: Chunk, error: yaml.MarkedYAMLError) -> int:
-    """Say where a fault is: where it showed; or, in a text that ends too early, where that began which has no end."""
+    """Return the line of an error. In a text that ends too early it is where the unfinished construct begins."""
     lines = [mark.line for mark in (error.problem_mark, error.context_mark) if mark is not None]
     last = chunk.text.rstrip().count("\n")
     return chunk.line + next((line for line in lines if line <= last), last)
@@ -97,24 +98,27 @@ def _documents(following: Callable[[], Any], first_line: int) -> Iterator[Docume
 
 
 class _Anchor(NamedTuple):
+    """A value with an anchor, how many nodes it expands to, and how deeply they are nested."""
+
     value: object
     nodes: int
     height: int
 
 
 class _Builder:
-    """Turns events into values. Recursive, as YAML is; MAX_DEPTH bounds it."""
+    """Turns libyaml's events into values. It recurses into containers; MAX_DEPTH bounds the recursion."""
 
     def __init__(self, following: Callable[[], Any], first_line: int) -> None:
-        self.marks: Marks = {}
-        self._following = following
+        self.marks: LineNumbers = {}
+        self._following = following  # returns the next event
         self._first = first_line
         self._anchors: dict[str, _Anchor | None] = {}
-        self._nodes = 0  # aliases counted as what they stand for
-        self._aliased = 0
+        self._nodes = 0  # nodes so far; an alias counts as the nodes that it expands to
+        self._aliased = 0  # those of them that came from aliases
         self._deepest = 0
 
     def node(self, event: Any, depth: int) -> object:
+        """Build the value that an event begins."""
         kind = event.__class__
         self._nodes += 1
         if kind is AliasEvent:
@@ -126,8 +130,9 @@ class _Builder:
         return self._container(event, depth)
 
     def _anchored(self, event: Any, depth: int) -> object:
+        """Build a value that has an anchor, and measure it for the aliases that refer to it."""
         name, event.anchor = event.anchor, None
-        self._anchors[name] = None  # until it is complete: an alias inside of itself has no end
+        self._anchors[name] = None  # until the value is complete: an alias to it from inside would never end
         nodes, deepest = self._nodes, self._deepest
         self._deepest = depth
         self._nodes -= 1
@@ -137,6 +142,7 @@ class _Builder:
         return value
 
     def _alias(self, event: Any, depth: int) -> object:
+        """Return the value of an anchor, and count the nodes that it expands to."""
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
             inside = event.anchor in self._anchors
@@ -149,6 +155,7 @@ class _Builder:
         return anchor.value
 
     def _reach(self, event: Any, depth: int) -> None:
+        """Check the depth of a node."""
         if depth > MAX_DEPTH:
             raise self._fault(event, f"nested deeper than {MAX_DEPTH} levels")
         self._deepest = max(depth, self._deepest)
@@ -170,6 +177,7 @@ class _Builder:
         return items
 
     def _mapping(self, depth: int) -> dict[object, object]:
+        """Build a mapping; `<<` merges other mappings into it."""
         items: dict[object, object] = {}
         lines = array("L")
         merges: list[tuple[Any, object]] = []
@@ -201,7 +209,7 @@ class _Builder:
         for mapping in source if isinstance(source, list) else [source]:
             if not isinstance(mapping, dict):
                 raise self._fault(event, "<< needs a mapping or a list of mappings")
-            # what is written out wins, then the earlier of the merged ones
+            # A key of the mapping itself wins over a merged one, and an earlier merged mapping over a later one.
             for (key, value), line in zip(mapping.items(), self.marks[id(mapping)], strict=True):
                 if key not in items:
                     items[key] = value
@@ -213,10 +221,11 @@ class _Builder:
             if tag is None:
                 return plain(event.value) if event.implicit[0] else event.value
             return self._tagged(event, tag)
-        except _Octal as reason:
+        except _AmbiguousOctalError as reason:
             raise self._fault(event, str(reason)) from None
 
     def _tagged(self, event: Any, tag: str) -> object:
+        """Build a scalar with an explicit tag."""
         if tag in ("!", _CORE + "str"):
             return event.value
         value: Any = plain(event.value)
@@ -240,36 +249,38 @@ for _word, _value in (("null", None), ("true", True), ("false", False)):
 for _word in (".inf", ".Inf", ".INF"):
     _KEYWORDS |= {_word: float("inf"), "+" + _word: float("inf"), "-" + _word: float("-inf")}
 
-# YAML 1.2.2, 10.3.2: the core schema. `010` is ten there, and eight to Envoy: see `_integer`.
+# YAML 1.2.2, 10.3.2: the core schema. `010` is ten in it, but Envoy reads eight: see `_integer`.
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-7]+")
-_MAX_DIGITS = 40  # no proto field holds more, and Python's int() is slow and limited beyond
-_OLD = yaml.SafeLoader.yaml_implicit_resolvers  # YAML 1.1, by first character
-_FIRST = frozenset("-+.0123456789~nNtTfF") | {first for first in _OLD if first}
+_MAX_DIGITS = 40  # no proto field holds more digits, and Python's int() is slow and limited for long texts
+_YAML_1_1 = yaml.SafeLoader.yaml_implicit_resolvers  # patterns of scalars that are no strings, by first character
+_FIRST = frozenset("-+.0123456789~nNtTfF") | {first for first in _YAML_1_1 if first}
 
 
 def plain(text: str) -> object:
     """Resolve a scalar without quotes as the core schema of YAML 1.2 does."""
-    if text and text[0] not in _FIRST:
+    if text and text[0] not in _FIRST:  # no special value begins with this character
         return text
     return _resolve(text)
 
 
-class _Octal(ValueError):
-    """A number that is two numbers to two readers."""
+class _AmbiguousOctalError(ValueError):
+    """A number that YAML 1.2 and Envoy read differently."""
 
 
 def _integer(text: str) -> int:
+    """Read a decimal number, but refuse one with a leading zero if Envoy would read another number."""
     number = int(text)
     if _LEADING_ZERO.fullmatch(text) and (octal := int(text, 8)) != number:
         both = f"{number} by YAML 1.2, and {octal} to Envoy, which reads a number with a leading zero as octal"
-        raise _Octal(f"{text} is {both}: write {number} or {octal}, or quote it")
+        raise _AmbiguousOctalError(f"{text} is {both}: write {number} or {octal}, or quote it")
     return number
 
 
 @lru_cache(maxsize=4096)
 def _resolve(text: str) -> object:
+    """Resolve a plain scalar: a keyword, a number, an ambiguous scalar or a string."""
     if text in _KEYWORDS:
         return _KEYWORDS[text]
     if (match := _INTEGER.fullmatch(text)) and len(text) <= _MAX_DIGITS:
@@ -278,6 +289,6 @@ def _resolve(text: str) -> object:
         return int(match["hex"], 16) if match["hex"] else _integer(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    if any(pattern.match(text) for _, pattern in _OLD.get(text[0], ())) or text in ("y", "Y", "n", "N"):
-        return Word(text)
+    if any(pattern.match(text) for _, pattern in _YAML_1_1.get(text[0], ())) or text in ("y", "Y", "n", "N"):
+        return AmbiguousScalar(text)
     return text

@@ -1,9 +1,10 @@
-"""Who uses what: whether a resource is there for gRPC alone, and so need not please Envoy.
+"""Decides whether only gRPC clients use a resource, in which case Envoy's own checks do not apply to it.
 
-A listener with an `api_listener` is for gRPC. So is what such listeners lead to, as long as nothing else leads there:
-their route configurations, clusters and endpoints. What nobody refers to may be anybody's.
+A listener with an `api_listener` is for gRPC. The route configurations, clusters and endpoints that such listeners
+refer to, directly or not, are for gRPC too, unless something else refers to them as well. A resource that nothing
+refers to may be for any client.
 
-An edit costs what it leads to: only there the answers may be others than before.
+Answers are cached. A change of one resource drops only the answers of the resources that it leads to.
 """
 
 from __future__ import annotations
@@ -11,32 +12,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.model.types import LISTENER, Reference, TypeUrl, Variant
-from ..messages.verdicts import is_for_grpc
+from ..messages.validation import is_for_grpc
 
 Key = tuple[TypeUrl, str]
 
 
 class Usage:
-    """Which resource refers to which."""
+    """The graph of references between resources."""
 
     def __init__(self) -> None:
-        self.stale: set[Key] = (
-            set()
-        )  # of these `is_for_grpc` may say something else than before; whoever asks clears it
+        # Resources for which `is_for_grpc` may have another answer than before. The caller clears the set.
+        self.stale: set[Key] = set()
         self._references: dict[Key, tuple[Reference, ...]] = {}
-        self._users: dict[Key, set[Key]] = {}
-        self._listeners: set[Key] = set()  # that are for gRPC
+        self._users: dict[Key, set[Key]] = {}  # the reverse: which resources refer to this one
+        self._grpc_listeners: set[Key] = set()
         self._answers: dict[Key, bool] = {}
 
     def set(self, key: Key, variants: Iterable[Variant]) -> None:
-        """Take the complete variants of a name; none: it is gone."""
+        """Replace all variants of a name; with none, the resource is gone."""
         variants = tuple(variants)
         before, after = self._references.get(key, ()), _references(variants)
         is_listener = key[0] == LISTENER and bool(variants)
         grpc = is_listener and all(is_for_grpc(each.type_url, each.body) for each in variants)
-        if after == before and grpc == (key in self._listeners):
+        if after == before and grpc == (key in self._grpc_listeners):
             return
-        self._forget([key, *before, *after])
+        self._drop_answers([key, *before, *after])
         for name in before:
             self._users[name].discard(key)
             if not self._users[name]:
@@ -46,22 +46,26 @@ class Usage:
         self._references[key] = after
         if not after:
             del self._references[key]
-        (self._listeners.add if grpc else self._listeners.discard)(key)
+        if grpc:
+            self._grpc_listeners.add(key)
+        else:
+            self._grpc_listeners.discard(key)
 
     def is_for_grpc(self, key: Key) -> bool:
-        """Whether only listeners for gRPC lead to it, or it is one."""
+        """Whether the resource is a listener for gRPC, or only such listeners lead to it."""
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = self._search(key)
         return answer
 
     def _search(self, key: Key) -> bool:
+        """Follow the references backwards until a listener that is not for gRPC, or a resource without users."""
         seen = {key}
         waiting = [key]
         while waiting:
             each = waiting.pop()
             if each[0] == LISTENER:
-                if each not in self._listeners:
+                if each not in self._grpc_listeners:
                     return False
                 continue
             users = self._users.get(each)
@@ -71,8 +75,8 @@ class Usage:
             seen |= users
         return True
 
-    def _forget(self, waiting: list[Key]) -> None:
-        """All that is led to from these."""
+    def _drop_answers(self, waiting: list[Key]) -> None:
+        """Drop the answers of these resources, and of all that they lead to."""
         seen = set(waiting)
         while waiting:
             key = waiting.pop()

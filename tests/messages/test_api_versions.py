@@ -28,8 +28,8 @@ from xds.type.v3.typed_struct_pb2 import TypedStruct
 from scripts.v2_fields import CHANGED
 from tests.messages.samples import all_types, random_message
 from xdsprism.core.model.types import CLUSTER, LISTENER, PREFIX
+from xdsprism.messages.api_versions import MAX_DEPTH, to_v2, to_v3, v2_name, v3_name
 from xdsprism.messages.protos import find_message
-from xdsprism.messages.twins import MAX_DEPTH, to_v2, to_v3, v2_name, v3_name
 
 MANAGER_V2 = "envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager"
 ROUTER_V2 = "envoy.config.filter.http.router.v2.Router"
@@ -139,7 +139,7 @@ def test_contents_without_type_urls_are_the_same_object():
 def test_contents_with_names_of_v3_alone_are_not_parsed_on_the_way_back(monkeypatch: pytest.MonkeyPatch):
     # PRX-36: every resource that passes through a relay comes this way
     body = listener(Router()).SerializeToString()
-    monkeypatch.setattr("xdsprism.messages.twins.find_message", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr("xdsprism.messages.api_versions.find_message", lambda _: pytest.fail("parsed"))
     assert to_v3(LISTENER, body) is body
 
 

@@ -1,4 +1,4 @@
-"""The way through a message to what is packed in it: only by fields that can lead there."""
+"""Finds the Anys and TypedStructs nested in a message, following only fields whose types can contain one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from google.protobuf.message import Message
 
 from .convert import is_map
 
-# Hold a type URL: an Any beside its contents, a TypedStruct beside a Struct in which there are no more.
+# The types with a type URL: an Any holds a message, a TypedStruct a Struct, which contains no further type URLs.
 ANY = "google.protobuf.Any"
 TYPED = frozenset({ANY, "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"})
 
 
 def typed_parts(message: Message) -> Iterator[Message]:
-    """The messages right inside that have, or may have in them, a type URL."""
-    ways = _ways(message.DESCRIPTOR)
+    """Yield the direct children of a message that are, or may contain, an Any or TypedStruct."""
+    numbers = _fields_to_follow(message.DESCRIPTOR)
     for field, value in message.ListFields():
-        if field.number not in ways:
+        if field.number not in numbers:
             continue
         if is_map(field):
             yield from value.values()
@@ -30,13 +30,14 @@ def typed_parts(message: Message) -> Iterator[Message]:
 
 
 @lru_cache(maxsize=4096)
-def _ways(descriptor: Descriptor) -> frozenset[int]:
-    return frozenset(field.number for field in descriptor.fields if field.message_type and _leads(field.message_type))
+def _fields_to_follow(descriptor: Descriptor) -> frozenset[int]:
+    inner = ((field.number, field.message_type) for field in descriptor.fields)
+    return frozenset(number for number, kind in inner if kind and _may_have_type_url(kind))
 
 
 @lru_cache(maxsize=4096)
-def _leads(descriptor: Descriptor) -> bool:
-    """Whether a type URL can be anywhere inside a message of this type."""
+def _may_have_type_url(descriptor: Descriptor) -> bool:
+    """Whether a message of this type can contain an Any or TypedStruct at any depth."""
     seen = {descriptor.full_name}
     waiting = [descriptor]
     while waiting:

@@ -1,8 +1,8 @@
-"""Contents in the words of the other version of the API (gRFC A30, VER-4).
+"""Converts the contents of resources between xDS v2 and v3 (gRFC A30, VER-4).
 
-v2 and v3 are one on the wire but for the names of what is packed into an Any. The protos say what each v3 message was
-called in v2: `previous_message_type`. A name is looked up when it is first met, so that nothing is imported for
-versions that nobody speaks.
+v2 and v3 messages are the same on the wire, except for the type URLs in Anys and TypedStructs. The protos name the v2
+predecessor of each v3 message: `previous_message_type`. Names are looked up on first use, so that a server without v2
+clients loads no protos of v2.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from google.protobuf.message import DecodeError, Message
 from udpa.annotations import migrate_pb2, versioning_pb2
 
 from ..core.model.types import TypeUrl
-from .nested import ANY, TYPED, typed_parts
 from .protos import find_message, type_name
+from .typed_parts import ANY, TYPED, typed_parts
 
-MAX_DEPTH = 32  # of Anys in each other; what is deeper stays as it is
+MAX_DEPTH = 32  # of Anys nested in each other; deeper ones are not converted
 
-# Each message that has a twin is in a package of Envoy's: without this, contents need not be read at all.
-_SIGN = b"/envoy."
+# Every message with a counterpart in the other version is in a package of Envoy's. Contents without these bytes have
+# nothing to convert, and are not parsed.
+_ENVOY_TYPE = b"/envoy."
 
-# ... and one whose package is of v3 has none in the words of v3.
-_NEW_SIGN = re.compile(rb"/envoy\.(?:[a-z0-9_]+\.)*v3[a-z0-9]*\.")
+# The type URL of a v3 message, which `to_v3` has nothing to convert in.
+_V3_TYPE = re.compile(rb"/envoy\.(?:[a-z0-9_]+\.)*v3[a-z0-9]*\.")
 
-# The annotation has v3 where v2 was meant: no such message ever was.
-_MISPRINTED = {"envoy.extensions.filters.http.ext_authz.v3.ExtAuthz": "envoy.config.filter.http.ext_authz.v2.ExtAuthz"}
+# The annotation of this message says v3 where v2 is meant; the message that it names never existed.
+_CORRECTED = {"envoy.extensions.filters.http.ext_authz.v3.ExtAuthz": "envoy.config.filter.http.ext_authz.v2.ExtAuthz"}
 
 _MONITORS = "envoy.extensions.resource_monitors"
 
-# Packages that do not say, or not rightly, where they moved.
+# v2 packages without an annotation that says where they moved, or with a wrong one.
 _MOVED = {
     "envoy.config.cluster.redis": "envoy.extensions.clusters.redis.v3",
     "envoy.config.filter.http.cache.v2alpha": "envoy.extensions.filters.http.cache.v3",
@@ -46,21 +47,22 @@ Rename = Callable[[str], str | None]
 
 
 def to_v2(type_url: TypeUrl, body: bytes) -> bytes:
-    """The contents of a resource for a client of v2; the same object where nothing differs."""
+    """Convert the contents of a resource for a client of v2; return the same object if nothing differs."""
     return _convert(type_url, body, v2_name, MAX_DEPTH)
 
 
 def to_v3(type_url: TypeUrl, body: bytes) -> bytes:
-    """The way back. Contents in which all names are of v3, as nearly always, are searched and not parsed (PRX-36)."""
-    return _convert(type_url, body, v3_name, MAX_DEPTH) if _has_old_names(body) else body
+    """Convert contents from v2 to v3. Contents with type URLs of v3 alone, the usual case, are not parsed (PRX-36)."""
+    return _convert(type_url, body, v3_name, MAX_DEPTH) if _may_have_v2_types(body) else body
 
 
-def _has_old_names(body: bytes) -> bool:
-    at = body.find(_SIGN)
+def _may_have_v2_types(body: bytes) -> bool:
+    """Whether contents have a type URL of Envoy that is not of v3."""
+    at = body.find(_ENVOY_TYPE)
     while at >= 0:
-        if _NEW_SIGN.match(body, at) is None:
+        if _V3_TYPE.match(body, at) is None:
             return True
-        at = body.find(_SIGN, at + 1)
+        at = body.find(_ENVOY_TYPE, at + 1)
     return False
 
 
@@ -69,19 +71,19 @@ def _has_old_names(body: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def v2_name(full_name: str) -> str | None:
-    """What a message of v3 was called in v2, or None where there was no such message in v2, whatever its proto says."""
+    """Return the v2 name of a v3 message, or None if v2 had no such message, even where the annotation names one."""
     kind = find_message(full_name)
     if kind is None:
         return None
     options: Any = kind.DESCRIPTOR.GetOptions()
-    previous = _MISPRINTED.get(full_name) or str(options.Extensions[versioning_pb2.versioning].previous_message_type)
-    moved = ".v3." in previous  # only within v3
+    previous = _CORRECTED.get(full_name) or str(options.Extensions[versioning_pb2.versioning].previous_message_type)
+    moved = ".v3." in previous  # the message moved within v3
     return previous if previous and not moved and find_message(previous) is not None else None
 
 
 @lru_cache(maxsize=4096)
 def v3_name(full_name: str) -> str | None:
-    """The way back. The protos of v2 say where a message went; that it is the right one, the new one says itself."""
+    """Return the v3 name of a v2 message: where its annotation leads, if the v3 message names it as predecessor."""
     kind = find_message(full_name) if full_name.startswith("envoy.") and ".v3." not in full_name else None
     if kind is None:
         return None
@@ -90,12 +92,14 @@ def v3_name(full_name: str) -> str | None:
 
 
 def _moved(descriptor: Any) -> str:
+    """Return the v3 package of a v2 message."""
     package = descriptor.file.package
-    told = descriptor.file.GetOptions().Extensions[migrate_pb2.file_migrate].move_to_package
-    return str(_MOVED.get(package) or told or re.sub(r"[.]v2(alpha|beta)?[0-9]*$", "", package) + ".v3")
+    annotated = descriptor.file.GetOptions().Extensions[migrate_pb2.file_migrate].move_to_package
+    return str(_MOVED.get(package) or annotated or re.sub(r"[.]v2(alpha|beta)?[0-9]*$", "", package) + ".v3")
 
 
 def _renamed(descriptor: Any) -> str:
+    """Return the v3 name of a v2 message within its package."""
     own = descriptor.GetOptions().Extensions[migrate_pb2.message_migrate].rename or descriptor.name
     return f"{_renamed(descriptor.containing_type)}.{own}" if descriptor.containing_type else own
 
@@ -104,18 +108,19 @@ def _renamed(descriptor: Any) -> str:
 
 
 def _convert(type_url: TypeUrl, body: bytes, rename: Rename, depth: int) -> bytes:
-    kind = find_message(type_name(type_url)) if depth and _SIGN in body else None
+    """Convert serialized contents, up to `depth` levels of nested Anys."""
+    kind = find_message(type_name(type_url)) if depth and _ENVOY_TYPE in body else None
     if kind is None:
         return body
     try:
         message = kind.FromString(body)
-    except DecodeError:  # the client is to be the judge of it
+    except DecodeError:  # pass it on: the client will NACK it
         return body
     return message.SerializeToString(deterministic=True) if _convert_message(message, rename, depth) else body
 
 
 def _convert_message(message: Message, rename: Rename, depth: int) -> bool:
-    """Whether anything was changed. With a list of its own: messages may be nested as deep as Python's stack."""
+    """Convert a message in place; return whether anything changed. A loop: nesting may exceed Python's stack."""
     changed = False
     waiting = [message]
     while waiting:
@@ -129,7 +134,7 @@ def _convert_message(message: Message, rename: Rename, depth: int) -> bool:
 
 
 def _convert_typed(typed: Any, rename: Rename, depth: int, *, packed: bool) -> bool:
-    """An Any, or a TypedStruct: whose contents are no message, but whose type is one's."""
+    """Convert an Any (`packed`) with its contents, or a TypedStruct, of which only the type URL differs."""
     before = typed.type_url, typed.value if packed else None
     if packed:
         typed.value = _convert(typed.type_url, typed.value, rename, depth - 1)

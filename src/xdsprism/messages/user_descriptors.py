@@ -1,4 +1,4 @@
-"""FileDescriptorSets that a user gives: what is in them, and whether it can be used."""
+"""Reads the FileDescriptorSets that a user gives, and checks that they fit the proto files of the package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _HOW = "make it with `protoc --include_imports --descriptor_set_out=FILE` or `bu
 
 
 def read_set(content: bytes) -> list[FileDescriptorProto]:
-    """The files of a set. Raises ValueError, with the reason."""
+    """Return the files of a serialized set. Raises ValueError with the reason."""
     try:
         files = list(FileDescriptorSet.FromString(content).file)
     except DecodeError as error:
         raise ValueError(f"is no FileDescriptorSet: {_HOW}") from error
-    if not files or not all(file.name.endswith(".proto") for file in files):  # nearly anything can be read as one
+    # Protobuf decodes many other files as a set, so check that it has plausible contents.
+    if not files or not all(file.name.endswith(".proto") for file in files):
         raise ValueError(f"is no FileDescriptorSet: {_HOW}")
     for file in files:
         file.ClearField("source_code_info")
@@ -27,12 +28,12 @@ def read_set(content: bytes) -> list[FileDescriptorProto]:
 
 
 def defines_more(one: FileDescriptorProto, other: FileDescriptorProto) -> bool:
-    """Whether a file has all that another of its name has, and then some."""
+    """Whether `one` defines everything that `other`, a file of the same name, defines, and more."""
     return set(_in_file(one)) > set(_in_file(other))
 
 
 def check_together(files: Iterable[FileDescriptorProto], library: Library) -> None:
-    """Raises ValueError, with the reason, where files do not go together with those of the library."""
+    """Raise ValueError with the reason if files lack an import or conflict with the files of the library."""
     pool = DescriptorPool()
     done: set[str] = set()
 
@@ -55,6 +56,7 @@ def check_together(files: Iterable[FileDescriptorProto], library: Library) -> No
 
 
 def _in_file(file: FileDescriptorProto) -> Iterator[str]:
+    """Yield the names of all messages, fields, enums and enum values that a file defines."""
     for message in file.message_type:
         yield from _in_message(message, message.name)
     for enum in file.enum_type:
