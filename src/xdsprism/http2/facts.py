@@ -71,9 +71,6 @@ class RefusalCause(StrEnum):
     NOT_GRPC = "not_grpc"  # the request is not a gRPC call
 
 
-Wrong = RefusalCause  # former name, which engine_grpcio still uses
-
-
 @dataclass(frozen=True, slots=True)
 class CallRefused:
     """A client made a call that the server can never serve."""

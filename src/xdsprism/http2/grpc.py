@@ -48,9 +48,6 @@ class GrpcError(Exception):
         self.message = message
 
 
-Broken = GrpcError  # former name, which engine_grpcio still uses
-
-
 def _literal(value: bytes) -> bytes:
     """Encode a string literal without Huffman coding (RFC 7541, section 5.2)."""
     size = len(value)

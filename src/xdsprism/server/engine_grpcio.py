@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 
 from ..errors import PeerError, UsageError
-from ..http2.facts import CallRefused, Fact, Wrong
-from ..http2.grpc import Broken, PiecesFactory, inflated
+from ..http2.facts import CallRefused, Fact, RefusalCause
+from ..http2.grpc import GrpcError, PiecesFactory, inflated
 from ..http2.limits import Limits, Times
 from .addresses import find_fault, why_not
 from .calls import Call, Method, Peer
 from .certificates import identities_of
+from .connection_limits import connections_for, descriptor_limit
 from .large_messages import LARGEST, LargeMessages
-from .room import descriptors, room_for
 from .tls import Material
 
 log = logging.getLogger("xdsprism.server")
@@ -89,7 +89,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             *OPTIONS,
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_concurrent_streams", limits.streams),
-            ("grpc.max_allowed_incoming_connections", min(limits.connections, room_for(descriptors()))),
+            ("grpc.max_allowed_incoming_connections", min(limits.connections, connections_for(descriptor_limit()))),
             ("grpc.server_handshake_timeout_ms", round(preface * 1_000)),
         )
         if age is not None:
@@ -179,7 +179,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
     def _refusing(self, path: str) -> Callable[[object, Any], Awaitable[None]]:
         async def refuse(_: object, context: Any) -> None:
             for reader in self.readers:
-                reader([CallRefused(context.peer(), Wrong.METHOD, path)])  # OPS-15
+                reader([CallRefused(context.peer(), RefusalCause.METHOD, path)])  # OPS-15
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no method {path}"[:DETAILS])
 
         return refuse
@@ -323,7 +323,7 @@ def _inflated(message: bytes, limit: int) -> bytes:
     """Raises PeerError for what becomes too large, or is not what gzip makes."""
     try:
         return inflated(message, limit)
-    except Broken as error:
+    except GrpcError as error:
         refusal = PeerError(error.status, error.message)
     raise refusal  # out here it has no context, which would hold the message until the client can be told
 

@@ -27,8 +27,8 @@ from ..core.serve.interest import Demand, Interest, Interested
 from ..core.serve.stream import Stream
 from ..messages.api_versions import to_v2
 from .calls import Call, Peer
+from .connection_limits import host_of
 from .long_work import LongWork
-from .room import host_of
 from .slicing import LONG_BYTES, LONG_COUNT, Slices
 
 log = logging.getLogger("xdsprism.server")
