@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run test lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz clean venv venv-test venv-fuzz envoy
+.PHONY: help run test lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +30,8 @@ help:
 	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
 	@echo 'make fuzz      feed the transport with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
 	@echo 'make breaks    break the code behind each requirement on purpose, and note in docs/cover.md which test notices'
+	@echo 'make coverage  which lines and branches of the core and of the transport no test reaches'
+	@echo 'make mutants   change COUNT random branches of the core (SEED chooses them), and list those that no test notices'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
 
@@ -69,6 +71,24 @@ requirements: venv-test
 
 breaks: venv-test $(ENVOY_VENV)
 	$(PY) scripts/breaks.py --write
+
+# Those that run the core and the transport in their own process; what a program does that a test starts is not seen.
+REACHING := tests/core tests/http2 tests/relay tests/client tests/strangers tests/wire
+
+MEASURE = $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(REACHING) $(LONG:%=--ignore %) --cov --cov-context=test
+
+coverage: venv-test
+	$(MEASURE) --cov-report=term-missing:skip-covered
+
+COUNT ?= 200
+SEED ?= 1
+
+mutants: venv-test .coverage
+	$(PY) scripts/mutants.py --count $(COUNT) --seed $(SEED)
+
+# Which test reaches which line, too.
+.coverage: $(shell find src/xdsprism/core tests -name '*.py')
+	$(MEASURE) --cov-report= --cov-fail-under=0
 
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
 INTEROP += interop/go/bin/streams interop/grpcio-v2/target/.installed
@@ -148,7 +168,7 @@ fuzz: venv-fuzz
 clean:
 	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock dist build .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
-	rm -rf fuzz/found fuzz/crashes
+	rm -rf fuzz/found fuzz/crashes .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import xdsprism as xp
 from tests.client.rig import MAKE
+from tests.support.examples import examples
 from xdsprism.client.checks import checking
 from xdsprism.core.codec.client_side import RequestEncoder, ResponseDecoder
 from xdsprism.core.codec.server_side import variant_of
@@ -176,4 +177,4 @@ class ClientAndServer(RuleBasedStateMachine):  # DYN-58, DYN-59, DYN-60, ERR-11
 
 
 TestClientAndServer = ClientAndServer.TestCase
-TestClientAndServer.settings = settings(max_examples=150, stateful_step_count=25)
+TestClientAndServer.settings = settings(max_examples=examples(150), stateful_step_count=25)

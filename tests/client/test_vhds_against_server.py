@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import xdsprism as xp
 from tests.client.vhosts import vhost
+from tests.support.examples import examples
 from xdsprism.client.checks import checking
 from xdsprism.core.codec.client_side import RequestEncoder, ResponseDecoder
 from xdsprism.core.codec.server_side import variant_of
@@ -169,4 +170,4 @@ class Hosts(RuleBasedStateMachine):  # VHD-3, VHD-5, VHD-7, VHD-8, VHD-10, VHD-1
 
 
 TestHosts = Hosts.TestCase
-TestHosts.settings = settings(max_examples=150, stateful_step_count=25)
+TestHosts.settings = settings(max_examples=examples(150), stateful_step_count=25)

@@ -255,6 +255,16 @@ class Bench:
         self._streams[self._count] = stream
         return Peer(self, stream, node)
 
+    def left_behind(self) -> dict[str, object]:
+        """OPS-7: what is still kept for streams in what they share; nothing once all of them are closed."""
+        interest = self.interest
+        kept = {"names": interest._names, "wildcards": interest._wild, "groups": interest._groups}
+        kept |= {"forgetful": interest._forgetful, "hosts": interest._hosts._configs}
+        for table in self.store.tables():
+            label = table.spec.label
+            kept |= {f"log {label}": table._log, f"cursors {label}": table._cursors, f"globs {label}": table._globs}
+        return {what: found for what, found in kept.items() if found}
+
     def said(self, kind: type) -> list[Fact]:
         """The facts of one kind."""
         return [fact for fact in self.facts if isinstance(fact, kind)]

@@ -274,3 +274,22 @@ def test_a_message_has_one_name():
 def test_a_cluster_knows_whose_endpoints_it_waits_for(cluster, warms):
     # ORD-11
     assert variant_of(cluster).warms == warms
+
+
+def test_a_resource_and_its_aliases_have_the_canonical_spelling_of_their_names():
+    # XTP-1: who asks by any spelling finds it
+    base = "xdstp://x/envoy.config.route.v3.RouteConfiguration"
+    made = route(f"{base}/%61?b=1&a=2", aliases=[f"{base}/%62"])
+    assert (made.name, made.aliases) == (f"{base}/a?a=2&b=1", (f"{base}/b",))
+
+
+def test_the_name_of_a_virtual_host_is_left_as_it_is():
+    # VHD-2: its first part names a route configuration, and what follows it is no part of that
+    name = "xdstp://x/envoy.config.route.v3.RouteConfiguration/%61/shop"
+    assert variant_of(VirtualHost(name=name, domains=["*"])).name == name
+
+
+@pytest.mark.parametrize("message", [Cluster(), VirtualHost(name="shop", domains=["*"])])
+def test_a_resource_without_a_name_or_a_host_outside_a_route_configuration_is_refused(message):
+    with pytest.raises(UsageError, match=r"has no name|<route configuration>/<virtual host>"):
+        variant_of(message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.support import Bench, play, variant
 from xdsprism.core.model.events import DeltaRequest
 from xdsprism.core.model.facts import Forgotten
@@ -165,7 +167,7 @@ def test_whom_a_stream_forgot_ends_with_it():
     assert peer.hears() == ["cds -a -b"]
     peer.stream.close()
     bench.put("cds a=1")
-    assert not bench.interest._forgetful
+    assert bench.left_behind() == {}
 
 
 def test_a_deleted_resource_is_removed_once_and_pushed_when_it_is_back():
@@ -549,6 +551,23 @@ def test_an_alias_that_moves_takes_the_old_resource_away_from_who_has_it_by_that
         < cds b(x)=1 -a
         b< cds a=1 b(x)=1
         """
+    )
+
+
+@pytest.mark.parametrize(("key", "held"), [("y", "main"), ("y{env=prod}", "main[env=prod]")])
+def test_an_alias_that_one_variant_loses_is_lost_for_who_has_another_variant_by_it(key: str, held: str):
+    # DLT-20, DYN-25: an alias belongs to the name with all its variants; the variant of this client stays as it is
+    play(
+        f"""
+        store rds main[env=prod]=p main(y)[env!=prod]=t
+        > rds +{key}
+        < rds {held}=p
+
+        > rds ack
+        store rds main[env=prod]=p main[env!=prod]=t
+        < rds -{held}
+        """,
+        node={"env": "prod"},
     )
 
 

@@ -146,6 +146,21 @@ def test_a_heartbeat_names_the_version_that_the_client_has(delta: bool):
     assert (beat.version == first.version) or delta
 
 
+def test_delta_an_older_ack_that_comes_late_does_not_change_what_is_kept_alive():
+    # TTL-2, NAK-28
+    bench = Bench()
+    put(bench, "eds", "a", "1")
+    peer = connect(bench, delta=True)
+    ask(peer, "eds", "a")
+    assert told(peer) == ["a=1/10"]
+    put(bench, "eds", "a", "2")
+    assert told(peer) == ["a=2/10"]
+    peer.ask("eds ack@2")
+    peer.ask("eds ack@1")
+    assert at(peer, 5) == ["a~10"]
+    assert peer.heard[ENDPOINT][-1].beats == peer.heard[ENDPOINT][1].plain
+
+
 def test_a_sotw_heartbeat_names_what_the_client_accepted_also_where_it_has_left_a_name():
     # TTL-2: without a, what it has would have another version, which it was never told
     bench = Bench()
@@ -428,6 +443,17 @@ def test_a_rejected_heartbeat_is_not_repeated(delta: bool):
     peer.ask("eds nack")
     assert [at(peer, moment) for moment in (5, 10, 100)] == [[]] * 3
     assert peer.session("eds").progress.state == "NACKED"
+
+
+def test_delta_a_heartbeat_that_is_rejected_after_newer_contents_were_accepted_ends_nothing():
+    # TTL-2, NAK-3: the rejection is about what the client does not have any more
+    peer = served(delta=True)
+    assert at(peer, 5) == ["a~10"]
+    put(peer.bench, "eds", "a", "2")
+    assert told(peer) == ["a=2/10"]
+    peer.ask("eds ack@3")
+    peer.ask("eds nack@2")
+    assert at(peer, 10) == ["a~10"]
 
 
 @both

@@ -210,6 +210,75 @@ def test_a_variant_that_is_replaced_before_it_goes_out_alone_leaves_its_removals
     )
 
 
+def test_what_two_nacked_responses_withdrew_in_place_of_one_variant_goes_with_it():
+    # NAK-29, DYN-24: only the first said that the old variant is gone, and the client applied neither
+    play(
+        """
+        store rds main[env=prod]=1 c=1
+        > rds +main{env=prod,v=1} +c{}
+        < rds main[env=prod]=1 c[]=1
+
+        > rds ack
+        store rds main[env=prod and v=1]=bad c=2
+        < rds main[env=prod and v=1]=bad -main[env=prod] c[]=2
+
+        store rds main[env=prod and v=1]=worse c=3
+        < rds main[env=prod and v=1]=worse c[]=3
+
+        > rds nack@2
+        > rds nack@3
+        < rds main[env=prod and v=1]=worse -main[env=prod]
+        < rds c[]=3
+        """
+    )
+
+
+def test_a_variant_that_waits_to_go_out_alone_still_does_though_another_of_its_name_changed():
+    # NAK-29: the response with the changed one says nothing of the other
+    play(
+        """
+        store rds main[env=prod]=1 main[env=test]=bad
+        > rds +main{env=prod} +main{env=test}
+        < rds main[env=prod]=1 main[env=test]=bad
+
+        store rds main[env=prod]=1 main[env=test]=2
+        > rds nack
+        < rds main[env=test]=2
+        < rds main[env=prod]=1
+        """
+    )
+
+
+def test_a_removal_is_not_said_again_while_the_resource_waits_for_its_next_removal():
+    # NAK-29, ORD-2: it came back since, and goes when the client has accepted the new route
+    play(
+        """
+        store cds a=1 b=1; rds r=1
+        > cds +*
+        < cds a=1 b=1
+
+        > cds ack
+        store cds -a b=bad
+        < cds b=bad -a
+
+        store cds a=2
+        > rds +r
+        < cds a=2
+        < rds r=1
+
+        > rds ack
+        store cds -a; rds r=2
+        < rds r=2
+
+        > cds nack@2
+        < cds b=bad
+
+        > rds ack
+        < cds -a
+        """
+    )
+
+
 def test_what_a_variant_replaced_is_not_withdrawn_again_for_a_locator_that_is_gone():
     # NAK-29, DLT-7, DLT-9
     play(

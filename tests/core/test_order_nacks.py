@@ -155,6 +155,77 @@ def test_sotw_a_bad_route_holds_the_removal_though_another_was_acked_since():
     )
 
 
+def test_sotw_every_resource_of_a_nacked_response_holds_the_removal_though_another_was_acked_since():
+    # ORD-4: the client may go on with any of them as it was, so each has to be accepted in another version
+    play(
+        """
+        store cds old=1; rds p=1 q=old r=old
+        > cds
+        > rds p q r
+        < cds old=1
+        < rds p=1 q=old r=old
+
+        > ack
+        store cds -old; rds q=bad r=new
+        < rds q=bad r=new
+
+        > rds nack
+
+        store rds p=2
+        < rds p=2
+        < rds q=bad
+        < rds r=new
+
+        > rds ack@3
+
+        wait 60
+
+        > rds nack@4
+        > rds ack@5
+
+        wait 60
+
+        store rds q=new
+        < rds q=new
+
+        > rds ack
+        < cds nothing
+        """,
+        mode="sotw",
+    )
+
+
+def test_sotw_listeners_that_were_nacked_hold_a_removal_that_comes_later():
+    # ORD-4: the client goes on with the listener that it had, and that names the cluster
+    play(
+        """
+        store cds old=1 kept=1; lds l=1>cds.old
+        > cds
+        > lds
+        < cds kept=1 old=1
+        < lds l=1>cds.old
+
+        > ack
+        store lds l=bad
+        < lds l=bad
+
+        > lds nack
+
+        store cds -old
+
+        wait 60
+
+        store lds l=2
+        < lds l=2
+
+        > lds ack
+        < cds kept=1
+        """,
+        mode="sotw",
+        settings=Settings(drain_time=0),
+    )
+
+
 @both
 def test_a_nack_that_was_overcome_before_holds_nothing(mode: str):
     # ORD-4, NAK-13

@@ -438,3 +438,24 @@ def test_a_later_removal_waits_for_its_own_route_though_the_first_one_waited_too
     assert "b" not in lost(peer)
     peer.ask("rds ack@4")
     assert "b" in lost(peer)
+
+
+def test_a_removal_that_waits_is_not_said_to_who_has_left_the_wildcard_since():
+    # WLD-9, ORD-2: the client dropped by itself what only the wildcard gave it
+    play(
+        """
+        store cds a=1 b=1; rds r=1
+        > cds +* +b
+        > rds +r
+        < cds a=1 b=1
+        < rds r=1
+
+        > ack
+        store cds -a; rds r=2
+        < rds r=2
+
+        > cds -*
+
+        > rds ack
+        """
+    )

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.core.making import MadeBench
 from tests.core.support import Peer
 from tests.core.trees import KEYS, VALUES, Lenient, Tree, run_tree, trees
+from tests.support.examples import examples
 from xdsprism.core.model.constraints import keys
 from xdsprism.core.model.decisions import Decisions
 from xdsprism.core.model.types import CLUSTER, Params
@@ -165,4 +166,4 @@ class Anything(RuleBasedStateMachine):
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=100, stateful_step_count=30)
+TestAnything.settings = settings(max_examples=examples(100), stateful_step_count=30)

@@ -28,6 +28,7 @@ from tests.core.model import (
     identity_of,
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
+from tests.support.examples import examples
 from xdsprism.core.model import table as table_module
 from xdsprism.core.model.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.model.settings import Settings
@@ -432,13 +433,8 @@ class Sessions(RuleBasedStateMachine):
             assert len(held) == len([key for key in wanted if key == (name, tag) and not bad(wanted[key])]), held
 
     def _nothing_is_left(self) -> None:
-        """OPS-7: what streams left behind."""
-        assert not self.bench.interest._names
-        assert not self.bench.interest._wild
-        for table in self.bench.store.tables():
-            assert not table._cursors
-            assert not table._log
-            assert not table._globs
+        """OPS-7."""
+        assert self.bench.left_behind() == {}
 
 
 def _same(held: Variant | None, wanted: Variant) -> bool:
@@ -465,6 +461,6 @@ class CrossingSessions(Sessions):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=200, stateful_step_count=30)
+TestSessions.settings = settings(max_examples=examples(200), stateful_step_count=30)
 TestCrossingSessions = CrossingSessions.TestCase
-TestCrossingSessions.settings = settings(max_examples=200, stateful_step_count=30)
+TestCrossingSessions.settings = settings(max_examples=examples(200), stateful_step_count=30)

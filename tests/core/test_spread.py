@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from xdsprism.core.model.types import TYPES
+import pytest
+
+from xdsprism.core.model.types import CLUSTER, TYPES
+from xdsprism.core.relay import spread as spread_module
 from xdsprism.core.relay.spread import STREAMS, TYPES_PER_STREAM, TypeSpread
 
 ALL = TYPES_PER_STREAM * STREAMS
@@ -40,3 +43,12 @@ def test_a_place_is_free_again_when_nothing_of_its_type_is_asked() -> None:
     assert spread.place(*custom(1, ALL)) is None
     spread.leave(last, STREAMS - 1)
     assert spread.place(*custom(1, ALL)) == STREAMS - 1
+
+
+def test_a_stream_that_has_all_the_subscriptions_it_may_leaves_the_next_to_another(monkeypatch: pytest.MonkeyPatch):
+    # PRX-35
+    monkeypatch.setattr(spread_module, "SUBSCRIPTIONS_PER_STREAM", 2)
+    spread = TypeSpread()
+    assert [spread.place(CLUSTER) for _ in range(5)] == [0, 0, 1, 1, 2]
+    spread.leave(CLUSTER, 1)
+    assert spread.place(CLUSTER) == 1

@@ -642,5 +642,4 @@ def test_nothing_is_left_of_a_stream_that_ended():
     peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(("rc/a.test", None), ("rc/b.other", None))))
     peer.poll()
     peer.close()
-    assert bench.interest._names == {}
-    assert bench.interest._hosts._configs == {}
+    assert bench.left_behind() == {}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.core.support import Bench, Peer
+from tests.support.examples import examples
 from xdsprism.core.model.constraints import FALSE, TRUE, Constraint, matches
 from xdsprism.core.model.events import DeltaRequest, Node, Rejection
 from xdsprism.core.model.expr import parse
@@ -193,9 +194,8 @@ class Hosts(RuleBasedStateMachine):
     def teardown(self) -> None:
         for client in self.clients:
             client.peer.close()
-        assert self.bench.interest._names == {}
-        assert self.bench.interest._hosts._configs == {}
+        assert self.bench.left_behind() == {}
 
 
 TestHosts = Hosts.TestCase
-TestHosts.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestHosts.settings = settings(max_examples=examples(100), stateful_step_count=25, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.model.types import Params
+from xdsprism.core.model.types import CLUSTER, Params
 from xdsprism.core.model.xdstp import (
     XdsName,
     authority_of,
@@ -216,3 +216,17 @@ def test_a_name_may_be_asked_for_with_directives_and_reserved_context() -> None:
     name = "xdstp://a/x.T/foo?xds.resource.vip=1#entry=b"
     assert complaint(name, "type.googleapis.com/x.T", globs=False) is None
     assert spelled(name) == "xdstp://a/x.T/foo?xds.resource.vip=1"
+
+
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        ("a#alt=b", "no directives"),
+        ("foo/*", "glob collection"),
+        ("a?xds.node=x", "'xds.node'"),
+    ],
+)
+def test_what_only_asks_for_resources_is_no_name_of_one(tail: str, why: str) -> None:
+    # XTP-10, XTP-11
+    with pytest.raises(UsageError, match=why):
+        own_name(f"xdstp://x/envoy.config.cluster.v3.Cluster/{tail}", CLUSTER)

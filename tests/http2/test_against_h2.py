@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.http2.rig import CALL
+from tests.support.examples import examples
 from xdsprism.errors import STATUS
 from xdsprism.http2 import frames
 from xdsprism.http2.grpc import MessageReader, framed
@@ -311,7 +312,7 @@ def left_of(window: int, credit: int) -> int:
     return window - window // 2 + credit
 
 
-Pair.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+Pair.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=50, deadline=None)
 TestBothAgree = Pair.TestCase
 
 

@@ -27,6 +27,7 @@ from xds.type.v3.typed_struct_pb2 import TypedStruct
 
 from scripts.v2_fields import CHANGED
 from tests.messages.samples import all_types, random_message
+from tests.support.examples import examples
 from xdsprism.core.model.types import CLUSTER, LISTENER, PREFIX
 from xdsprism.messages.api_versions import MAX_DEPTH, to_v2, to_v3, v2_name, v3_name
 from xdsprism.messages.protos import find_message
@@ -251,7 +252,7 @@ def shape(field: AnyType) -> tuple[object, ...]:
     return field.is_repeated, v2_name(kind.full_name) or kind.full_name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_to_v2_and_back_nothing_is_lost(seed: int):
     # VER-4

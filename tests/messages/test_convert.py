@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.messages.samples import random_message
+from tests.support.examples import examples
 from xdsprism.errors import show_path
 from xdsprism.messages.convert import UnknownField, to_message
 from xdsprism.messages.document import AmbiguousScalar
@@ -42,7 +43,7 @@ def made(value: object, kind: type[Message]) -> Any:
     return message
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32), st.booleans())
 def test_it_reads_every_message_as_json_format_does(seed: int, proto_names: bool) -> None:
     message = random_message(Random(seed))

@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from tests.messages.samples import all_types, empty, random_message
 from tests.support.certificates import Authority
+from tests.support.examples import examples
 from xdsprism import Store
 from xdsprism.errors import ConfigError, show_path
 from xdsprism.messages import envoy_checks, validation
@@ -606,7 +607,7 @@ def test_it_takes_every_message_as_it_comes() -> None:
         assert envoy_checks.notes(empty(descriptor)) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**32))
 def test_it_gives_a_path_and_a_reason_for_whatever_it_finds(seed: int) -> None:
     message = random_message(Random(seed))

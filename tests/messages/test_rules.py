@@ -28,6 +28,7 @@ from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 from xds.type.matcher.v3.matcher_pb2 import Matcher
 
 from tests.messages.samples import all_types, empty, random_message
+from tests.support.examples import examples
 from xdsprism.errors import show_path
 from xdsprism.messages import rule_kinds, rules
 
@@ -96,7 +97,7 @@ def test_it_takes_every_message_as_it_comes() -> None:
         rules.check(empty(descriptor))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**32))
 def test_it_takes_whatever_a_message_holds(seed: int) -> None:
     for path, text in rules.check(random_message(Random(seed))):

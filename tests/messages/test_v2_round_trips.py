@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import xdsprism as xp
 from scripts.v2_fields import CHANGED, lacking
 from tests.messages.samples import all_types, fill_field, filled
+from tests.support.examples import examples
 from xdsprism.core.model.types import PREFIX
 from xdsprism.messages.api_versions import to_v2, to_v3, v2_name
 from xdsprism.messages.convert import is_map
@@ -81,7 +82,7 @@ def there_and_back(message: Message, old: type[Message]) -> Message:
     return type(message).FromString(to_v3(old_url, dump(seen)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_nothing_is_lost_but_the_fields_that_are_listed(seed: int) -> None:
     # VER-2, VER-4
@@ -125,7 +126,7 @@ def test_there_are_many_types_and_in_most_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("type_url", [xp.LISTENER, xp.ROUTE, xp.CLUSTER], ids=["lds", "rds", "cds"])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_resources_with_typed_configs_come_back(type_url: str, seed: int) -> None:
     # VER-2, VER-4

@@ -17,6 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from xdsprism import CLUSTER, ENDPOINT, VIRTUAL_HOST, Settings, Store
 from xdsprism.core.model.steps import EVERY
 from xdsprism.errors import PeerError
@@ -303,7 +304,7 @@ def talk(rig: Rig, requests: list[bytes], *, delta: bool) -> list[bytes]:
     return said
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(delta_requests(), min_size=1, max_size=4))
 def test_delta_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> None:
     # DLT-3, DLT-4, DLT-7, DYN-14, VHD-7
@@ -312,7 +313,7 @@ def test_delta_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> No
         assert talk(Rig(filled()), requests, delta=True) == plain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(sotw_requests(), min_size=1, max_size=4))
 def test_sotw_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> None:
     # SOT-4, SOT-5, DYN-14

@@ -1,0 +1,79 @@
+"""scripts/mutants.py: which changes there are, and that a function can be given one while it is in use."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from scripts import mutants
+
+SOURCE = """
+LIMIT = 3 if True else 4  # of no function
+
+
+class Gate:
+    def lets(self, number, extra=None):
+        if number < LIMIT and not (
+            extra is None
+        ):
+            return [each for each in extra if each != number]
+        return None
+
+    @property
+    def other(self):
+        return super() or LIMIT
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "gate.py").write_text(SOURCE)
+    return tmp_path / "gate.py"
+
+
+def imported(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_branches_operands_filters_and_comparisons_of_functions_are_changed(path: Path):
+    assert sorted(map(str, mutants.mutants_of(path))) == [
+        "gate.py:10  `each != number` -> `(each == number)`",
+        "gate.py:10  `each != number` -> `True`",
+        "gate.py:15  `LIMIT` -> `False`",
+        "gate.py:15  `super()` -> `False`",
+        "gate.py:7  `not extra is None` -> `True`",
+        "gate.py:7  `not extra is None` -> `bool(extra is None)`",
+        "gate.py:7  `number < LIMIT and (not extra is None)` -> `False`",
+        "gate.py:7  `number < LIMIT and (not extra is None)` -> `True`",
+        "gate.py:7  `number < LIMIT` -> `(number <= LIMIT)`",
+        "gate.py:7  `number < LIMIT` -> `True`",
+        "gate.py:8  `extra is None` -> `(extra is not None)`",
+    ]
+
+
+def test_a_change_is_seen_by_objects_that_were_there_before_it(path: Path):
+    gate = imported(path).Gate()
+    assert gate.lets(3, [1, 3]) is None
+    (mutant,) = (each for each in mutants.mutants_of(path) if "<= LIMIT" in each.what)
+    function, code = mutants.found_function(mutant)
+    function.__code__ = code
+    assert gate.lets(3, [1, 3]) == [1]
+
+
+def test_every_change_can_be_given_to_its_function(path: Path):
+    module = imported(path)
+    changed = []
+    for mutant in mutants.mutants_of(path):
+        function, code = mutants.found_function(mutant)
+        function.__code__ = code  # raises if the change took a name away that comes from outside the function
+        changed.append(function)
+    assert {*changed} == {module.Gate.lets, module.Gate.other.fget}
