@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from xdsprism.core.model.events import DeltaRequest, Key, Rejection, SotwRequest
 from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, Params, TypeSpec
-from xdsprism.core.watch.requests import PORTION, Answer, Asking, DeltaAsking, SotwAsking
+from xdsprism.core.watch.requests import PORTION, Answer, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
 
 ALL: Key = ("*", None)
 KEYS: tuple[Key, ...] = (ALL, ("a", None), ("b", None), ("b", Params({"env": "prod"})))
@@ -64,8 +64,8 @@ def one_held(name: str) -> Steps[dict[str, str]]:
     return {name: "1"}
 
 
-def make(spec: TypeSpec, *, delta: bool) -> Asking:
-    return DeltaAsking(spec, {}, nothing_held) if delta else SotwAsking(spec, {}, "")
+def make(spec: TypeSpec, *, delta: bool) -> RequestBuilder:
+    return DeltaRequestBuilder(spec, {}, nothing_held) if delta else SotwRequestBuilder(spec, {}, "")
 
 
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
@@ -145,7 +145,7 @@ def test_every_sotw_request_has_the_newest_nonce_and_the_last_good_version(spec,
 
 @given(spec=st.sampled_from(SPECS), steps=STEPS)
 def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_is_held(spec, steps):  # CLI-3, CLI-6
-    asking = DeltaAsking(spec, {("a", None): None}, lambda: one_held("a"))
+    asking = DeltaRequestBuilder(spec, {("a", None): None}, lambda: one_held("a"))
     first, *_ = asking.poll()
     assert (first.body.subscribe, first.body.initial_versions) == ((("a", None),), {"a": "1"})
     for step, key in steps:
@@ -162,7 +162,7 @@ def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_i
 def test_very_many_names_are_asked_for_in_several_requests() -> None:
     # CLI-6, CLI-11: none of them is long, and the timer of a name starts with the request that has it
     keys: list[Key] = [(f"c{number}", None) for number in range(2 * PORTION + 1)]
-    asking = DeltaAsking(SPECS[1], dict.fromkeys(keys), nothing_held)
+    asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_held)
     asked = []
     while not asked or asking.is_behind:
         asked += asking.poll()
@@ -180,7 +180,7 @@ def test_very_many_names_are_asked_for_in_several_requests() -> None:
 def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
     # CLI-6, DLT-16: versions count on the first request only, and for what that asks for
     keys: list[Key] = [(f"c{number}", None) for number in range(PORTION + 1)]
-    (first,) = DeltaAsking(SPECS[1], dict.fromkeys(keys), lambda: one_held("c0")).poll()
+    (first,) = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("c0")).poll()
     assert isinstance(first.body, DeltaRequest)
     assert (len(first.body.subscribe), first.body.initial_versions) == (PORTION + 1, {"c0": "1"})
 
@@ -188,7 +188,7 @@ def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
 def test_what_changes_while_the_first_request_is_made_goes_into_the_next() -> None:
     # CLI-6: the first request says what was wanted when it was begun, with the versions of that
     keys: list[Key] = [(name, None) for name in "abc"]
-    asking = DeltaAsking(SPECS[1], dict.fromkeys(keys), lambda: one_held("a"))
+    asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("a"))
     making = asking.polling()
     next(making)
     asking.unwant(("b", None))
@@ -209,7 +209,7 @@ def test_what_is_dropped_before_anything_was_said_is_never_said() -> None:
         return {}
 
     keys: list[Key] = [(f"c{number}", None) for number in range(PORTION + 2)]
-    asking = DeltaAsking(SPECS[1], dict.fromkeys(keys), nothing_in_two_steps)
+    asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_in_two_steps)
     making = asking.polling()
     next(making)
     asking.unwant(keys[0])

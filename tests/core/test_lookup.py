@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdsprism.core.model.constraint_index import FEW, Crowd, FirstMatch, NewestMatch, demands
+from xdsprism.core.model.constraint_index import FEW, FirstMatch, NewestMatch, ParamsIndex, demands
 from xdsprism.core.model.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
 from xdsprism.core.model.types import Params
 from xdsprism.core.relay.audience import Audience
@@ -101,7 +101,7 @@ def test_the_newest_that_matches_is_found_whatever_was_put_and_discarded(
 # PRX-31
 @given(st.lists(PARAMS, max_size=3 * FEW), CONSTRAINTS)
 def test_a_crowd_has_somebody_whom_a_constraint_matches_or_not(known: list[Params], constraint: Constraint) -> None:
-    assert Crowd(known).has_any(constraint) == any(matches(constraint, params) for params in known)
+    assert ParamsIndex(known).has_any(constraint) == any(matches(constraint, params) for params in known)
 
 
 # DESIGN 6.3

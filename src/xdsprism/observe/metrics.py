@@ -6,7 +6,7 @@ server does not serve is counted as `other`, and so are types past FURTHER_TYPES
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as StagedChanges
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -133,7 +133,7 @@ class Metrics:
         )
         self._methods: dict[int, str] = {}
         self._nodes: dict[int, str] = {}
-        self._node_streams: Tally[str] = Tally()
+        self._node_streams: StagedChanges[str] = StagedChanges()
 
     def loaded(self, result: Literal["ok", "refused", "held_back"]) -> None:
         """Count a load of the configuration. It is not a fact, as a load without changes never reaches the core."""

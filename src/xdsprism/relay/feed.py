@@ -360,7 +360,7 @@ def _as_it_came(variant: Variant, message: object) -> Variant:
     text = "\0".join((variant.type_url, variant.name, variant.version, ascii(canonical(variant.constraint))))
     variant.digest = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
     variant.references, variant.routing = _references(variant, message), _routing(variant, message)
-    variant.fleeting = not may_keep(variant)
+    variant.do_not_cache = not may_keep(variant)
     return variant
 
 
@@ -377,7 +377,7 @@ def _hashed(variant: Variant, message: object) -> Variant:
         ttl=variant.ttl,
         routing=_routing(variant, message),
     )
-    made.fleeting = not may_keep(made)
+    made.do_not_cache = not may_keep(made)
     return made
 
 

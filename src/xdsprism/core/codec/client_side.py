@@ -18,7 +18,7 @@ from google.rpc.status_pb2 import Status
 from ...errors import PeerError, UsageError
 from ..model.constraints import TRUE, Constraint
 from ..model.events import SEND_ALL_CLUSTERS, Absence, DeltaRequest, Key, Rejection, ResourceError, SotwRequest
-from ..model.responses import Arrival, Flaw, Heartbeat, Response, Unresolved
+from ..model.responses import Arrival, Heartbeat, InvalidResource, Response, Unresolved
 from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ..model.type_versions import RESOURCE, as_v2, as_v3
@@ -161,7 +161,7 @@ class Checked:
 
 
 # What one resource of a response turns out to be.
-Read = Arrival | Heartbeat | Unresolved | Flaw
+Read = Arrival | Heartbeat | Unresolved | InvalidResource
 
 # Reads and checks the contents of a resource.
 Check = Callable[[TypeUrl, bytes], Checked]
@@ -234,14 +234,14 @@ class ResponseDecoder:
         try:
             resource = pb.Resource.FromString(item.value)
         except DecodeError as error:
-            return Flaw("", None, f"a Resource that can't be decoded: {error}", version)
+            return InvalidResource("", None, f"a Resource that can't be decoded: {error}", version)
         return self._resource(url, resource, resource.version or version)
 
     def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Read:
         name, constraint = _name(resource.name), None
         if self._locators and resource.HasField("resource_name"):
             if name:  # DYN-55
-                return Flaw(name, None, "it has both name and resource_name", version)
+                return InvalidResource(name, None, "it has both name and resource_name", version)
             name = _name(resource.resource_name.name)
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
@@ -260,15 +260,15 @@ class ResponseDecoder:
         constraint: Constraint | None,
         ttl: float | None,
         version: str,
-    ) -> Heartbeat | Unresolved | Flaw:
+    ) -> Heartbeat | Unresolved | InvalidResource:
         if name and ttl is not None:
             return Heartbeat(name, constraint, ttl)
         aliases = tuple(map(_name, resource.aliases))
         if self._delta and (aliases or (name and url == VIRTUAL_HOST)):  # VHD-7
             return Unresolved(name, constraint, version, aliases)
         if not name:
-            return Flaw("", None, "a Resource with neither name nor contents", version)
-        return Flaw(name, constraint, "it has no contents", version)
+            return InvalidResource("", None, "a Resource with neither name nor contents", version)
+        return InvalidResource(name, constraint, "it has no contents", version)
 
     def _contents(
         self,
@@ -279,18 +279,20 @@ class ResponseDecoder:
         constraint: Constraint | None = None,
         ttl: float | None = None,
         resource: AnyType = None,
-    ) -> Arrival | Flaw:
+    ) -> Arrival | InvalidResource:
         body = item.value
         aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
         if as_v3(item.type_url) != url:  # NAK-25
             what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
-            return Flaw(name, constraint, f"it is a {what}, not a {url}", version, aliases)
+            return InvalidResource(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
         inner = checked.name if checked.name == name else _name(checked.name)
         if checked.faults:
-            return Flaw(name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases)
+            return InvalidResource(
+                name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases
+            )
         if not (name or inner):
-            return Flaw("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
+            return InvalidResource("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
         variant = Variant(
             url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras, ttl=ttl
         )
@@ -309,8 +311,8 @@ def _response(
     withdrawn: tuple[Absence, ...],
 ) -> Response:
     errors = [*map(_error_of, proto.resource_errors)]
-    read = [*read, *(item for item in errors if isinstance(item, Flaw))]
-    flaws = [item for item in read if isinstance(item, Flaw)]
+    read = [*read, *(item for item in errors if isinstance(item, InvalidResource))]
+    flaws = [item for item in read if isinstance(item, InvalidResource)]
     return Response(
         url,
         version,
@@ -343,7 +345,7 @@ def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
     return aliases, rest.SerializeToString(deterministic=True)
 
 
-def _error_of(error: AnyType) -> ResourceError | Flaw:
+def _error_of(error: AnyType) -> ResourceError | InvalidResource:
     """TP3. PRX-37: one whose constraints can't be read must not deny the resource to everybody."""
     about = error.resource_name
     try:
@@ -355,6 +357,6 @@ def _error_of(error: AnyType) -> ResourceError | Flaw:
     return ResourceError(Absence(_name(about.name), constraint), detail.code, text)
 
 
-def _unidentified(name: str, reason: str, version: str = "") -> Flaw:
+def _unidentified(name: str, reason: str, version: str = "") -> InvalidResource:
     """PRX-37: it may be any of the variants that were asked for by a locator; none of them is taken or lost by it."""
-    return Flaw(_name(name), TRUE, reason, version, is_identified=False)
+    return InvalidResource(_name(name), TRUE, reason, version, is_identified=False)

@@ -20,9 +20,9 @@ from typing import Self
 from .constraint_index import FirstMatch, NewestMatch
 from .constraints import TRUE, Constraint, canonical, keys, matches
 from .events import WILDCARD
-from .staged_changes import Tally
+from .staged_changes import StagedChanges
 from .table import Table
-from .types import Category, Change, Params, TypeSpec, Variant, Wrong, category
+from .types import Category, Change, Params, ResourceProblem, TypeSpec, Variant, category
 from .variants import Moved, VariantSet, pins
 
 REMEMBERED = 4096  # classes of params per name
@@ -61,9 +61,9 @@ class Finding:
         return not self.stale and self.only is None
 
     @property
-    def fleeting(self) -> bool:
+    def do_not_cache(self) -> bool:
         """PRX-17: it is not for those who come later."""
-        return self.variant is not None and self.variant.fleeting
+        return self.variant is not None and self.variant.do_not_cache
 
     @property
     def form(self) -> Form:
@@ -71,7 +71,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class UpstreamProblem:
     """TP3: what a server says is wrong with a resource, or that there is nobody to ask; for whom, code and text."""
 
     constraint: Constraint
@@ -115,7 +115,10 @@ class CachedSet(VariantSet):
     )
 
     def __init__(
-        self, findings: Iterable[Finding], troubles: tuple[Trouble, ...] = (), late: Mapping[Params, int] = NEVER
+        self,
+        findings: Iterable[Finding],
+        troubles: tuple[UpstreamProblem, ...] = (),
+        late: Mapping[Params, int] = NEVER,
     ) -> None:
         self.troubles = troubles
         self.late = late  # of each question that was put, where one is late: see lateness.py
@@ -124,7 +127,7 @@ class CachedSet(VariantSet):
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
         super().__init__(variants, tuple(sorted(mentioned)), None)
         self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
-        self.is_limited = any(each.aged or each.fleeting for each in self.findings)
+        self.is_limited = any(each.aged or each.do_not_cache for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
         self._classes: dict[Category, Finding | None] = {}
         self._first: FirstMatch | None = None  # made when somebody asks
@@ -234,7 +237,7 @@ class CachedSet(VariantSet):
                 self._late_classes[same] = max(late, self._late_classes.get(same, 0))
         return self._late_classes.get(category(params, self.keys), 0)
 
-    def trouble(self, params: Mapping[str, str]) -> Trouble | None:
+    def trouble(self, params: Mapping[str, str]) -> UpstreamProblem | None:
         if not self.troubles:
             return None
         own = self._own_troubles.get(Params(params)) if self._own_troubles else None
@@ -262,7 +265,7 @@ def _rank(finding: Finding) -> int:
 NOTHING = CachedSet(())
 
 
-class CacheTally(Tally):
+class StagedCacheChanges(StagedChanges):
     """What many changes come to in a table of a cache."""
 
     __slots__ = ("limited", "singular", "troubled")
@@ -288,13 +291,13 @@ class CacheTable(Table):
         super().__init__(spec)
         self.listed: set[tuple[str, Params]] = set()  # wildcards, and globs, that were answered
         self.unsure: set[tuple[str, Params]] = set()  # of these, by an earlier run
-        self._wrong: dict[tuple[str, Params], Trouble] = {}  # with getting globs (ERR-6)
+        self._wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # with getting globs (ERR-6)
         self._singular = 0  # names of which something is known that is only for certain params
         self._limited = 0  # ... that is not for everybody who comes
         self._troubled = 0  # ... of which something is wrong
-        self.tally = CacheTally
+        self.tally = StagedCacheChanges
 
-    def trouble(self, name: str, params: Params) -> Wrong | None:
+    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
         if not self._wrong and not self._troubled:
             return None
         return self._wrong.get((name, params)) or super().trouble(name, params)
@@ -306,7 +309,7 @@ class CacheTable(Table):
         found = known.find(params) if isinstance(known, CachedSet) and known.is_limited else None
         if found is None:
             return True
-        return not found.aged and (not found.fleeting or found.revision > since)
+        return not found.aged and (not found.do_not_cache or found.revision > since)
 
     def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
         known = self.get(name)
@@ -321,7 +324,7 @@ class CacheTable(Table):
         self.unsure.discard((name, params))
         self._wrong.pop((name, params), None)
 
-    def note_wrong(self, glob: tuple[str, Params], wrong: Trouble | None) -> bool:
+    def note_wrong(self, glob: tuple[str, Params], wrong: UpstreamProblem | None) -> bool:
         """ERR-6: what is wrong with a glob as a whole; whether that is news."""
         before = self._wrong.pop(glob, None)
         if wrong is not None:
@@ -332,9 +335,9 @@ class CacheTable(Table):
     def is_singular(self) -> bool:
         return bool(self._singular)
 
-    def commit_all(self, tally: Tally) -> None:
+    def commit_all(self, tally: StagedChanges) -> None:
         super().commit_all(tally)
-        if isinstance(tally, CacheTally):
+        if isinstance(tally, StagedCacheChanges):
             self._singular += tally.singular
             self._limited += tally.limited
             self._troubled += tally.troubled

@@ -121,7 +121,7 @@ class NewestMatch(Generic[T]):
         return max(fitting, key=lambda each: each[0])[2] if fitting else None
 
 
-class Crowd:
+class ParamsIndex:
     """Parameter sets: whether a constraint matches one of them."""
 
     __slots__ = ("_by_value", "_members")

@@ -25,7 +25,7 @@ from dataclasses import replace
 from enum import Enum
 
 from .constraints import TRUE, canonical
-from .responses import Flaw, Heartbeat, Response, Unresolved
+from .responses import Heartbeat, InvalidResource, Response, Unresolved
 
 PATIENCE = 0.5  # seconds for which a plain answer waits for one in the form of locators
 
@@ -120,7 +120,11 @@ def form_of(response: Response) -> RequestForm:
     """
     if response.server.startswith(OUR_SERVERS):
         return RequestForm.LOCATORS
-    named: list[Heartbeat | Flaw | Unresolved] = [*response.heartbeats, *response.flaws, *response.unresolved]
+    named: list[Heartbeat | InvalidResource | Unresolved] = [
+        *response.heartbeats,
+        *response.flaws,
+        *response.unresolved,
+    ]
     located = bool(response.withdrawn) or any(arrival.located for arrival in response.arrivals)
     located = located or any(item.constraint is not None for item in named)
     if located or any(canonical(error.about.constraint) != TRUE for error in response.errors):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 from .constraints import All, Constraint, Not, canonical
-from .staged_changes import Tally
+from .staged_changes import StagedChanges
 from .steps import Steps, finish, pieces
 from .table import Table
 from .types import VIRTUAL_HOST, Change, TypeSpec, Variant, make_variant
@@ -215,7 +215,7 @@ class HostTable(Table):
         super()._count(name, known, step)
         self._index(name, known, step)
 
-    def commit_all(self, tally: Tally) -> None:
+    def commit_all(self, tally: StagedChanges) -> None:
         super().commit_all(tally)
         for step in (-1, 1):
             for change in tally.changes:
@@ -261,7 +261,7 @@ class HostTable(Table):
             del self._exact[config]
 
 
-def twice(table: Table | None, changes: Iterable[Change]) -> Iterator[tuple[str, Variant]]:
+def conflicting_domains(table: Table | None, changes: Iterable[Change]) -> Iterator[tuple[str, Variant]]:
     """V12: domains that two virtual hosts of a route configuration have for the same clients. Envoy takes neither."""
     hosts = [change for change in changes if change.type_url == VIRTUAL_HOST]
     touched = {change.name for change in hosts}

@@ -126,7 +126,7 @@ Counted = Literal["subscriptions", "locators", "hosts"]
 _WORDS: Mapping[Counted, str] = {"subscriptions": "names", "locators": "locators", "hosts": "virtual hosts"}
 
 
-class Room:
+class SubscriptionBudget:
     """How many subscriptions one stream has, of each kind that has a limit, and how many were refused (DYN-46).
 
     Virtual hosts are counted apart from all others: what third parties ask an Envoy for takes no room from its

@@ -53,7 +53,7 @@ class Unresolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class InvalidResource:
     """A resource that can't be used. Without a name nobody knows which one it was meant to be (NAK-27)."""
 
     name: str
@@ -80,7 +80,7 @@ class Response:
     nonce: str
     arrivals: tuple[Arrival, ...] = ()
     heartbeats: tuple[Heartbeat, ...] = ()
-    flaws: tuple[Flaw, ...] = ()
+    flaws: tuple[InvalidResource, ...] = ()
     removed: tuple[str, ...] = ()
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
@@ -88,7 +88,7 @@ class Response:
     server: str = ""  # what it calls itself, if it does (SRV-20)
 
 
-def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
+def judge(response: Response) -> tuple[tuple[Arrival, ...], list[InvalidResource]]:
     """Tell what is usable from what is not: A46, each resource by itself.
 
     NAK-19: of two with one name neither is used, for nobody can tell which was meant. NAK-26: what is in a response
@@ -105,7 +105,7 @@ def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
     for identity in (*identities, *named):
         seen[identity] = seen.get(identity, 0) + 1
     good: dict[Identity, Arrival] = {}
-    bad: dict[Identity, Flaw] = {}
+    bad: dict[Identity, InvalidResource] = {}
     for arrival, identity in zip(response.arrivals, identities, strict=True):
         if seen[identity] > 1:
             before = bad[identity].aliases if identity in bad else ()
@@ -117,7 +117,7 @@ def judge(response: Response) -> tuple[tuple[Arrival, ...], list[Flaw]]:
     return tuple(good.values()), [*flaws, *bad.values()]
 
 
-def _flaw(arrival: Arrival, reason: str, aliases: tuple[str, ...] = ()) -> Flaw:
+def _flaw(arrival: Arrival, reason: str, aliases: tuple[str, ...] = ()) -> InvalidResource:
     variant = arrival.variant
     constraint = variant.constraint if arrival.located else None
-    return Flaw(variant.name, constraint, reason, variant.version, (*aliases, *variant.aliases))
+    return InvalidResource(variant.name, constraint, reason, variant.version, (*aliases, *variant.aliases))

@@ -14,7 +14,7 @@ from .xdstp import collection_of
 _K = TypeVar("_K")
 
 
-class Tally:
+class StagedChanges:
     """All changes of one transaction in one table."""
 
     __slots__ = (

@@ -15,8 +15,8 @@ from functools import partial
 
 from ...errors import ConfigError, Problem
 from .constraints import canonical
-from .hosts import HostTable, twice
-from .staged_changes import Tally
+from .hosts import HostTable, conflicting_domains
+from .staged_changes import StagedChanges
 from .steps import EVERY, Steps, finish, pieces
 from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
@@ -39,7 +39,7 @@ class _Prepared:
     revision: int  # the one it makes
     changes: list[Change]
     given: Mapping[Variant, Variant]
-    tallies: Mapping[TypeUrl, Tally]  # of a large transaction
+    tallies: Mapping[TypeUrl, StagedChanges]  # of a large transaction
 
 
 class Store:
@@ -102,22 +102,22 @@ class Store:
                 continue
             changes.append(Change(revision, type_url, name, self.named(type_url, name), after))
         problems += self._alias_problems(changes)
-        clashes = twice(self._tables.get(VIRTUAL_HOST), changes)
+        clashes = conflicting_domains(self._tables.get(VIRTUAL_HOST), changes)
         problems += [_problem(message, variant.origin) for message, variant in clashes]
         if problems:
             raise ConfigError(problems)
         tallies = finish(self._tally(changes)) if len(changes) > MANY else {}
         return _Prepared(changeset, revision, changes, given, tallies)
 
-    def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, Tally]]:
+    def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, StagedChanges]]:
         """Find what a large transaction comes to in each table. It makes no table."""
         by_type: dict[TypeUrl, list[Change]] = {}
         for change in changes:
             by_type.setdefault(change.type_url, []).append(change)
-        tallies: dict[TypeUrl, Tally] = {}
+        tallies: dict[TypeUrl, StagedChanges] = {}
         for type_url, some in by_type.items():
             table = self._tables.get(type_url)
-            kind = table.tally if table is not None else Tally
+            kind = table.tally if table is not None else StagedChanges
             tallies[type_url] = kind(some, self.spec(type_url))
             yield from tallies[type_url].count()
         return tallies
@@ -145,7 +145,7 @@ class Store:
                     changes.append(Change(revision, type_url, name, before, after))
             if len(piece) == EVERY:
                 yield
-        tallies: Mapping[TypeUrl, Tally] = {}
+        tallies: Mapping[TypeUrl, StagedChanges] = {}
         if len(changes) > MANY:
             for type_url in {type_url for type_url, _ in found}:
                 self.table(type_url)  # so that its own kind of tally is made
@@ -169,7 +169,9 @@ class Store:
         known = self.named(type_url, name)
         return known if known is not None and not known.made else None
 
-    def _commit(self, revision: int, changes: list[Change], tallies: Mapping[TypeUrl, Tally] | None = None) -> Applied:
+    def _commit(
+        self, revision: int, changes: list[Change], tallies: Mapping[TypeUrl, StagedChanges] | None = None
+    ) -> Applied:
         applied = Applied(revision if changes else self.revision, tuple(changes))
         if changes:
             self.revision = revision

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from .constraints import Constraint
 from .events import WILDCARD, Send
-from .staged_changes import Tally, add_counts
+from .staged_changes import StagedChanges, add_counts
 from .steps import EVERY, Steps, pieces
-from .types import NO_PARAMS, Change, Params, Reference, TypeSpec, Variant, Wrong
+from .types import NO_PARAMS, Change, Params, Reference, ResourceProblem, TypeSpec, Variant
 from .variants import VariantSet, pins
 from .views import (
     Difference,
@@ -197,7 +197,7 @@ class Listing(ABC):
             self.horizon = change.revision
             self._log.append(change)
 
-    def note_all(self, tally: Tally) -> None:
+    def note_all(self, tally: StagedChanges) -> None:
         """What `note` does, for all changes of a transaction."""
         add_counts(self._mentions, tally.mentions)
         if not self._keys.issuperset(self._mentions):
@@ -301,7 +301,7 @@ class Table(Listing):
         self._changed: dict[Glob, None] = {}  # of these, in the transaction that is being taken in
         self.named = self._sets.get  # type: ignore[method-assign, assignment] # it is asked with every message
         self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send
-        self.tally: type[Tally] = Tally  # what `commit_all` takes
+        self.tally: type[StagedChanges] = StagedChanges  # what `commit_all` takes
 
     # -- reading
 
@@ -349,7 +349,7 @@ class Table(Listing):
         """Whether it takes too long to get to know it, for one who has nothing yet, or who `claims` to have it."""
         return False
 
-    def trouble(self, name: str, params: Params) -> Wrong | None:
+    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
         """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
         known = self.get(name) if not self.authoritative else None
         return known.trouble(params) if known is not None else None
@@ -398,7 +398,7 @@ class Table(Listing):
         if path is not None:
             self._note_path(path, change)
 
-    def commit_all(self, tally: Tally) -> None:
+    def commit_all(self, tally: StagedChanges) -> None:
         """What `commit` does, for all changes of a transaction."""
         self.revision = tally.changes[0].revision
         for name in tally.gone:

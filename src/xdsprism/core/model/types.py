@@ -113,7 +113,7 @@ class Variant:
     origin: Origin | None = None
     references: tuple[Reference, ...] = ()  # what a client must have in order to use it
     ttl: float | None = None  # seconds that a client may use it without hearing of it again (TTL-2)
-    fleeting: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
+    do_not_cache: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
     base: Constraint | None = None  # who gets it without asking for it, by a wildcard; None: everybody (VHD-13)
     domains: tuple[str, ...] = ()  # a virtual host: what it serves, in lower case (VHD-6)
     routing: Routing | None = None  # a route configuration
@@ -155,7 +155,7 @@ class Variant:
         return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
 
 
-class Wrong(Protocol):
+class ResourceProblem(Protocol):
     """TP3: for whom, which code, in which words."""
 
     @property

@@ -33,7 +33,7 @@ from .constraints import (
 )
 from .decisions import BUDGET, Decisions, Node, TooComplex, joining, lookup, paths
 from .expr import show
-from .types import Variant, Wrong, padded_variant
+from .types import ResourceProblem, Variant, padded_variant
 
 _NO_ALIASES: frozenset[str] = frozenset()
 _LONGEST = 300  # characters of a constraint in a message
@@ -138,7 +138,7 @@ class VariantSet:
         """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
         return True
 
-    def trouble(self, params: Mapping[str, str]) -> Wrong | None:  # noqa: ARG002
+    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
         """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
         return None
 

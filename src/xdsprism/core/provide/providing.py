@@ -23,7 +23,7 @@ from itertools import count
 
 from ...errors import UsageError
 from ..model.backoff import Backoff
-from ..model.cached import CachedSet, Finding, Form, Trouble
+from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.constraints import Constraint, failing, matches, unpadded
 from ..model.expr import show
 from ..model.facts import Ambiguous, Consulted, Fact, Outcome
@@ -327,7 +327,7 @@ class Providing:
             topic.known = NOTHING
             return
         used: set[Form] = set()
-        troubles: list[Trouble] = []
+        troubles: list[UpstreamProblem] = []
         for category in topic.wanted:
             finding = topic.known.find(category)
             if finding is not None:
@@ -495,6 +495,6 @@ def _is_given(known: VariantSet | None) -> bool:
     return known is not None and not known.made
 
 
-def _trouble(provider: Provider, category: Params, failure: _Failure) -> Trouble:
+def _trouble(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:
     whose = pins({key: category.get(key) for key in provider.keys})
-    return Trouble(whose, UNAVAILABLE, f"{provider.label} failed: {failure.message}", unresolved=True)
+    return UpstreamProblem(whose, UNAVAILABLE, f"{provider.label} failed: {failure.message}", unresolved=True)

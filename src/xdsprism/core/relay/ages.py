@@ -9,7 +9,7 @@ from ..watch.entry import Entry
 Silence = Callable[[Entry, float], float]  # for how many seconds nobody can be asked any more; 0: somebody can
 
 
-class Ages:
+class StalenessTracker:
     """Which subscriptions say what is too old. Somebody has to look, from time to time, while a server is away."""
 
     def __init__(self, silence: Silence, limit: float) -> None:

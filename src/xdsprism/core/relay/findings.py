@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import STATUS
-from ..model.cached import CachedSet, Finding, Form, Trouble
+from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.constraints import FALSE, TRUE, Constraint, canonical, matches
 from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
@@ -27,7 +27,7 @@ Pin = Callable[[Entry], Constraint | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class UpstreamAnswer:
     """A subscription that speaks of a name: one of its own, or a wildcard."""
 
     params: Params
@@ -38,7 +38,7 @@ class Voice:
 
 
 @dataclass(slots=True)
-class Said:
+class UpstreamAnswers:
     """Everything that is said of a name at one time."""
 
     findings: dict[Form, Finding] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Said:
     lasting: set[Form] = field(default_factory=set)  # ... that somebody wants
     doubtful: list[Entry] = field(default_factory=list)  # have to be asked again
 
-    def add(self, voice: Voice, finding: Finding) -> None:
+    def add(self, voice: UpstreamAnswer, finding: Finding) -> None:
         form = finding.form
         was_aged = form not in self.findings or self.findings[form].aged
         finding = replace(finding, aged=voice.aged and was_aged)
@@ -106,21 +106,21 @@ class Departed:
             self._gone.pop(subject, None)
 
 
-def listen(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Said:
+def listen(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> UpstreamAnswers:
     """What is there counts from the newest on. What is not there may have been said of something that was."""
     return finish(listening(voices, known, pin))
 
 
-def listening(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[Said]:
+def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[UpstreamAnswers]:
     """What `listen` does, in steps."""
-    said = Said()
-    speaking: list[Voice] = []
+    said = UpstreamAnswers()
+    speaking: list[UpstreamAnswer] = []
     for piece in cut(voices):
         speaking += piece
         if len(piece) == EVERY:
             yield
     speaking.sort(key=lambda voice: -voice.entry.updated)
-    missing: list[Voice] = []
+    missing: list[UpstreamAnswer] = []
     for piece in pieces(speaking):
         for voice in piece:
             variant = voice.entry.variant
@@ -137,7 +137,7 @@ def listening(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[Said
     return said
 
 
-def _add_missing(said: Said, missing: list[Voice], known: CachedSet, pin: Pin) -> Steps[None]:
+def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[None]:
     """Of what is there all is said already."""
     there = {each.form for each in known.findings if each.variant is not None and not each.stale}
     gone = there - said.findings.keys()
@@ -149,12 +149,12 @@ def _add_missing(said: Said, missing: list[Voice], known: CachedSet, pin: Pin) -
             yield
 
 
-def _is_present(said: Said, params: Params) -> bool:
+def _is_present(said: UpstreamAnswers, params: Params) -> bool:
     """Whether one who was asked by name has it: that counts more than that a wildcard has not."""
     return any(each.variant is not None and matches(each.constraint, params) for each in said.findings.values())
 
 
-def _seen(voice: Voice, variant: Variant) -> Variant:
+def _seen(voice: UpstreamAnswer, variant: Variant) -> Variant:
     """VHD-13: what a server gives to a wildcard is for the wildcards here; of virtual hosts that is not all.
 
     VHD-4: the aliases that the relay was given are the strings that it asked for, not those of its clients.
@@ -164,7 +164,7 @@ def _seen(voice: Voice, variant: Variant) -> Variant:
     return replace(variant, base=TRUE if voice.wild else FALSE, aliases=())
 
 
-def _present(voice: Voice, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+def _present(voice: UpstreamAnswer, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
     params = voice.params
     whose = pin if pin is not None else variant.constraint
     if matches(whose, params):
@@ -173,7 +173,9 @@ def _present(voice: Voice, variant: Variant, pin: Constraint | None, known: Cach
     return Finding(whose, _with(variant, whose), only=params)
 
 
-def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | None, known: CachedSet) -> None:
+def _add_absent(
+    said: UpstreamAnswers, voice: UpstreamAnswer, gone: set[Form], pin: Constraint | None, known: CachedSet
+) -> None:
     # A server corrects what it said of a name to those who asked for the name (DESIGN 6.4), and not to a wildcard.
     said_to_one = voice.wild or _is_refused(voice.entry)
     absence = pin if pin is not None else None if said_to_one else voice.entry.absence
@@ -186,7 +188,7 @@ def _add_absent(said: Said, voice: Voice, gone: set[Form], pin: Constraint | Non
         said.add(voice, Finding(absence, None, kept=kept))
 
 
-def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Trouble, ...]:
+def troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
     """What is wrong, as the server said it (TP3); or that none can be reached (PRX-11).
 
     Why that is, is between the relay and the server. One that does not let the relay in has denied nobody a resource.
@@ -194,9 +196,9 @@ def troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> tuple[Troub
     return finish(find_troubles(voices, known, pin))
 
 
-def find_troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[tuple[Trouble, ...]]:
+def find_troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
     """What `troubles` does, in steps."""
-    found: dict[Trouble, None] = {}
+    found: dict[UpstreamProblem, None] = {}
     for piece in cut(voices):
         for trouble in (_trouble(voice, known, pin) for voice in piece):
             if trouble is not None:
@@ -204,11 +206,13 @@ def find_troubles(voices: Iterable[Voice], known: CachedSet, pin: Pin) -> Steps[
         if len(piece) == EVERY:
             yield
     too_old = "what is known of it is too old, and no server can be reached"
-    aged = (Trouble(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged)
+    aged = (
+        UpstreamProblem(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged
+    )
     return (*found, *aged)
 
 
-def _trouble(voice: Voice, known: CachedSet, pin: Pin) -> Trouble | None:
+def _trouble(voice: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
     """What is wrong with one subscription."""
     entry = voice.entry
     told = entry.state is State.RECEIVED_ERROR
@@ -221,10 +225,10 @@ def _trouble(voice: Voice, known: CachedSet, pin: Pin) -> Trouble | None:
     text = error.message if told or error.status == UNAVAILABLE else str(error)
     refused = is_crowded(entry)
     status = REFUSED if refused else error.status if told else UNAVAILABLE
-    return Trouble(whose, STATUS.index(status), text, only=only, refused=refused)
+    return UpstreamProblem(whose, STATUS.index(status), text, only=only, refused=refused)
 
 
-def _generalise(said: Said) -> None:
+def _generalise(said: UpstreamAnswers) -> None:
     """Where it is known by now for whom there is nothing, it is not only those who lost something."""
     shared = [each for each in said.findings.values() if each.variant is None and each.only is None]
     for form in [form for form, each in said.findings.items() if each.variant is None and each.only is not None]:
@@ -235,7 +239,7 @@ def _generalise(said: Said) -> None:
             said.holders.setdefault(wider.form, []).extend(said.holders.pop(form, ()))
 
 
-def _press(said: Said, voices: Iterable[Voice]) -> None:
+def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
     """Several who lost something may be alike, and the server can tell: one of them asks, once, what there is now.
 
     PRX-31: a server that does not say for whom there is nothing would only say the same again.
@@ -263,7 +267,7 @@ def _with(variant: Variant, constraint: Constraint) -> Variant:
     return variant if variant.constraint == constraint else replace(variant, constraint=constraint, frames={})
 
 
-def refresh(known: CachedSet, said: Said, now: float) -> Steps[CachedSet]:
+def refresh(known: CachedSet, said: UpstreamAnswers, now: float) -> Steps[CachedSet]:
     """What is said now; and what was said and is not any more, as stale."""
     before = {each.form: each for each in known.findings}
     current: dict[Form, Finding] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..model.cached import CachedSet, Finding, Form
 from ..watch.entry import Entry
 from .audience import Audience
-from .findings import Pin, Voice, listen
+from .findings import Pin, UpstreamAnswer, listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,9 @@ class Holding:
     users: int
 
 
-def holdings(known: CachedSet, voices: Iterable[Voice], audiences: Iterable[Audience], pin: Pin) -> list[Holding]:
+def holdings(
+    known: CachedSet, voices: Iterable[UpstreamAnswer], audiences: Iterable[Audience], pin: Pin
+) -> list[Holding]:
     """All findings, with who uses each and where it is from."""
     standing: dict[Form, Entry] = {}
     for voice in voices:

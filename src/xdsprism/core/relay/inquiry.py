@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..model.cached import CachedSet, Finding, Trouble
+from ..model.cached import CachedSet, Finding, UpstreamProblem
 from ..model.types import Category, Params, category
 from ..watch.entry import Entry
 from .audience import Needs
@@ -30,7 +30,7 @@ def choose(
     needs: Needs,
     known: CachedSet,
     asked: Mapping[Params, Entry],
-    wrong: tuple[Trouble, ...],
+    wrong: tuple[UpstreamProblem, ...],
     is_late: Callable[[Params], bool],
     pending: Iterable[Params],
 ) -> Inquiry:

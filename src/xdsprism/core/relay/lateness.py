@@ -28,7 +28,7 @@ class Late(IntEnum):
     TOO_LONG = 2
 
 
-class Lateness:
+class OverdueQueries:
     """When each open question is late. Time counts only while there is somebody to ask (PRX-11)."""
 
     def __init__(self, reaches: Callable[[str, Params], bool]) -> None:

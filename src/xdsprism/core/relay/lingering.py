@@ -11,7 +11,7 @@ MOST = 10_000  # that are not there linger at a time: any request can make an En
 Key = tuple[tuple[TypeUrl, str], Params]
 
 
-class Lingering:
+class SubscriptionGrace:
     """Each kind lingers equally long, so that those that go first are first."""
 
     def __init__(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from ..model.events import WILDCARD
 from ..model.store import Store
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
-from .findings import Voice, is_answered, troubles
+from .findings import UpstreamAnswer, is_answered, troubles
 
 SETTLED = 2.0  # seconds after its first answer for which what a wildcard lacks may still be on its way
 
@@ -55,7 +55,7 @@ class Listings:
 
     def _complain(self, table: CacheTable, name: str, params: Params, entry: Entry) -> None:
         """ERR-6: what is wrong with a glob as a whole can be told; of a wildcard there is no word for it."""
-        wrong = troubles([Voice(params, entry, wild=True, wanted=True)], NOTHING, self._pin)
+        wrong = troubles([UpstreamAnswer(params, entry, wild=True, wanted=True)], NOTHING, self._pin)
         if name != WILDCARD and table.note_wrong((name, params), next(iter(wrong), None)):
             self._told(table.spec.url, name)
 

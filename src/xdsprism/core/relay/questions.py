@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from ..model.cached import CachedSet, Form, Trouble
+from ..model.cached import CachedSet, Form, UpstreamProblem
 from ..model.limits import Limits, Refusal
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 from ..watch.query_params import is_crowded, question_params, refused_entry
-from .ages import Ages, Silence
+from .ages import Silence, StalenessTracker
 from .audience import Audience, Needs
 from .budgets import Question
 from .fairness import Fairness
 from .findings import is_awaited, is_pending
 from .inquiry import choose
-from .lateness import Late, Lateness
-from .lingering import ON_DEMAND, Lingering
-from .renewal import Renewals
+from .lateness import Late, OverdueQueries
+from .lingering import ON_DEMAND, SubscriptionGrace
+from .renewal import NoCacheRefresh
 from .standing import Standing
 from .supply import Supply
 
@@ -48,12 +48,12 @@ class Questions:
         answered: Callable[[Subject], None],
     ) -> None:
         self.asked: dict[Subject, dict[Params, Entry]] = {}
-        self.unwanted = Lingering(linger)
+        self.unwanted = SubscriptionGrace(linger)
         self.lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
         self.standing: dict[Subject, Standing] = {}  # of names that nothing is unusual about
-        self.renewals = Renewals()
-        self.lateness = Lateness(reaches)
-        self.ages = Ages(silence, max_stale)
+        self.renewals = NoCacheRefresh()
+        self.lateness = OverdueQueries(reaches)
+        self.ages = StalenessTracker(silence, max_stale)
         self._supply = supply
         self._fairness = fairness
         self._limits = limits  # of params that a server is asked with for a name; None: it is asked without
@@ -83,7 +83,7 @@ class Questions:
         subject: Subject,
         known: CachedSet,
         needs: Needs,
-        wrong: tuple[Trouble, ...],
+        wrong: tuple[UpstreamProblem, ...],
         now: float,
         pending: Iterable[Params],
     ) -> Steps[set[Params]]:

@@ -37,8 +37,8 @@ from .budgets import Question
 from .fairness import Fairness, RoomTaken
 from .findings import (
     Departed,
-    Said,
-    Voice,
+    UpstreamAnswer,
+    UpstreamAnswers,
     doubted,
     find_troubles,
     is_answered,
@@ -161,13 +161,13 @@ class Relaying:
 
     def _is_plain(self, finding: Finding | None) -> bool:
         """Whether who comes for it only has to be counted."""
-        stands = finding is not None and finding.stands and not finding.fleeting
+        stands = finding is not None and finding.stands and not finding.do_not_cache
         return stands and not self._unwanted and not self._fairness.is_scarce
 
     def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
             self._touch(subject, params)
-        if finding is not None and finding.fleeting:
+        if finding is not None and finding.do_not_cache:
             self._renew(subject, finding)
 
     def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:
@@ -202,8 +202,8 @@ class Relaying:
         """PRX-17: what is known but must not be cached is asked for again."""
         table, name = self._store.table(subject[0]), subject[1]
         entry = self._asked.get(subject, {}).get(params)
-        fleeting = any(each.fleeting for each in table.listing(name).snapshot(params).variants)
-        if entry is not None and fleeting and isinstance(table, CacheTable):
+        do_not_cache = any(each.do_not_cache for each in table.listing(name).snapshot(params).variants)
+        if entry is not None and do_not_cache and isinstance(table, CacheTable):
             table.listed.discard((name, params))
             self._ask_again(entry, subject)
 
@@ -410,12 +410,12 @@ class Relaying:
 
     # -- one name
 
-    def _voices(self, subject: Subject) -> Iterator[Voice]:
+    def _voices(self, subject: Subject) -> Iterator[UpstreamAnswer]:
         """Every subscription that speaks of a name: its own, and the wildcards that have it."""
         type_url, name = subject
         audience = self._audience(subject)
         for params, entry in self._asked.get(subject, {}).items():
-            yield Voice(params, entry, wild=False, wanted=params in audience, aged=entry in self._ages)
+            yield UpstreamAnswer(params, entry, wild=False, wanted=params in audience, aged=entry in self._ages)
         for wild in ((type_url, each) for each in wildcards(name)):
             audience = self._audience(wild)
             for params, entry in self._asked.get(wild, {}).items():
@@ -423,7 +423,7 @@ class Relaying:
                 if member is not None:
                     # What a wildcard has of those who asked by name is not the server's answer to it yet (PRX-5).
                     wanted = params in audience and is_answered(entry)
-                    yield Voice(params, member, wild=True, wanted=wanted, aged=entry in self._ages)
+                    yield UpstreamAnswer(params, member, wild=True, wanted=wanted, aged=entry in self._ages)
 
     def _plan(self, subject: Subject, before: CachedSet, now: float) -> Steps[CachedSet]:
         """All of a name, in steps.
@@ -547,7 +547,7 @@ class Relaying:
             self._listings.leave(question)
             self._forget_members(subject[0], entry)
 
-    def _still(self, subject: Subject, known: CachedSet, said: Said, needs: Needs) -> CachedSet:
+    def _still(self, subject: Subject, known: CachedSet, said: UpstreamAnswers, needs: Needs) -> CachedSet:
         """What no subscription stands for is not known: it may have changed. Some have nothing else meanwhile."""
         asked = self._asked.get(subject, {})
         standing = {form for form, holders in said.holders.items() if any(params in asked for params in holders)}

@@ -12,7 +12,7 @@ from ..watch.entry import Entry, State
 Subject = tuple[TypeUrl, str]
 
 
-class Renewals:
+class NoCacheRefresh:
     """Subscriptions that were asked again, each for the names that somebody waits for."""
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class Renewals:
         """Note since when each answer is there that is only for those who came before."""
         again = subject in self._done
         self._done.discard(subject)
-        if not any(variant.fleeting for variant in known.variants):
+        if not any(variant.do_not_cache for variant in known.variants):
             return known
         old = set(map(id, before.findings)) if not again else set()
         stamped = [
             replace(each, revision=revision)
-            if each.variant is not None and each.variant.fleeting and id(each) not in old
+            if each.variant is not None and each.variant.do_not_cache and id(each) not in old
             else each
             for each in known.findings
         ]

@@ -19,14 +19,14 @@ from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params
 from ..model.variants import Moved
 from ..watch.entry import Entry, State
-from .findings import Pin, Said, Voice, is_awaited, kept, listen
+from .findings import Pin, UpstreamAnswer, UpstreamAnswers, is_awaited, kept, listen
 
 
 @dataclass(slots=True)
 class Part:
     """What some subscriptions of a name say now."""
 
-    said: Said
+    said: UpstreamAnswers
     came: list[Finding] = field(default_factory=list)  # of these, what is new or has other contents
     went: list[Finding] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Standing:
         self._forms: dict[Params, Form] = {}
 
     @classmethod
-    def of(cls, known: CachedSet, said: Said, asked: Mapping[Params, Entry]) -> Steps[Standing | None]:
+    def of(cls, known: CachedSet, said: UpstreamAnswers, asked: Mapping[Params, Entry]) -> Steps[Standing | None]:
         """None: there is something about the name that concerns more than single findings."""
         if known.troubles or known.late or said.listed or said.doubtful:
             return None
@@ -74,7 +74,7 @@ class Standing:
                 scope.update(self.holders[form])
             if not all(_is_fit(params, asked[params]) for params in scope):
                 return None
-            voices = [Voice(params, asked[params], wild=False, wanted=True) for params in scope]
+            voices = [UpstreamAnswer(params, asked[params], wild=False, wanted=True) for params in scope]
             said = listen(voices, known, pin)
             others = [each for form in said.findings for each in self.holders.get(form, ()) if each not in scope]
             if not others:
@@ -158,7 +158,7 @@ def _is_usual(finding: Finding) -> bool:
     variant = finding.variant
     if variant is None or finding.stale or finding.only is not None or finding.aged or finding.kept:
         return False
-    return not variant.fleeting and variant.base is None and not variant.aliases
+    return not variant.do_not_cache and variant.base is None and not variant.aliases
 
 
 def _is_fit(params: Params, entry: Entry) -> bool:

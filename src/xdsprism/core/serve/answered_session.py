@@ -8,19 +8,19 @@ from dataclasses import replace
 
 from ..model.events import WILDCARD, Absence, Key, Rejection, ResourceError, Send
 from ..model.facts import Acked, Facts, Nacked, Oversize, Sent, Suppressed
-from ..model.limits import Room
+from ..model.limits import SubscriptionBudget
 from ..model.settings import Settings
 from ..model.table import Table
 from ..model.types import Params, Variant
 from ..model.views import alike
 from .batch import Batch, portions, slot_of
 from .collecting import CollectingSession
-from .heartbeat import Life
+from .heartbeat import TimedResource
 from .in_flight import InFlight, InFlightResponse
 from .interest import Interest
 from .isolation import Isolation
 from .rejections import Part, Rejections, parts_of
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 from .ttl import Ttl
 
 RESOURCE_EXHAUSTED = 8
@@ -39,7 +39,7 @@ class AnsweredSession(CollectingSession):
         params: Params,
         stream: int,
         facts: Facts,
-        room: Room,
+        room: SubscriptionBudget,
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self.in_flight = InFlight(table.spec.label)
@@ -119,14 +119,14 @@ class AnsweredSession(CollectingSession):
         """Whether the client is to have this variant."""
         return part.variant is not None and self.has(part.variant, located=part.located)
 
-    def _drop(self, want: Want) -> None:
+    def _drop(self, want: NameSubscription) -> None:
         held = want.held
         super()._drop(want)
         self._forget_unwanted()
         if held is not None:
             self._forget_life(held, located=want.located)
 
-    def _drop_wild(self, wild: Wild) -> None:
+    def _drop_wild(self, wild: WildcardSubscription) -> None:
         super()._drop_wild(wild)
         self._forget_unwanted()
 
@@ -194,7 +194,7 @@ class AnsweredSession(CollectingSession):
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
         """One response with these heartbeats."""
 
-    def _keeps(self, life: Life) -> bool:
+    def _keeps(self, life: TimedResource) -> bool:
         """Whether the client is to go on with this: what it should have, or had before something it rejected."""
         if life.variant is None or not self.ttl.is_read:
             return False
@@ -208,7 +208,7 @@ class AnsweredSession(CollectingSession):
             or self.rejections.has_variant_of(variant.name, located=located)
         )
 
-    def _renew(self, life: Life) -> None:
+    def _renew(self, life: TimedResource) -> None:
         """Send a resource as if it were new: its TTL is over, so the client has dropped it."""
         if self._full_state:
             self._due = True

@@ -18,13 +18,13 @@ from ..model.constraints import TRUE, Constraint
 from ..model.events import WILDCARD, Absence, Key, ResourceError
 from ..model.facts import Forgotten
 from ..model.steps import EVERY, Steps, cut, finish, pieces
-from ..model.types import Params, Reference, Variant, Wrong
+from ..model.types import Params, Reference, ResourceProblem, Variant
 from ..model.views import Transition, alike
 from .batch import Batch
 from .forgotten_names import ForgottenNames
 from .refusals import ABSENT, INVALID_ARGUMENT, answer_refused
 from .session import Session
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 
 NOT_FOUND = 5
 ROUNDS = 3  # looks at what changes while full state is collected
@@ -149,7 +149,7 @@ class CollectingSession(Session, ABC):
         ages = {id(each): age for found in known for age, each in enumerate(found.variants)}
         return sorted(variants, key=lambda variant: -ages.get(id(variant), len(ages)))
 
-    def _collect_want(self, want: Want, batch: Batch) -> None:
+    def _collect_want(self, want: NameSubscription, batch: Batch) -> None:
         self._warn(want, batch)
         after = self._selected(want)
         if after is None:
@@ -168,21 +168,21 @@ class CollectingSession(Session, ABC):
             want.answered, want.absence = True, None
             self._deliver(batch, before, after, located=want.located)
 
-    def _selected(self, want: Want) -> Variant | None:
+    def _selected(self, want: NameSubscription) -> Variant | None:
         select = self.table.proven if want.located else self.table.select
         return select(want.name, want.params)
 
-    def _warn(self, want: Want | Wild, batch: Batch) -> None:
+    def _warn(self, want: NameSubscription | WildcardSubscription, batch: Batch) -> None:
         """PRX-22, PRX-11: once, in the server's words; it is no answer, and what the client has stays as it is."""
         trouble = self._trouble(want)
         if trouble is not None and trouble != want.trouble:
-            if trouble.refused and isinstance(want, Want) and want.held is not None:
+            if trouble.refused and isinstance(want, NameSubscription) and want.held is not None:
                 self._warn_holder(want, trouble, batch)
             else:
                 batch.errors[_error(want.name, trouble)] = None
         want.trouble = trouble
 
-    def _warn_holder(self, want: Want, trouble: Wrong, batch: Batch) -> None:
+    def _warn_holder(self, want: NameSubscription, trouble: ResourceProblem, batch: Batch) -> None:
         """PRX-35: there is no room any more for what the client has.
 
         A full state repeats what is to stay, and nothing may be both in it and wrong (ERR-2): so nothing is said. All
@@ -192,7 +192,7 @@ class CollectingSession(Session, ABC):
             batch.errors[_error(want.name, trouble)] = None
             want.answered = False
 
-    def _is_claimed(self, want: Want, found: Variant) -> bool:
+    def _is_claimed(self, want: NameSubscription, found: Variant) -> bool:
         """DLT-13: what the client has in its current version is not sent again."""
         claimed, want.claimed = want.claimed or {}, None
         if claimed.get(found.name) != found.version or self.table.spec.always_resend or found.ttl is not None:
@@ -205,7 +205,7 @@ class CollectingSession(Session, ABC):
     def _suppressed(self, resources: int) -> None:
         """Something was not sent, as the client has it."""
 
-    def _is_given_up(self, want: Want) -> bool:
+    def _is_given_up(self, want: NameSubscription) -> bool:
         """VHD-19: who made a client wait for long enough has it told that there is nothing, for the time being.
 
         PRX-35: so is whoever has nothing, of what a relay has no room for.
@@ -215,7 +215,7 @@ class CollectingSession(Session, ABC):
         trouble = self.table.trouble(want.name, want.params)
         return trouble is not None and (trouble.refused or (trouble.unresolved and self._takes_unresolved(want)))
 
-    def _takes_unresolved(self, want: Want) -> bool:
+    def _takes_unresolved(self, want: NameSubscription) -> bool:
         """VHD-7: to whom removals and errors say nothing about a host. TP2's negative answers do."""
         return self.delta and self.table.spec.on_demand and not want.located
 
@@ -242,7 +242,7 @@ class CollectingSession(Session, ABC):
             self._forgotten.add(name, is_host=spec.on_demand)
         self._facts.append(Forgotten(self.stream, spec.url, len(names)))
 
-    def _miss(self, want: Want, batch: Batch) -> None:
+    def _miss(self, want: NameSubscription, batch: Batch) -> None:
         if want.held is not None:
             self.leaving[want.key] = want.held
             self._lack(want)
@@ -255,7 +255,7 @@ class CollectingSession(Session, ABC):
             self._absent(batch, want)
         want.answered = True
 
-    def _absent(self, batch: Batch, want: Want) -> None:
+    def _absent(self, batch: Batch, want: NameSubscription) -> None:
         """DLT-4, DYN-11: say at once that there is nothing; the subscription stays."""
         if self.delta and want.located:
             batch.withdrawn[_about(want)] = None
@@ -275,7 +275,7 @@ class CollectingSession(Session, ABC):
             error = ResourceError(_about(want), NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
             batch.errors[error] = None  # ERR-1
 
-    def _unresolve(self, want: Want, batch: Batch) -> None:
+    def _unresolve(self, want: NameSubscription, batch: Batch) -> None:
         self._unknown[want] = None
         claimed, want.claimed = want.claimed or {}, None
         if claimed.get(want.name, "").startswith(ABSENT):
@@ -283,7 +283,7 @@ class CollectingSession(Session, ABC):
         else:
             batch.unresolved[want.name] = None
 
-    def _explain(self, want: Want, held: Variant, batch: Batch) -> None:
+    def _explain(self, want: NameSubscription, held: Variant, batch: Batch) -> None:
         """SotW has no removals; to whoever reads TP3 the error says that a resource went away (SOT-7).
 
         DYN-25: where a cache can't say more than the name, the error is about exactly what was sent.
@@ -293,7 +293,7 @@ class CollectingSession(Session, ABC):
             want.absence = held.constraint
         self._absent(batch, want)
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _collect_wild(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         """One number says what the client holds; the difference since then is shared by all that are as far."""
         self._warn(wild, batch)  # ERR-6
         if not wild.started:
@@ -313,12 +313,12 @@ class CollectingSession(Session, ABC):
             wild.again = False
             yield from self._collect_members(wild, batch)
 
-    def _speaks_for(self, wild: Wild, name: str) -> bool:
+    def _speaks_for(self, wild: WildcardSubscription, name: str) -> bool:
         """WLD-7: of a member that has an explicit subscription that one speaks; VHD-11: of one that left, none."""
         key = name, wild.tag
         return self._find(key) is None and key not in self._declined
 
-    def _collect_member(self, wild: Wild, change: Transition, batch: Batch) -> None:
+    def _collect_member(self, wild: WildcardSubscription, change: Transition, batch: Batch) -> None:
         key = change.name, wild.tag
         before = self.leaving.pop(key, change.before)
         if change.after is None:
@@ -327,12 +327,12 @@ class CollectingSession(Session, ABC):
         elif not alike(before, change.after):
             self._deliver(batch, before, change.after, located=wild.tag is not None)
 
-    def _start(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _start(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         wild.started = True
         wild.cursor = wild.listing.advance(wild.cursor)
         yield from self._collect_members(wild, batch)
 
-    def _collect_members(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _collect_members(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         members = wild.listing.snapshot(wild.params).variants
         for piece in pieces(members):
             for variant in piece:
@@ -343,14 +343,14 @@ class CollectingSession(Session, ABC):
         if not members and wild.name != WILDCARD:
             self._say_empty(wild, batch)
 
-    def _say_empty(self, wild: Wild, batch: Batch) -> None:
+    def _say_empty(self, wild: WildcardSubscription, batch: Batch) -> None:
         """TP1, Glob: if no resources are present, the URL of the collection is among those removed (XTP-5)."""
         if wild.tag is None:
             batch.removed[wild.name] = None
         else:
             batch.withdrawn[Absence(wild.name, wild.listing.negative(wild.params))] = None
 
-    def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
+    def _start_member(self, wild: WildcardSubscription, variant: Variant, batch: Batch) -> None:
         self._deliver(batch, None, variant, located=wild.tag is not None)
 
     def _collect_owed(self, name: str, tag: Params | None, batch: Batch) -> None:
@@ -363,7 +363,7 @@ class CollectingSession(Session, ABC):
         elif not self.table.spec.on_demand:  # of what is got on demand no wildcard ever spoke
             self._depart(name, wild, batch)  # WLD-6
 
-    def _depart(self, name: str, wild: Wild, batch: Batch) -> None:
+    def _depart(self, name: str, wild: WildcardSubscription, batch: Batch) -> None:
         """Say that a name is not, or no longer, one of the wildcard's."""
         if wild.tag is None:
             batch.removed[name] = None
@@ -509,9 +509,9 @@ class CollectingSession(Session, ABC):
         return batch
 
 
-def _error(name: str, trouble: Wrong) -> ResourceError:
+def _error(name: str, trouble: ResourceProblem) -> ResourceError:
     return ResourceError(Absence(name, trouble.constraint, never=True), trouble.code, trouble.message)
 
 
-def _about(want: Want) -> Absence:
+def _about(want: NameSubscription) -> Absence:
     return Absence(want.name, want.absence if want.absence is not None else TRUE, never=True)

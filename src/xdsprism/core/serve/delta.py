@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from ..model.constraint_index import Crowd
+from ..model.constraint_index import ParamsIndex
 from ..model.constraints import matches
 from ..model.events import WILDCARD, Absence, DeltaRequest, Key, Send
 from ..model.facts import Facts
-from ..model.limits import Refusal, Room
+from ..model.limits import Refusal, SubscriptionBudget
 from ..model.settings import Settings
 from ..model.steps import EVERY, Steps, chosen, finish, in_order, pieces
 from ..model.table import Table
@@ -27,7 +27,7 @@ from .batch import Batch
 from .fast_path import News, Replaced, SteadySession
 from .interest import Interest
 from .refusals import ABSENT, refused_among
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 
 
 class DeltaSession(SteadySession):
@@ -50,13 +50,13 @@ class DeltaSession(SteadySession):
         params: Params,
         stream: int,
         facts: Facts,
-        room: Room,
+        room: SubscriptionBudget,
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
         self._is_over = False  # the stream is closed: there is nobody to tell anything
         self._given_up: dict[str, dict[Variant, None]] = {}  # what was held by what a request ends; by name
-        self._passing: list[Want] = []  # to be told that there is nothing, and not to be remembered
+        self._passing: list[NameSubscription] = []  # to be told that there is nothing, and not to be remembered
 
     # -- in
 
@@ -134,7 +134,7 @@ class DeltaSession(SteadySession):
             oldest = [key for key in piece if not self._has_subscribed(key)]
             for key in oldest:
                 passing[key] = None
-                want = Want(key, NO_PARAMS)
+                want = NameSubscription(key, NO_PARAMS)
                 want.claimed = initial
                 self._passing.append(want)
             self._forget([name for name, _ in oldest])
@@ -206,7 +206,7 @@ class DeltaSession(SteadySession):
         self._dirty[want] = None
         self._spare(want, initial)
 
-    def _spare(self, want: Want, initial: Mapping[str, str]) -> None:
+    def _spare(self, want: NameSubscription, initial: Mapping[str, str]) -> None:
         """DLT-13: on the first message, what the client has in its current version is not sent again."""
         want.claimed = initial or None
         current = self._selected(want) if initial else None
@@ -237,10 +237,10 @@ class DeltaSession(SteadySession):
             return False
         return name == WILDCARD or (not self.table.spec.on_demand and self.complaint(name) is None)
 
-    def _wild(self, key: Key) -> Wild | None:
+    def _wild(self, key: Key) -> WildcardSubscription | None:
         return self._wilds.get(key[0], {}).get(key[1])
 
-    def _drop_wild(self, wild: Wild) -> None:
+    def _drop_wild(self, wild: WildcardSubscription) -> None:
         super()._drop_wild(wild)
         self.isolation.forget_all_withdrawals(self)
 
@@ -248,7 +248,7 @@ class DeltaSession(SteadySession):
         self._is_over = True
         yield from super().close()
 
-    def _drop(self, want: Want) -> None:
+    def _drop(self, want: NameSubscription) -> None:
         held = want.held
         super()._drop(want)
         self.isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self)
@@ -266,7 +266,9 @@ class DeltaSession(SteadySession):
             wants = (want for want in self._wants.get(name, {}).values() if want.located and want.answered)
             lost = [want.params for want in wants if want.held is None]
             wilds = (wild for wild in self._covering(name) if wild.located and wild.started)
-            crowd = Crowd([*lost, *(wild.params for wild in wilds if wild.listing.member(name, wild.params) is None)])
+            crowd = ParamsIndex(
+                [*lost, *(wild.params for wild in wilds if wild.listing.member(name, wild.params) is None)]
+            )
             for piece in pieces(variants):
                 for held in piece:
                     if crowd.has_any(held.constraint):  # isolation drops it where the client still has it
@@ -274,7 +276,7 @@ class DeltaSession(SteadySession):
                 if len(piece) == EVERY:
                     yield
 
-    def _meant(self, key: Key) -> list[Want]:
+    def _meant(self, key: Key) -> list[NameSubscription]:
         """DLT-20: a resource can be unsubscribed by its name or by any alias. DLT-8: or it never was subscribed."""
         want = self._find(key)
         if want is not None:
@@ -311,7 +313,7 @@ class DeltaSession(SteadySession):
 
     # -- out
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _collect_wild(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         yield from super()._collect_wild(wild, batch)
         if wild.initial and wild.started:
             yield from self._take_leave(wild, batch)
@@ -331,7 +333,7 @@ class DeltaSession(SteadySession):
             return None  # DYN-15
         return self._once(tuple(dict.fromkeys(after for _, after in replaced)), located=located)  # SRV-19
 
-    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+    def _shared_name(self, want: NameSubscription, after: Variant) -> Send | None:
         """By the variant alone: who gets it by its plain name, and had another."""
         held = want.held
         if want.key[1] is not None or held is None or held.version == after.version:
@@ -344,7 +346,7 @@ class DeltaSession(SteadySession):
                 shared[after] = send
         return send
 
-    def _shared_wild(self, wild: Wild, news: News) -> Send | None:  # noqa: ARG002
+    def _shared_wild(self, wild: WildcardSubscription, news: News) -> Send | None:  # noqa: ARG002
         return self._once(news, located=False)
 
     def _once(self, news: News, *, located: bool) -> Send | None:
@@ -397,7 +399,7 @@ class DeltaSession(SteadySession):
         self.isolation.add_withdrawals(gone, self)
         return finish(self._chunks(gone, now)) if gone else []
 
-    def _start_member(self, wild: Wild, variant: Variant, batch: Batch) -> None:
+    def _start_member(self, wild: WildcardSubscription, variant: Variant, batch: Batch) -> None:
         """DLT-13: a member that the client has in this version is not sent again."""
         due = self.table.spec.always_resend or variant.ttl is not None  # TTL-2: how long it is good, nobody knows
         if wild.initial.get(variant.name) == variant.version and not due:
@@ -405,7 +407,7 @@ class DeltaSession(SteadySession):
         else:
             super()._start_member(wild, variant, batch)
 
-    def _take_leave(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _take_leave(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         """DLT-14: of what the client has from an earlier stream, what is not there for it any more goes."""
         if not self._may_take_leave():
             return

@@ -17,10 +17,10 @@ from ..model.types import Variant
 from ..model.views import alike
 from .answered_session import AnsweredSession
 from .in_flight import MOST, InFlightResponse
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 
 News = tuple[Variant, ...]
-Replaced = tuple[Want, Variant]  # what the client has by a subscription, from now on
+Replaced = tuple[NameSubscription, Variant]  # what the client has by a subscription, from now on
 
 _NOTHING: list[Send] = []
 
@@ -111,7 +111,7 @@ class SteadySession(AnsweredSession):
             self._hold(want, after)
         return [self._pushed_out(send, now)] if send is not None else _NOTHING
 
-    def _successor(self, want: Want) -> Variant | None:
+    def _successor(self, want: NameSubscription) -> Variant | None:
         """What the client has from now on, if it is the same thing, be it with other contents."""
         table, held, (name, tag) = self.table, want.held, want.key
         known = table.named(name)
@@ -126,7 +126,7 @@ class SteadySession(AnsweredSession):
             return None
         return after
 
-    def _push_wild(self, wild: Wild, now: float) -> list[Send] | None:
+    def _push_wild(self, wild: WildcardSubscription, now: float) -> list[Send] | None:
         listing, located = wild.listing, wild.tag is not None
         if not wild.started or wild.again or wild.initial or wild.trouble is not None or self._dirty:
             return None
@@ -149,12 +149,12 @@ class SteadySession(AnsweredSession):
     def _shared(self, replaced: list[Replaced]) -> Send | None:
         """The response that says this, made once for all; None: there is no single one, or not in this form alone."""
 
-    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+    def _shared_name(self, want: NameSubscription, after: Variant) -> Send | None:
         """The same for one, if it is known; None: it may be looked for in the usual way."""
         return self._shared([(want, after)]) if not alike(want.held, after) else None
 
     @abstractmethod
-    def _shared_wild(self, wild: Wild, news: News) -> Send | None:
+    def _shared_wild(self, wild: WildcardSubscription, news: News) -> Send | None:
         """The same for what a wildcard has new."""
 
     def _fits(self, news: News) -> bool:

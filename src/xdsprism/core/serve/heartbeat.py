@@ -24,7 +24,7 @@ STALE = 64  # entries of the heap that mean nothing any more, before it is worth
 
 
 @dataclass(eq=False, slots=True)
-class Life:
+class TimedResource:
     """One resource with a time to live, at one client."""
 
     slot: Slot
@@ -48,8 +48,8 @@ class Heartbeats:
     )
 
     def __init__(self) -> None:
-        self._lives: dict[Slot, Life] = {}
-        self._heap: list[tuple[float, int, Life]] = []
+        self._lives: dict[Slot, TimedResource] = {}
+        self._heap: list[tuple[float, int, TimedResource]] = []
         self._count = 0  # so that the heap never compares lives
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Heartbeats:
         """Until the client judged this, nobody knows which version it has."""
         life = self._lives.get(slot)
         if life is None:
-            life = self._lives[slot] = Life(slot)
+            life = self._lives[slot] = TimedResource(slot)
         life.response, life.due = response, None
         self._tidy()
 
@@ -89,7 +89,7 @@ class Heartbeats:
         if self._lives.pop(slot, None) is not None:
             self._tidy()
 
-    def _judged(self, life: Life, response: int) -> None:
+    def _judged(self, life: TimedResource, response: int) -> None:
         if life.response != response:
             return  # there is something newer on its way
         life.response = 0
@@ -100,9 +100,9 @@ class Heartbeats:
 
     # -- what is due
 
-    def take(self, now: float) -> list[Life]:
+    def take(self, now: float) -> list[TimedResource]:
         """What is due, each once: it is up to the caller to send something, or to `forget` it."""
-        taken: list[Life] = []
+        taken: list[TimedResource] = []
         if self._heap and self._heap[0][0] <= now:
             while self._heap and self._is_near(self._heap[0], now):
                 due, _, life = heappop(self._heap)
@@ -112,16 +112,16 @@ class Heartbeats:
             self._tidy()
         return taken
 
-    def _is_near(self, entry: tuple[float, int, Life], now: float) -> bool:
+    def _is_near(self, entry: tuple[float, int, TimedResource], now: float) -> bool:
         due, _, life = entry
         return due - (life.at(GRACE) - life.told_at) <= now
 
-    def _push(self, life: Life, due: float) -> None:
+    def _push(self, life: TimedResource, due: float) -> None:
         life.due = due
         self._count += 1
         heappush(self._heap, (due, self._count, life))
 
-    def _is_current(self, life: Life, due: float) -> bool:
+    def _is_current(self, life: TimedResource, due: float) -> bool:
         return life.due == due and self._lives.get(life.slot) is life
 
     def _tidy(self) -> None:

@@ -14,7 +14,7 @@ from ..model.steps import EVERY, Steps, cut, finish
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from ..model.variants import VariantSet
 from ..model.xdstp import wildcards
-from .subscriptions import Group, Want
+from .subscriptions import Group, NameSubscription
 
 FEW = 16  # changes between two steps: each may concern thousands of sessions
 
@@ -54,7 +54,7 @@ class Interested(Protocol):
     def notify(self, name: str) -> None:
         """What is called this, and is wanted here, changed."""
 
-    def touch(self, want: Want) -> None:
+    def touch(self, want: NameSubscription) -> None:
         """What this subscription is about changed."""
 
     def rerouted(self, config: str) -> Steps[None]:
@@ -81,7 +81,7 @@ class Interest:
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
         self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by wildcard, or glob collection
         self._hosts = AskedHosts()
-        self._groups: dict[Group, dict[Want, Interested]] = {}
+        self._groups: dict[Group, dict[NameSubscription, Interested]] = {}
         self._forgetful: dict[TypeUrl, dict[Interested, None]] = {}  # who forgot names that nothing had (VHD-25)
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
@@ -126,7 +126,7 @@ class Interest:
         """Whether a client waits for a name that its session forgot."""
         return any(session.has_forgotten(name) for session in self._forgetful.get(type_url, ()))
 
-    def group(self, session: Interested, want: Want, group: Group | None) -> None:
+    def group(self, session: Interested, want: NameSubscription, group: Group | None) -> None:
         """Note what this subscription is affected by, where not by all that happens to its name."""
         if want.group is not None:
             members = self._groups[want.group]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from ..model.constraints import TRUE, canonical
 from ..model.events import WILDCARD, Absence, Key, ResourceError, Send
 from ..model.facts import Facts, SubscriptionsRefused
-from ..model.limits import Limits, Refusal, RefusalKind, Room
+from ..model.limits import Limits, Refusal, RefusalKind, SubscriptionBudget
 from ..model.settings import Settings
 from ..model.types import TypeSpec, TypeUrl, Variant
 from .batch import Batch
@@ -102,7 +102,9 @@ class RefusedTypes:
         return [send for _, send in taken]
 
 
-def note_refused(type_url: TypeUrl, refused: Mapping[Refusal, int], room: Room, stream: int, facts: Facts) -> None:
+def note_refused(
+    type_url: TypeUrl, refused: Mapping[Refusal, int], room: SubscriptionBudget, stream: int, facts: Facts
+) -> None:
     """Count these, by limit, and tell whoever reads facts."""
     tally: Counter[RefusalKind] = Counter()
     reasons: dict[RefusalKind, str] = {}

@@ -44,7 +44,7 @@ _USED_BY_REQUESTS = frozenset({CLUSTER, EXTENSION_CONFIG})
 
 
 @dataclass(slots=True)
-class Hold:
+class WaitingRemovals:
     """Removals of one type that came up together and wait: until when, and for what."""
 
     keys: list[Key]
@@ -71,7 +71,7 @@ class Removals:
         self.sessions: Mapping[TypeUrl, AnySession] = {}
         self._settings = settings
         self._aggregated = aggregated  # ORD-10: what is on other streams is not waited for
-        self._holds: dict[TypeUrl, list[Hold]] = {}
+        self._holds: dict[TypeUrl, list[WaitingRemovals]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._holds)
@@ -108,7 +108,7 @@ class Removals:
                 self._holds.setdefault(type_url, []).append(hold)
         return free
 
-    def _reviewed(self, session: AnySession, hold: Hold, now: float) -> list[Hold]:
+    def _reviewed(self, session: AnySession, hold: WaitingRemovals, now: float) -> list[WaitingRemovals]:
         """What has become of a hold: where what it waited for has changed, what is left of it waits anew."""
         hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or went unwanted
         if hold.until is not None and now >= hold.until:
@@ -128,7 +128,7 @@ class Removals:
 
     # -- what a removal waits for
 
-    def _begin(self, session: AnySession, keys: list[Key], now: float) -> list[Hold]:
+    def _begin(self, session: AnySession, keys: list[Key], now: float) -> list[WaitingRemovals]:
         referred = [key for key in keys if self._is_referred(session, key)]
         others = [key for key in keys if key not in set(referred)] if referred else keys
         holds = [self._hold(session, others, now)] if others else []
@@ -137,7 +137,7 @@ class Removals:
             holds[-1].referred = True
         return holds
 
-    def _again(self, session: AnySession, hold: Hold, now: float, limit: float) -> list[Hold]:
+    def _again(self, session: AnySession, hold: WaitingRemovals, now: float, limit: float) -> list[WaitingRemovals]:
         """The same removals, with what they have to wait for by now."""
         holds = self._begin(session, hold.keys, now)
         for each in holds:
@@ -147,10 +147,10 @@ class Removals:
             each.until = min(now + self._settings.ack_timeout, limit) if now < limit else None
         return holds
 
-    def _hold(self, session: AnySession, keys: list[Key], now: float) -> Hold:
+    def _hold(self, session: AnySession, keys: list[Key], now: float) -> WaitingRemovals:
         timeout = self._settings.ack_timeout
         missing = self._lacking(session)
-        hold = Hold(keys, now + timeout, now + STEPS * timeout, self._unanswered(session), missing)
+        hold = WaitingRemovals(keys, now + timeout, now + STEPS * timeout, self._unanswered(session), missing)
         hold.patient = self._is_ordered(session) and any(session.leaving[key].is_remnant for key in keys)
         hold.stepwise = bool(missing)
         hold.behind = self._is_behind(session)
@@ -166,7 +166,7 @@ class Removals:
         """Listeners go before route configurations, and these before clusters."""
         return any(each.leaving for each in self.referrers(session) if each is not session)
 
-    def _is_over(self, session: AnySession, hold: Hold, now: float) -> bool:
+    def _is_over(self, session: AnySession, hold: WaitingRemovals, now: float) -> bool:
         self._follow(session, hold, now)
         hold.rejected = _is_rejected(hold)
         if hold.rejected:
@@ -187,11 +187,11 @@ class Removals:
             return not hold.missing and not self._drains(session, hold, now)
         return False
 
-    def _lingers(self, session: AnySession, hold: Hold) -> bool:
+    def _lingers(self, session: AnySession, hold: WaitingRemovals) -> bool:
         """Whether the client will unsubscribe from it by itself, as gRPC does when no call uses it any more."""
         return hold.stepwise and self._is_by_name(session)
 
-    def _drains(self, session: AnySession, hold: Hold, now: float) -> bool:
+    def _drains(self, session: AnySession, hold: WaitingRemovals, now: float) -> bool:
         """Whether requests may still come on connections that the client accepted for listeners as they were before.
 
         Envoy serves those by the old listener, with its routes and filters, while it drains that.
@@ -253,7 +253,7 @@ class Removals:
             return False
         return not session.provides(name)
 
-    def _follow(self, session: AnySession, hold: Hold, now: float) -> None:
+    def _follow(self, session: AnySession, hold: WaitingRemovals, now: float) -> None:
         """Some of what was missing may have been sent by now, and lead further."""
         by_name = self._is_by_name(session)
         steps = len(hold.arrived) + hold.answered
@@ -269,7 +269,7 @@ class Removals:
         if hold.until is not None and not hold.patient and len(hold.arrived) + hold.answered > steps:
             hold.until = min(now + self._settings.ack_timeout, hold.limit)
 
-    def _await(self, session: AnySession, hold: Hold) -> None:
+    def _await(self, session: AnySession, hold: WaitingRemovals) -> None:
         """What has arrived counts when the client has accepted it."""
         state = session.progress
         if state.sent > state.acked:
@@ -277,7 +277,7 @@ class Removals:
             hold.awaited[session] = first, state.sent
 
 
-def _is_rejected(hold: Hold) -> bool:
+def _is_rejected(hold: WaitingRemovals) -> bool:
     """Whether the client has NACKed something that is awaited, and nothing better has come since."""
     for session, (first, _) in hold.awaited.items():
         progress = session.progress
@@ -298,14 +298,14 @@ def _rejected(session: AnySession) -> list[int]:
     return [each.number for each in rejected if (each.part.name, each.part.located) not in going]
 
 
-def _is_overcome(hold: Hold) -> bool:
+def _is_overcome(hold: WaitingRemovals) -> bool:
     """Whether a NACK of something that was awaited matters no more; what the client has now is another question."""
     progress = [(session.progress, last) for session, (_, last) in hold.awaited.items()]
     nacked = any(each.acked < last <= each.nacked for each, last in progress)
     return (hold.rejected or nacked) and not _is_rejected(hold)
 
 
-def _is_answered(hold: Hold) -> bool:
+def _is_answered(hold: WaitingRemovals) -> bool:
     """By ACKs, or by NACKs that no longer matter."""
     return all(_answered(session) >= last for session, (_, last) in hold.awaited.items())
 

@@ -1,11 +1,11 @@
-"""What one stream wants of one type, and what it holds of it.
+"""What one stream subscribed to of one type, and what its client holds by each subscription.
 
-A session holds two kinds of subscription. A `Want` is one name; it remembers which variant the client holds. A `Wild`
-is a wildcard, or a glob collection, which is a wildcard over some names (TP1); it remembers one number, the revision up
-to which the client has been told, since what the client holds follows from that.
+A session has two kinds of subscription. A `NameSubscription` is to one name; it remembers which variant the client
+holds. A `WildcardSubscription` is to all names, or to a glob collection, which is a wildcard over some names (TP1). It
+remembers one number, the revision of the table up to which the client was told; what the client holds follows from it.
 
-What the client is told is in collecting.py, what became of the responses in in_flight.py. SotW and delta differ in how
-a request is read and how a batch is put on the wire; see sotw.py and delta.py.
+collecting.py decides what the client is told, and answered_session.py what an ACK or NACK means. SotW and delta differ
+in how a request is read and in how a batch becomes responses: see sotw.py and delta.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..model.constraint_index import FEW
 from ..model.constraints import TRUE
 from ..model.events import WILDCARD, Key
 from ..model.facts import Facts
-from ..model.limits import Refusal, Room, counted_as
+from ..model.limits import Refusal, SubscriptionBudget, counted_as
 from ..model.settings import Settings
 from ..model.steps import EVERY, Steps, pieces
 from ..model.table import Table
-from ..model.types import NO_PARAMS, Change, Params, Variant, Wrong
+from ..model.types import NO_PARAMS, Change, Params, ResourceProblem, Variant
 from ..model.xdstp import complaint, wildcards
 from .forgotten_names import ForgottenNames
 from .interest import Interest
 from .refusals import Refusals, note_refused, refused_among
-from .subscriptions import Group, Want, Wild, read_keys
+from .subscriptions import Group, NameSubscription, WildcardSubscription, read_keys
 
 
 class Session:
@@ -70,7 +70,7 @@ class Session:
         params: Params,
         stream: int,
         facts: Facts,
-        room: Room,
+        room: SubscriptionBudget,
     ) -> None:
         self.table = table
         table.sessions += 1
@@ -82,19 +82,19 @@ class Session:
         self._facts = facts
         self._full_state = table.spec.full_state and not self.delta  # SOT-4: each response holds everything
         self._interest = interest
-        self._wants: dict[str, dict[Key, Want]] = {}  # by name
+        self._wants: dict[str, dict[Key, NameSubscription]] = {}  # by name
         self._asked_keys: dict[str, Counter[str]] = {}  # of names that are wanted with many params: keys of these
         self.count = 0  # of subscriptions
         # By the name of what they hold, where that is not what they asked for: an alias, or a host (VHD-3).
-        self._aliased: dict[str, dict[Want, None]] = {}
-        self._wilds: dict[str, dict[Params | None, Wild]] = {}  # by name: `*`, or a glob collection
+        self._aliased: dict[str, dict[NameSubscription, None]] = {}
+        self._wilds: dict[str, dict[Params | None, WildcardSubscription]] = {}  # by name: `*`, or a glob collection
         self._declined: frozenset[Key] = frozenset()  # VHD-11: members of a wildcard that the client unsubscribed
-        self._open: dict[Want, None] = {}  # of a cache: not answered when this was last looked at
-        self._dirty: dict[Want, None] = {}
+        self._open: dict[NameSubscription, None] = {}  # of a cache: not answered when this was last looked at
+        self._dirty: dict[NameSubscription, None] = {}
         self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
         self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
         # VHD-25, of delta by plain names: what there is none for, the oldest first; and what of it was forgotten.
-        self._unknown: dict[Want, None] = {}
+        self._unknown: dict[NameSubscription, None] = {}
         self._forgotten: ForgottenNames | None = None
         self._room = room  # what the stream counts, over all its sessions
         self._refused: Refusals | None = None  # subscriptions past a limit that are to be answered
@@ -112,7 +112,7 @@ class Session:
         if self._aliased:
             self._dirty.update(self._aliased.get(name, {}))
 
-    def touch(self, want: Want) -> None:
+    def touch(self, want: NameSubscription) -> None:
         """What this subscription is about changed."""
         self._dirty[want] = None
 
@@ -212,20 +212,20 @@ class Session:
             return False
         if any(not wild.started and not self._lists(wild) for wild in self._wildcards()):
             return True
-        answered: list[Want] = []
+        answered: list[NameSubscription] = []
         waiting = next((want for want in self._open if self._is_waiting(want, answered)), None)
         for want in answered:  # seen once: what is looked at each time is what is still open
             del self._open[want]
         return waiting is not None
 
-    def _is_waiting(self, want: Want, answered: list[Want]) -> bool:
+    def _is_waiting(self, want: NameSubscription, answered: list[NameSubscription]) -> bool:
         if want.answered:
             answered.append(want)
             return False
         late = self.table.is_late(want.name, want.params, claims=self._returns)
         return not (self._knows(want) or late or self._is_refused(want)) and self._trouble(want) is None
 
-    def _lists(self, wild: Wild) -> bool:
+    def _lists(self, wild: WildcardSubscription) -> bool:
         """PRX-25: what a cache has from disk may be older than what a client comes back with.
 
         So it is for those who have nothing yet. The others keep what they have until a server has spoken.
@@ -236,12 +236,12 @@ class Session:
         """XTP-9: why there can't be anything of this name, whoever is asked."""
         return complaint(name, self.table.spec.url, globs=self.delta) if not self.table.spec.on_demand else None
 
-    def _knows(self, want: Want) -> bool:
+    def _knows(self, want: NameSubscription) -> bool:
         if not self.table.authoritative and self.complaint(want.name) is not None:
             return True
         return self.table.knows(want.name, want.params, sure=self._returns) and self._serves(want)
 
-    def _trouble(self, want: Want | Wild) -> Wrong | None:
+    def _trouble(self, want: NameSubscription | WildcardSubscription) -> ResourceProblem | None:
         """What is wrong with getting it, if the client is one to be told: others would take it for an answer.
 
         PRX-35: that there is no room for it is an answer, as where it is past a limit (DYN-46).
@@ -252,12 +252,12 @@ class Session:
         trouble = self.table.trouble(want.name, want.params)
         return trouble if told == "all" or want.located or (trouble is not None and trouble.refused) else None
 
-    def _is_refused(self, want: Want) -> bool:
+    def _is_refused(self, want: NameSubscription) -> bool:
         """PRX-35: whether there is no room for it, whoever is told why."""
         trouble = self.table.trouble(want.name, want.params)
         return trouble is not None and trouble.refused
 
-    def _serves(self, want: Want) -> bool:
+    def _serves(self, want: NameSubscription) -> bool:
         """PRX-17: what must not be cached is not for those who come later."""
         return want.answered or self.table.serves(want.name, want.params, want.since)
 
@@ -320,17 +320,17 @@ class Session:
         """What a subscription has that sends no params (DESIGN 6.2)."""
         return self.settings.plain_params(self.params, name)
 
-    def _find(self, key: Key) -> Want | None:
+    def _find(self, key: Key) -> NameSubscription | None:
         return self._wants.get(key[0], {}).get(key)
 
-    def _add(self, key: Key) -> Want:
+    def _add(self, key: Key) -> NameSubscription:
         want = self._find(key)
         if want is None:
             want = self._note(key)
             self._follow(want)
         return want
 
-    def _adding(self, keys: Iterable[Key]) -> Steps[list[Want]]:
+    def _adding(self, keys: Iterable[Key]) -> Steps[list[NameSubscription]]:
         """What `_add` does, for a piece of very many, in steps; returns those that are new.
 
         A dictionary that grows is copied as a whole, which takes 10 ms for 200,000 entries. All dictionaries with an
@@ -344,11 +344,11 @@ class Session:
                 self._follow(want)
         return wants
 
-    def _note(self, key: Key) -> Want:
+    def _note(self, key: Key) -> NameSubscription:
         """Begin a subscription: remember it, and count it."""
         name, params = key
         # DYN-13: a locator without params matches like a plain name.
-        want = Want(key, params or self.plain_params(name), self.table.revision)
+        want = NameSubscription(key, params or self.plain_params(name), self.table.revision)
         self._wants.setdefault(name, {})[key] = want
         if name in self._asked_keys:
             self._asked_keys[name].update([*want.params])
@@ -357,7 +357,7 @@ class Session:
         self._counted(key, 1)
         return want
 
-    def _follow(self, want: Want) -> None:
+    def _follow(self, want: NameSubscription) -> None:
         """Hear of all that changes for a new subscription, and have it got from elsewhere, if that is to be."""
         name = want.name
         self._interest.add(self, self.table.spec.url, name)
@@ -366,20 +366,20 @@ class Session:
             self._interest.demand.want(self.table.spec.url, name, want.params, self.stream)
         self._inherit(want)
 
-    def _wildcards(self) -> Iterator[Wild]:
+    def _wildcards(self) -> Iterator[WildcardSubscription]:
         return (wild for wilds in self._wilds.values() for wild in wilds.values())
 
-    def _covering(self, name: str) -> list[Wild]:
+    def _covering(self, name: str) -> list[WildcardSubscription]:
         """The wildcards that a name belongs to."""
         if not self._wilds:
             return []
         return [wild for each in wildcards(name) for wild in self._wilds.get(each, {}).values()]  # XTP-3
 
-    def _over(self, key: Key) -> Iterator[Wild]:
+    def _over(self, key: Key) -> Iterator[WildcardSubscription]:
         """Of these, those that were asked for in the same way."""
         return (wild for wild in self._covering(key[0]) if wild.tag == key[1])
 
-    def _inherit(self, want: Want) -> None:
+    def _inherit(self, want: NameSubscription) -> None:
         """A name that its wildcard already delivered: the client holds what the wildcard gave it.
 
         By an alias it gets the same, but of that the wildcard goes on speaking, under the name.
@@ -394,7 +394,7 @@ class Session:
             held = held if want.key not in self._declined else None
         self._hold(want, held)
 
-    def _drop(self, want: Want) -> None:
+    def _drop(self, want: NameSubscription) -> None:
         name = want.name
         del self._wants[name][want.key]
         if name in self._asked_keys:
@@ -426,7 +426,7 @@ class Session:
         if name not in self._wants and name not in self._aliased:
             self._interest.remove(self, self.table.spec.url, name)
 
-    def _hold(self, want: Want, variant: Variant | None) -> None:
+    def _hold(self, want: NameSubscription, variant: Variant | None) -> None:
         """The client has this now by this subscription."""
         held = want.held
         if variant is not None and (variant.constraint is not TRUE or want.group is not None):
@@ -452,31 +452,31 @@ class Session:
             self._aliased.setdefault(after, {})[want] = None
             self._interest.add(self, self.table.spec.url, after)
 
-    def _lack(self, want: Want) -> None:
+    def _lack(self, want: NameSubscription) -> None:
         """The client has nothing by this, or will not have it for long: whatever comes may be for it."""
         self._group(want, (self.table.spec.url, want.name))
 
-    def _group(self, want: Want, group: Group | None) -> None:
+    def _group(self, want: NameSubscription, group: Group | None) -> None:
         if not self.table.spec.on_demand:  # of hosts there may be a million
             self._interest.group(self, want, group)
 
-    def _holders(self, name: str) -> list[Want]:
+    def _holders(self, name: str) -> list[NameSubscription]:
         """The subscriptions by which the client has what is called this."""
         own = (want for want in self._wants.get(name, {}).values() if want.held is not None and want.held.name == name)
         return [*own, *self._aliased.get(name, {})]
 
-    def _add_wild(self, key: Key) -> Wild:
+    def _add_wild(self, key: Key) -> WildcardSubscription:
         name, tag = key
         wild = self._wilds.get(name, {}).get(tag)
         if wild is None:
-            wild = Wild(key, tag or self.plain_params(name), self.table.listing(name))
+            wild = WildcardSubscription(key, tag or self.plain_params(name), self.table.listing(name))
             self._wilds.setdefault(name, {})[tag] = wild
             self._interest.add_wild(self, self.table.spec.url, name)
             self._interest.demand.want(self.table.spec.url, name, wild.params, self.stream)
             self._counted(key, 1)
         return wild
 
-    def _drop_wild(self, wild: Wild) -> None:
+    def _drop_wild(self, wild: WildcardSubscription) -> None:
         del self._wilds[wild.name][wild.tag]
         self._counted((wild.name, wild.tag), -1)
         self._interest.demand.unwant(self.table.spec.url, wild.name, wild.params)

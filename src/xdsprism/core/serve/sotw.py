@@ -19,7 +19,7 @@ from itertools import islice
 from ..model.constraints import Constraint
 from ..model.events import WILDCARD, Key, ResourceError, Send, SotwRequest
 from ..model.facts import Facts
-from ..model.limits import Refusal, Room
+from ..model.limits import Refusal, SubscriptionBudget
 from ..model.settings import Settings
 from ..model.steps import EVERY, Steps, cut, finish, in_order, pieces
 from ..model.table import Table
@@ -28,7 +28,7 @@ from ..model.views import digest_of, digesting
 from .batch import Batch
 from .fast_path import News, Replaced, SteadySession
 from .interest import Interest
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 
 
 class SotwSession(SteadySession):
@@ -57,7 +57,7 @@ class SotwSession(SteadySession):
         params: Params,
         stream: int,
         facts: Facts,
-        room: Room,
+        room: SubscriptionBudget,
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
@@ -66,7 +66,7 @@ class SotwSession(SteadySession):
         self._list: tuple[Key, ...] = ()  # the last that the client sent, without what was refused
         self._refused_mark: int | None = None  # of all that was refused in it
         self._told_refused: frozenset[int] = frozenset()  # hashes of these, up to a limit
-        self._added: dict[Want, None] = {}  # subscribed and not yet answered
+        self._added: dict[NameSubscription, None] = {}  # subscribed and not yet answered
         self._copies: dict[Variant, int] = {}  # by how many subscriptions the client has each
         self._digest = 0  # of all that it has
         self._stale = False  # the last request answered an old response, so additions wait
@@ -198,11 +198,11 @@ class SotwSession(SteadySession):
         for wild in [wild for tag, wild in self._whole_table.items() if tag not in tags]:
             self._drop_wild(wild)  # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
 
-    def _drop(self, want: Want) -> None:
+    def _drop(self, want: NameSubscription) -> None:
         self._added.pop(want, None)
         super()._drop(want)
 
-    def _hold(self, want: Want, variant: Variant | None) -> None:
+    def _hold(self, want: NameSubscription, variant: Variant | None) -> None:
         """SRV-12: the version is about what the client has, not about how many ways it asked for it."""
         copies, held = self._copies, want.held
         if held is not None:
@@ -238,7 +238,7 @@ class SotwSession(SteadySession):
             return None
         return self._once(_version(self._digest - held.digest + after.digest), (after,), located=want.located)
 
-    def _shared_name(self, want: Want, after: Variant) -> Send | None:
+    def _shared_name(self, want: NameSubscription, after: Variant) -> Send | None:
         """By what the client has then, and what of it is new."""
         held, copies, shared = want.held, self._copies, self.table.shared
         if want.key[1] is not None or held is None or held.version == after.version or self._full_state:
@@ -253,7 +253,7 @@ class SotwSession(SteadySession):
                 shared[key] = send
         return send
 
-    def _shared_wild(self, wild: Wild, news: News) -> Send | None:
+    def _shared_wild(self, wild: WildcardSubscription, news: News) -> Send | None:
         """SOT-4, or SOT-5."""
         snapshot = self.table.snapshot(wild.params)
         return self._once(_version(snapshot.digest), snapshot.variants if self._full_state else news, located=False)
@@ -284,7 +284,7 @@ class SotwSession(SteadySession):
         return bool(self._dirty) or any(wild.started and wild.is_behind for wild in wilds)
 
     @property
-    def _whole_table(self) -> Mapping[Params | None, Wild]:
+    def _whole_table(self) -> Mapping[Params | None, WildcardSubscription]:
         """XTP-8: there are no other wildcards in SotW."""
         return self._wilds.get(WILDCARD, {})
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ...errors import PeerError
 from ..model.events import DeltaRequest, Node, Request, Send, SotwRequest
 from ..model.facts import Facts, Joined, OtherNode, Requested, Sent
-from ..model.limits import Refusal, Room
+from ..model.limits import Refusal, SubscriptionBudget
 from ..model.settings import Settings
 from ..model.steps import Steps, finish
 from ..model.store import Store
@@ -25,7 +25,7 @@ from .interest import Interest
 from .refusals import RefusedTypes, note_refused
 from .removals import AnySession, Removals
 from .sotw import SotwSession
-from .virtual_host_session import HostSession
+from .virtual_host_session import VirtualHostSession
 
 MAX_SHOWN = 256  # characters of what a client sent that go into a status
 
@@ -69,7 +69,9 @@ class Stream:
         self.node: Node | None = None
         self.params = NO_PARAMS  # by the node
         self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
-        self.room = Room(settings.limits)  # how many subscriptions there are, and how many were refused (DYN-46)
+        self.room = SubscriptionBudget(
+            settings.limits
+        )  # how many subscriptions there are, and how many were refused (DYN-46)
         self._refused_types: RefusedTypes | None = None  # answers about types that there is no session for
         self._store = store
         self._interest = interest
@@ -263,9 +265,9 @@ class Stream:
             if self._refusal_of(type_url) is not None:
                 return None
             table = self._store.table(type_url)
-            kind = SotwSession if not self.delta else HostSession if table.spec.on_demand else DeltaSession
+            kind = SotwSession if not self.delta else VirtualHostSession if table.spec.on_demand else DeltaSession
             session = kind(table, self._interest, self._settings, self.params, self.number, self._facts, self.room)
-            if isinstance(session, HostSession):
+            if isinstance(session, VirtualHostSession):
                 session.configs, session.is_alone = self._configs, self.only_type is not None
             self.sessions[type_url] = session
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
@@ -311,7 +313,7 @@ class Stream:
     def _revisit(self, routes: Iterable[Variant]) -> Steps[None]:
         hosts = self.sessions.get(VIRTUAL_HOST)
         configs = {route.name: None for route in routes if route.is_on_demand}
-        if isinstance(hosts, HostSession) and configs:
+        if isinstance(hosts, VirtualHostSession) and configs:
             yield from hosts.revisit(configs)
 
     def _configs(self) -> list[str]:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from ..model.constraints import Constraint
 from ..model.events import Key
 from ..model.table import Listing
-from ..model.types import Params, TypeSpec, TypeUrl, Variant, Wrong
+from ..model.types import Params, ResourceProblem, TypeSpec, TypeUrl, Variant
 from ..model.xdstp import is_xdstp, spelled
 
 # Who is affected by the same changes: those who have this variant, or those who have nothing by this name.
 Group = Variant | tuple[TypeUrl, str]
 
 
-class Want:
+class NameSubscription:
     """One subscription to one name."""
 
     __slots__ = ("absence", "answered", "claimed", "group", "held", "key", "params", "since", "trouble")
@@ -27,7 +27,7 @@ class Want:
         self.group: Group | None = None  # Interest's
         self.answered = False  # it was sent something, or told that there is nothing
         self.absence: Constraint | None = None  # the constraints of the negative answer, where one was given
-        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
+        self.trouble: ResourceProblem | None = None  # what the client was told is wrong with getting it (TP3)
         self.claimed: Mapping[str, str] | None = None  # delta: what the client has from an earlier stream
 
     @property
@@ -39,7 +39,7 @@ class Want:
         return self.key[1] is not None
 
 
-class Wild:
+class WildcardSubscription:
     """One subscription to everything that its params see: of a type, or of a glob collection."""
 
     __slots__ = ("again", "cursor", "initial", "listing", "name", "params", "started", "tag", "trouble")
@@ -52,7 +52,7 @@ class Wild:
         self.started = False
         self.again = False  # delta: it was asked for once more, so that all members are due (DLT-3)
         self.initial: Mapping[str, str] = {}  # delta: what the client has from an earlier stream
-        self.trouble: Wrong | None = None  # what the client was told is wrong with getting it (TP3)
+        self.trouble: ResourceProblem | None = None  # what the client was told is wrong with getting it (TP3)
 
     @property
     def located(self) -> bool:

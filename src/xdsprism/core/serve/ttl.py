@@ -12,7 +12,7 @@ from ..model.constraints import TRUE
 from ..model.events import WILDCARD, Send
 from ..model.types import Variant
 from .batch import Slot, slot_of
-from .heartbeat import Heartbeats, Life
+from .heartbeat import Heartbeats, TimedResource
 from .in_flight import InFlightResponse, Timed
 
 EVERYTHING: Slot = (False, WILDCARD, TRUE)  # stands for all resources of a full state
@@ -33,7 +33,7 @@ class Ttl:
         self._full_state = full_state
         self._isolates = isolates
         self._heartbeats = Heartbeats()
-        self._due: list[Life] = []  # a heartbeat goes out in this turn
+        self._due: list[TimedResource] = []  # a heartbeat goes out in this turn
 
     def __bool__(self) -> bool:
         return bool(self._heartbeats or self._due)
@@ -91,7 +91,7 @@ class Ttl:
 
     # -- heartbeats
 
-    def tick(self, now: float, keeps: Callable[[Life], bool], renew: Callable[[Life], None]) -> None:
+    def tick(self, now: float, keeps: Callable[[TimedResource], bool], renew: Callable[[TimedResource], None]) -> None:
         """Find what is due: half of its TTL is over since the client was last told (TTL-2).
 
         keeps  whether the client is to go on with it
@@ -105,7 +105,7 @@ class Ttl:
             else:
                 self._due.append(life)
 
-    def take_due(self) -> list[Life]:
+    def take_due(self) -> list[TimedResource]:
         """The heartbeats of this turn, without those whose resource a response in flight is about."""
         due, self._due = self._due, []
         return [life for life in due if not life.response]

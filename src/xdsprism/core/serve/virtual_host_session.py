@@ -16,7 +16,7 @@ from dataclasses import replace
 from ..model.events import WILDCARD, Key, Send
 from ..model.facts import Facts
 from ..model.hosts import explicit, split
-from ..model.limits import Room
+from ..model.limits import SubscriptionBudget
 from ..model.settings import Settings
 from ..model.steps import EVERY, Steps, cut, pieces
 from ..model.table import Table
@@ -26,13 +26,13 @@ from .batch import Batch
 from .delta import DeltaSession
 from .interest import Interest
 from .refusals import ABSENT
-from .subscriptions import Want, Wild
+from .subscriptions import NameSubscription, WildcardSubscription
 
 AHEAD = 4  # responses about virtual hosts that may be under way
 PATIENCE = 0.5  # seconds
 
 
-class HostSession(DeltaSession):
+class VirtualHostSession(DeltaSession):
     """The virtual hosts of one delta stream."""
 
     __slots__ = ("_answering", "_claims", "_released", "configs", "is_alone")
@@ -45,12 +45,14 @@ class HostSession(DeltaSession):
         params: Params,
         stream: int,
         facts: Facts,
-        room: Room,
+        room: SubscriptionBudget,
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
         self._claims: Mapping[str, str] = {}  # virtual hosts that the client has, by whichever hosts
-        self._answering: dict[str, dict[Want, None]] = {}  # whom the last `collect` answered, by the virtual host
+        self._answering: dict[
+            str, dict[NameSubscription, None]
+        ] = {}  # whom the last `collect` answered, by the virtual host
         self.is_alone = False  # there are no other types on this stream
         self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
 
@@ -90,7 +92,7 @@ class HostSession(DeltaSession):
         found = self.table.select(name, wild.params)
         return found.name if found is not None and wild.listing.member(found.name, wild.params) is not None else None
 
-    def _drop_wild(self, wild: Wild) -> None:
+    def _drop_wild(self, wild: WildcardSubscription) -> None:
         super()._drop_wild(wild)
         self._declined = frozenset(key for key in self._declined if key[1] != wild.tag)
         if wild.tag is None:
@@ -125,7 +127,7 @@ class HostSession(DeltaSession):
             if wild.tag is None and wild.started:
                 self._released.update(dict.fromkeys(configs))
 
-    def _base(self, wild: Wild) -> Iterator[tuple[str, str]]:
+    def _base(self, wild: WildcardSubscription) -> Iterator[tuple[str, str]]:
         """The base set of this client: route configurations and names."""
         for variant in wild.listing.snapshot(wild.params).variants:
             if (variant.name, wild.tag) not in self._declined:
@@ -140,7 +142,7 @@ class HostSession(DeltaSession):
                 yield from self._disclaim(claims, batch)
         return batch
 
-    def _collect_want(self, want: Want, batch: Batch) -> None:
+    def _collect_want(self, want: NameSubscription, batch: Batch) -> None:
         answered, before = want.answered, want.held
         super()._collect_want(want, batch)
         if want.held is not None and not (answered and alike(before, want.held)):
@@ -157,13 +159,13 @@ class HostSession(DeltaSession):
             if not asked and not any(self._held(name, located=False)):
                 batch.removed[name] = None
 
-    def _start(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _start(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         """VHD-13: the base set, and for route configurations without one an answer all the same."""
         yield from super()._start(wild, batch)
         if wild.tag is None:
             self._released.update(dict.fromkeys(self.configs()))
 
-    def _collect_wild(self, wild: Wild, batch: Batch) -> Steps[None]:
+    def _collect_wild(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         yield from super()._collect_wild(wild, batch)
         if self._released and wild.tag is None and wild.started:
             released, self._released = self._released, {}

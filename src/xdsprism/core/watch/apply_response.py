@@ -10,14 +10,14 @@ from ...errors import STATUS, WatchError
 from ..model.constraints import TRUE, Constraint, canonical, matches
 from ..model.events import ResourceError
 from ..model.expr import show
-from ..model.responses import Arrival, Flaw, Heartbeat, Identity, Response, Unresolved, judge
+from ..model.responses import Arrival, Heartbeat, Identity, InvalidResource, Response, Unresolved, judge
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .entry import Collection, Entry, State
 from .host_holders import is_current
-from .match_rank import Closeness, closeness, owns
+from .match_rank import MatchRank, closeness, owns
 from .upstream import Upstream
-from .watched_type import Topic
+from .watched_type import WatchedType
 
 if TYPE_CHECKING:
     from .subscriber import Subscriber
@@ -29,7 +29,7 @@ class Reading:
     """Every good resource is used, whatever else is in the response (A46)."""
 
     def __init__(
-        self, subscriber: Subscriber, topic: Topic, upstream: Upstream, response: Response, now: float
+        self, subscriber: Subscriber, topic: WatchedType, upstream: Upstream, response: Response, now: float
     ) -> None:
         self._subscriber = subscriber
         self._topic = topic
@@ -48,7 +48,7 @@ class Reading:
         self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # it brought something
 
-    def read(self) -> Steps[list[Flaw]]:
+    def read(self) -> Steps[list[InvalidResource]]:
         """Every good resource is used, whatever else is in the response (A46); returns what is wrong with the rest."""
         arrivals, flaws = judge(self._response)
         yield from self._take_all(arrivals, flaws)
@@ -71,7 +71,7 @@ class Reading:
             self._subscriber.answered(collection)
         return flaws
 
-    def _take_all(self, arrivals: Sequence[Arrival], flaws: list[Flaw]) -> Steps[None]:
+    def _take_all(self, arrivals: Sequence[Arrival], flaws: list[InvalidResource]) -> Steps[None]:
         for piece in pieces(arrivals):
             for arrival in piece:
                 self._arrive(arrival, flaws)
@@ -83,12 +83,12 @@ class Reading:
             if len(given) == EVERY:
                 yield
 
-    def _arrive(self, arrival: Arrival, flaws: list[Flaw]) -> None:
+    def _arrive(self, arrival: Arrival, flaws: list[InvalidResource]) -> None:
         entries = self._topic.wanting(arrival, self._upstream, self._is_lenient)
         if not entries and self._subscriber.strict and arrival.located and self._is_ours(arrival):
             variant = arrival.variant
             reason = f"its constraints ({show(variant.shown)}) do not match the params that were sent"
-            flaws.append(Flaw(variant.name, variant.constraint, reason, variant.version))  # DYN-56
+            flaws.append(InvalidResource(variant.name, variant.constraint, reason, variant.version))  # DYN-56
         for entry in entries:  # none: CLI-7
             if (
                 entry.type_url == VIRTUAL_HOST
@@ -116,17 +116,17 @@ class Reading:
     def _is_meant(self, entry: Entry, variant: Variant) -> bool:
         """Whether a resource is for an entry. VHD-12: strings move from one to another."""
         given, close = self._given.get(entry), closeness(entry.name, variant)
-        if close is Closeness.LOST:
+        if close is MatchRank.LOST:
             self._lost[entry] = variant.name
             return False
-        if close is Closeness.UNSURE and not self._is_repeated(entry, variant):
+        if close is MatchRank.UNSURE and not self._is_repeated(entry, variant):
             self._doubtful[entry] = None
             return False
         if given is not None:
             return close >= closeness(entry.name, given.variant)
-        if close is Closeness.HELD:
+        if close is MatchRank.HELD:
             return entry.name not in self._unresolved and not self._is_doubtful(entry)
-        return close is Closeness.MEANT or not self._is_owned(entry, variant)
+        return close is MatchRank.MEANT or not self._is_owned(entry, variant)
 
     def _is_repeated(self, entry: Entry, variant: Variant) -> bool:
         """VHD-4: whether the server says again, in answer to other hosts, what this one has from it."""
@@ -190,7 +190,7 @@ class Reading:
     def _is_withdrawn(self, variant: Variant) -> bool:
         return bool(self._withdrawn) and variant.identity in self._withdrawn
 
-    def _refuse(self, flaw: Flaw) -> None:
+    def _refuse(self, flaw: InvalidResource) -> None:
         if not flaw.name:
             return
         error = WatchError("INVALID_ARGUMENT", f"{flaw.name!r} from {self._upstream.label} is invalid: {flaw.reason}")

@@ -14,10 +14,10 @@ from ..model.decisions import mean_the_same
 from ..model.events import Absence
 from ..model.responses import Response
 from .upstream import Upstream
-from .watched_type import Topic
+from .watched_type import WatchedType
 
 
-def in_held_words(response: Response, topic: Topic, upstream: Upstream) -> Response:
+def in_held_words(response: Response, topic: WatchedType, upstream: Upstream) -> Response:
     """The same response; what it takes away is called as the variants that are held are."""
     if not response.withdrawn and not response.errors:
         return response
@@ -28,7 +28,7 @@ def in_held_words(response: Response, topic: Topic, upstream: Upstream) -> Respo
     return replace(response, withdrawn=withdrawn, errors=errors)
 
 
-def _worded(about: Absence, topic: Topic, upstream: Upstream) -> Absence:
+def _worded(about: Absence, topic: WatchedType, upstream: Upstream) -> Absence:
     held = topic.held_constraints(about, upstream)
     if canonical(about.constraint) in held:
         return about

@@ -17,13 +17,13 @@ from ..model.types import Params, TypeUrl
 from .quarantine import BLAMING
 from .query_params import is_wide
 from .upstream import Upstream
-from .watched_type import Topic
+from .watched_type import WatchedType
 
 
-class Recognition:
+class FormDetection:
     """Watches what servers say, and tells their upstreams how to ask."""
 
-    def __init__(self, topics: Mapping[TypeUrl, Topic], facts: list[Fact]) -> None:
+    def __init__(self, topics: Mapping[TypeUrl, WatchedType], facts: list[Fact]) -> None:
         self._topics = topics
         self._facts = facts
 

@@ -12,7 +12,7 @@ from ..model.hosts import split, without_port
 from ..model.types import VIRTUAL_HOST, Variant
 
 
-class Closeness(IntEnum):
+class MatchRank(IntEnum):
     """Of two in one response, the closer one is meant."""
 
     LOST = 0  # it was the answer before, and can't be any more
@@ -22,20 +22,20 @@ class Closeness(IntEnum):
     MEANT = 4
 
 
-def closeness(string: str, variant: Variant) -> Closeness:
+def closeness(string: str, variant: Variant) -> MatchRank:
     """Of a virtual host the alias counts more: one that is called like a host need not be what serves it.
 
     Elsewhere a name counts more than another's alias.
     """
     is_host = variant.type_url == VIRTUAL_HOST
     if string == variant.name:
-        return Closeness.OTHERWISE if is_host and string not in variant.aliases else Closeness.MEANT
+        return MatchRank.OTHERWISE if is_host and string not in variant.aliases else MatchRank.MEANT
     if string in variant.aliases:
-        return Closeness.MEANT if is_host else Closeness.OTHERWISE
+        return MatchRank.MEANT if is_host else MatchRank.OTHERWISE
     host = split(string)[1].lower()
     if _serves(variant, host):
-        return Closeness.HELD
-    return Closeness.UNSURE if _serves(variant, without_port(host)) else Closeness.LOST
+        return MatchRank.HELD
+    return MatchRank.UNSURE if _serves(variant, without_port(host)) else MatchRank.LOST
 
 
 def owns(variant: Variant, string: str) -> bool:

@@ -8,7 +8,7 @@ from ..model.dialect import RequestForm
 from ..model.events import WILDCARD, Key
 
 
-class Wording:
+class RequestKeys:
     """The keys that one stream is asked by. Several that are wanted may go by one name: it is given up with the last.
 
     probes: where a server is asked by names, the first key with params goes out as a locator too, and so does the
@@ -109,7 +109,7 @@ class Wording:
         return self._probes and not any((other == WILDCARD) == (name == WILDCARD) for other, _ in self._located)
 
 
-def worded(wording: Wording, keys: Iterable[Key]) -> dict[Key, None]:
+def worded(wording: RequestKeys, keys: Iterable[Key]) -> dict[Key, None]:
     """What to begin a stream with."""
     if wording.form is RequestForm.LOCATORS:
         return wording.want_all(dict.fromkeys(keys))

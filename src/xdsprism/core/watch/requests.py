@@ -41,7 +41,7 @@ class Answer:
     is_reviewed: bool = False  # somebody else may yet find that it is a NACK (PRX-18)
 
 
-class Asking(ABC):
+class RequestBuilder(ABC):
     """What both protocols share."""
 
     def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None], form: RequestForm = RequestForm.LOCATORS) -> None:
@@ -141,7 +141,7 @@ class Asking(ABC):
         """What is wanted changed."""
 
 
-class SotwAsking(Asking):
+class SotwRequestBuilder(RequestBuilder):
     """CLI-2: each request lists everything."""
 
     def __init__(
@@ -222,7 +222,7 @@ class SotwAsking(Asking):
         self._listed = None
 
 
-class DeltaAsking(Asking):
+class DeltaRequestBuilder(RequestBuilder):
     """CLI-6: the first request says what is held; later ones say what changes."""
 
     def __init__(

@@ -30,11 +30,11 @@ from .apply_response import Reading
 from .authority import Authority
 from .entry import Collection, Entry, Recalled, State, Watch, members_of
 from .equivalent_removals import in_held_words
-from .form_detection import Recognition
+from .form_detection import FormDetection
 from .quarantine import RETRY, Question
 from .requests import PORTION, Answer, Asked
 from .upstream import Held, Upstream
-from .watched_type import Topic
+from .watched_type import WatchedType
 
 INVALID_ARGUMENT = 3
 
@@ -58,8 +58,8 @@ class Subscriber:
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self.strict = verify_constraints  # DYN-56
         self._recall = recall
-        self._topics: dict[TypeUrl, Topic] = {}
-        self._recognition = Recognition(self._topics, self.facts)
+        self._topics: dict[TypeUrl, WatchedType] = {}
+        self._recognition = FormDetection(self._topics, self.facts)
         self._expiries: list[tuple[float, int, Entry]] = []
         self._ticket = count()
         self._upstreams: list[Upstream] = []
@@ -105,7 +105,7 @@ class Subscriber:
     def watch(self, watch: Watch, authority: Authority, type_url: TypeUrl, key: Key) -> None:
         topic = self._topics.get(type_url)
         if topic is None:
-            topic = self._topics[type_url] = Topic(self.spec(type_url))
+            topic = self._topics[type_url] = WatchedType(self.spec(type_url))
         entry = topic.find(key)
         if entry is not None:
             entry.watches.append(watch)
@@ -144,7 +144,7 @@ class Subscriber:
         # is gone forgets it with the subscription, and is told of it only at the beginning of a stream (DLT-16).
         return any(member.variant is not None and not member.came_from(upstream) for member in members)
 
-    def _enter(self, topic: Topic, kind: type[Entry], authority: Authority, key: Key, watch: Watch) -> Entry:
+    def _enter(self, topic: WatchedType, kind: type[Entry], authority: Authority, key: Key, watch: Watch) -> Entry:
         entry = kind(topic.spec.url, key, authority, [watch])
         topic.add(entry)
         authority.entries[entry] = None
@@ -353,7 +353,7 @@ class Subscriber:
             yield from self._read(upstream, each, now)
 
     def _read(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
-        topic = self._topics.get(response.type_url) or Topic(self.spec(response.type_url))
+        topic = self._topics.get(response.type_url) or WatchedType(self.spec(response.type_url))
         reading = Reading(self, topic, upstream, in_held_words(response, topic, upstream), now)
         flaws = yield from reading.read()
         error = None
@@ -489,7 +489,7 @@ class Subscriber:
             self._changed(entry, before)
         return news
 
-    def take(self, topic: Topic, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
+    def take(self, topic: WatchedType, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
         before, was_kept = entry.variant, entry.kept_at is not None
         topic.forget_alias(entry)
         upstream.note_answered(entry)

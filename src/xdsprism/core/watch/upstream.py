@@ -23,9 +23,9 @@ from ..model.settings import RELAY, SERVER
 from ..model.steps import Steps, finish
 from ..model.types import TypeSpec, TypeUrl
 from .quarantine import Quarantine
-from .request_keys import Wording, worded
+from .request_keys import RequestKeys, worded
 from .request_pacing import Pace
-from .requests import Answer, Asked, Asking, DeltaAsking, SotwAsking
+from .requests import Answer, Asked, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
 
 if TYPE_CHECKING:
     from .authority import Authority
@@ -118,8 +118,8 @@ class Upstream:
         self._holdings = holdings
         self._wants: dict[TypeUrl, dict[Key, None]] = {}
         self._versions: dict[TypeUrl, str] = {}
-        self._asking: dict[TypeUrl, Asking] = {}
-        self._wordings: dict[TypeUrl, Wording] = {}
+        self._asking: dict[TypeUrl, RequestBuilder] = {}
+        self._wordings: dict[TypeUrl, RequestKeys] = {}
         self._paces: dict[TypeUrl, Pace] = {}
         self._answers: list[tuple[float, TypeUrl, Answer]] = []  # held back: when they go out
         self._backoff = Backoff()
@@ -457,7 +457,7 @@ class Upstream:
 
     def _keep_versions(self) -> None:
         for type_url, asking in self._asking.items():
-            if isinstance(asking, SotwAsking):
+            if isinstance(asking, SotwRequestBuilder):
                 self._versions[type_url] = asking.version
 
     def _forget_stream(self) -> None:
@@ -491,10 +491,10 @@ class Upstream:
             return
         self._unsaid[type_url] = [*wanted]
         spec, form = self._holdings.spec(type_url), self.form
-        wording = self._wordings[type_url] = Wording(form, probes=self.dialect.probes)
+        wording = self._wordings[type_url] = RequestKeys(form, probes=self.dialect.probes)
         keys = worded(wording, wanted)
         if self.delta:
-            self._asking[type_url] = DeltaAsking(
+            self._asking[type_url] = DeltaRequestBuilder(
                 spec,
                 keys,
                 lambda: self._find_versions(type_url),
@@ -508,7 +508,7 @@ class Upstream:
         believed = not self.is_relay or [*keys] == [(WILDCARD, None)]
         honest = not believed or self._holdings.held(self, type_url).complete
         version = self._versions.get(type_url, "") if honest else ""
-        self._asking[type_url] = SotwAsking(spec, keys, version, form, is_believed=not self.is_relay)
+        self._asking[type_url] = SotwRequestBuilder(spec, keys, version, form, is_believed=not self.is_relay)
 
 
 def _note_last(known: dict[Thing, None], thing: Thing) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 from ..model.constraint_index import FEW
 from ..model.constraints import TRUE, Constraint, canonical, matches
 from ..model.events import WILDCARD, Absence, Key
-from ..model.responses import Arrival, Flaw, Heartbeat, Identity, Unresolved
+from ..model.responses import Arrival, Heartbeat, Identity, InvalidResource, Unresolved
 from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.types import VIRTUAL_HOST, Params, TypeSpec, Variant
 from ..model.xdstp import collection_of
@@ -23,7 +23,7 @@ SOME = 4 * EVERY  # entries whose versions are found in one step
 IsOpen = Callable[[Entry], bool]
 
 
-class Topic:
+class WatchedType:
     """The entries of one type, of all authorities; a name belongs to one authority only."""
 
     def __init__(self, spec: TypeSpec) -> None:
@@ -210,7 +210,7 @@ class Topic:
             groups = [each for each in groups if all(_takes(one, arrival, upstream) for one in each.members.values())]
         return [*entries, *(each.member(variant.name) for each in groups)]
 
-    def flawed(self, flaw: Flaw, upstream: Upstream, is_open: IsOpen) -> list[Entry]:
+    def flawed(self, flaw: InvalidResource, upstream: Upstream, is_open: IsOpen) -> list[Entry]:
         """Whom a resource that is no good would have been for. In a collection it counts as there."""
         form = flaw.constraint is not None
         groups = [each for each in self._covering(flaw.name) if upstream in each.authority.active]
