@@ -28,7 +28,7 @@ SUFFIXES = {".py", ".go", ".java", ".js", ".mjs", ".ts", ".txt", ".yaml", ".yml"
 BUILT = {"__pycache__", "node_modules", "target", "bin"}
 
 ID = re.compile(r"\b[A-Z]{3}-\d+\b")
-NOT_OURS = {"ISO", "SHA", "UTF"}  # UTF-8, and the like
+NOT_OURS = {"CVE", "ISO", "SHA", "UTF"}  # CVE-2023-44487, UTF-8, and the like
 COVER = "docs/cover.md"
 COVER_ROW = re.compile(r"^\| ([A-Z]{3}-\d+) \| (.*) \| `?([^`|]+?)`? \|$", re.MULTILINE)
 COVER_HEAD = """# Which test notices that a requirement is broken

@@ -403,7 +403,7 @@ async def test_an_entry_whose_constraints_can_not_be_read_is_left_out(path: Path
     editor.close()
     disk = Disk(path)
     assert contents(disk) == {("s", "b"): [b"body"]}
-    assert "1 entries" in disk.warnings()[0]
+    assert "1 damaged entries" in disk.warnings()[0]
     await disk.close()
 
 

@@ -149,7 +149,7 @@ async def test_what_is_quarantined_is_in_the_log_once_in_a_metric_and_on_the_pag
         await quiet()
         follow(client, xp.ENDPOINT, "bad", params=PROD)
         await quiet(60)
-        lines = [each.getMessage() for each in caplog.records if "ends the stream when" in each.getMessage()]
+        lines = [each.getMessage() for each in caplog.records if "ends the stream after" in each.getMessage()]
         assert len(lines) == 1
         assert "'bad'" in lines[0]
         assert "what is that?" in lines[0]

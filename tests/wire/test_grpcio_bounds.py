@@ -27,7 +27,7 @@ from xdsprism.http2.codes import (
     WINDOW_UPDATE,
     Code,
 )
-from xdsprism.http2.frames import SETTINGS_ACK, UINT32, frame, settings_in
+from xdsprism.http2.frames import SETTINGS_ACK, UINT32, frame, parse_settings
 from xdsprism.http2.limits import Limits
 from xdsprism.server.calls import Method, Peer
 from xdsprism.server.engine_grpcio import LIMITS, GrpcioEngine
@@ -77,7 +77,7 @@ async def serving(**options: Any) -> AsyncIterator[Rig]:
 
 
 async def settings_of(client: Raw) -> dict[int, int]:
-    return dict(settings_in(of(SETTINGS, await hear(client, SETTINGS))[0].payload))
+    return dict(parse_settings(of(SETTINGS, await hear(client, SETTINGS))[0].payload))
 
 
 async def hear_of(client: Raw, kind: int, number: int) -> list[Frame]:
@@ -117,7 +117,7 @@ async def test_of_a_stream_that_is_not_read_grpc_takes_one_window_and_no_more() 
             await client.say(frame(PING, 0, 0, b"%08d" % number))
             came += await hear(client, PING)
         for each in of(SETTINGS, came):
-            window = dict(settings_in(each.payload)).get(INITIAL_WINDOW_SIZE, window)
+            window = dict(parse_settings(each.payload)).get(INITIAL_WINDOW_SIZE, window)
         wider = [int.from_bytes(each.payload) for each in of(WINDOW_UPDATE, came) if each.number == 1]
         assert window + sum(wider) <= WINDOW + len(first)
         assert await rig.echo() == b"heard"

@@ -238,7 +238,7 @@ async def test_a_time_to_live_is_not_told_on_v2_which_has_none(server: Server, t
         url = "" if typed else {"v2": OLD, "v3": CLUSTER}[version]
         async with Stream(server.address, path) as stream:
             (resource,) = (await stream.ask(url, ["a"])).resources
-            told[version] = resource.HasField("ttl"), [session.takes_ttl for session in sessions(server)]
+            told[version] = resource.HasField("ttl"), [session.ttl.is_read for session in sessions(server)]
         await until(lambda: not server.hub.connected())
     assert told == {"v2": (False, [False]), "v3": (True, [True])}
 
