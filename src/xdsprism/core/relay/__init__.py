@@ -1,10 +1,12 @@
-"""Which upstream subscriptions a caching relay needs so that all of its clients are answered (DESIGN 7).
+"""Decide which upstream subscriptions a caching relay needs so that it can answer all of its clients (DESIGN 7).
 
-Decides: whether a cached variant answers a new subscription, and otherwise with which name and params the relay
-subscribes upstream; when a subscription is no longer needed; who gives way when an upstream takes no more.
+Decides: whether a cached variant answers a new downstream subscription, and otherwise with which name and params the
+relay subscribes upstream; when it drops an upstream subscription; which client gives way when a server takes no more
+subscriptions.
 
-Main types: `Relaying` (relaying.py: from what sessions want to what is asked upstream), `Questions` (questions.py: the
-upstream subscriptions), `CachedSet` and `Finding` (model/cached.py: what is known of one name, and for whom).
+Main types: `Relaying` (relaying.py: turns downstream subscriptions into upstream ones), `Questions` (questions.py: the
+upstream subscriptions), `CachedSet` and `Finding` (model/cached.py: the cached answers for one name, each with the
+constraints that say for which clients it holds).
 
 Imports: `watch` and `model`.
 """

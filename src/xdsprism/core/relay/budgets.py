@@ -1,7 +1,17 @@
-"""What a relay asks its servers for by one budget: subscriptions, types or groups (PRX-35).
+"""Account for one scarce thing that a relay asks its servers for: subscriptions, types or groups (PRX-35).
 
-A subscription is one question's own. A type, or a group, is shared by all questions that need it: it is taken with the
-first of them, is free again after the last, and gives way with all of them.
+Each budget records which upstream subscriptions (`Question`: a name with params) have room in it, and which it refused.
+The budgets differ in what one upstream subscription takes:
+
+    budget          takes                                   shared by
+    --------------  --------------------------------------  ------------------------------------------------
+    Subscriptions   one place on the streams of its group   nobody: each upstream subscription has its own
+    Common, types   one custom type URL                     all upstream subscriptions of that type
+    Common, groups  one group of clients (--group-by)       all upstream subscriptions of that group
+
+A shared thing is taken with the first upstream subscription that needs it, becomes free with the last, and gives way
+together with all of them. A budget has no limit of its own: the supply says when there is no room (supply.py), and
+`Shares` says which client gives way (shares.py).
 """
 
 from __future__ import annotations
@@ -21,82 +31,88 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 class Budget(ABC, Generic[Thing]):
-    """The questions that have room in it, and those that do not."""
+    """Records the upstream subscriptions that have room in one budget, and those that were refused."""
 
     def __init__(self, kind: Scarce, wanting: Wanting) -> None:
         self.kind = kind
         self._wanting = wanting
         self._shares: Shares[Thing] = Shares(self._wanting_thing, self._is_last)
-        self._refused: dict[Thing, dict[Question, None]] = {}  # the oldest first
+        self._refused: dict[Thing, dict[Question, None]] = {}  # by thing, oldest first
 
     def __bool__(self) -> bool:
         return bool(self._shares or self._refused)
 
     @property
     def taken(self) -> int:
+        """How many things are taken."""
         return len(self._shares)
 
     @property
     def refused(self) -> int:
+        """How many things are refused at present."""
         return len(self._refused)
 
     def refuse(self, question: Question) -> None:
+        """Note that there is no room for an upstream subscription."""
         self._refused.setdefault(self.thing(question), {})[question] = None
 
     def forgive(self, question: Question) -> None:
-        """It is not refused any more."""
+        """Strike an upstream subscription from the refused ones."""
         thing = self.thing(question)
         self._refused[thing].pop(question)
         if not self._refused[thing]:
             del self._refused[thing]
 
     def refused_oldest(self) -> list[Question]:
-        """What to ask once more when there is room for one thing."""
+        """Return the upstream subscriptions to try again when one thing becomes free: those refused first."""
         return [*next(iter(self._refused.values()), ())]
 
     def gives_way(self, newcomer: Question) -> tuple[list[Question], Client | None] | None:
-        """The questions that have to go so that there is room for this one, and whom they count for.
+        """Return the upstream subscriptions to drop so that the newcomer has room, and the client they count for.
 
-        None: all who want this one have their share.
+        None: every client that wants the newcomer has its share, so nothing gives way.
         """
         thing = self._shares.gives_way(self.thing(newcomer))
         return (self._questions(thing), self._shares.owner(thing)) if thing is not None else None
 
     def modest(self, question: Question) -> Client | None:
-        """Who has least, of those who want it, or what it shares."""
+        """Return the client with the smallest share among those that want this thing."""
         return self._shares.modest(self.thing(question))
 
     @abstractmethod
     def thing(self, question: Question) -> Thing:
-        """What it needs of this budget."""
+        """Return what an upstream subscription takes of this budget."""
 
     @abstractmethod
     def take(self, question: Question, client: Client | None) -> list[Question]:
-        """It has room. Returns which refused questions have room with it."""
+        """Note that an upstream subscription has room. Return the refused ones that now have room too.
+
+        client: whose share it counts for; None: not known.
+        """
 
     @abstractmethod
     def leave(self, question: Question) -> bool:
-        """It has no room any more. Returns whether there is room for something else."""
+        """Note that an upstream subscription ended. Return whether this made room for another thing."""
 
     @abstractmethod
     def part(self, question: Question) -> None:
-        """One who wanted it does not any more."""
+        """Note that one client no longer wants an upstream subscription, which goes on for now."""
 
     @abstractmethod
     def _questions(self, thing: Thing) -> list[Question]:
-        """Those that have room by it."""
+        """Return the upstream subscriptions that hold a thing."""
 
     @abstractmethod
     def _wanting_thing(self, thing: Thing) -> Iterable[Client]:
-        """Who wants it, be it refused."""
+        """Return the clients that want a thing, whether it has room or was refused."""
 
     def _is_last(self, _: Thing) -> bool:
-        """Whether a client gives up everything else before it."""
+        """Whether a client gives up everything else before this thing."""
         return False
 
 
 class Subscriptions(Budget[Question]):
-    """Those on the streams of one group."""
+    """Budget of subscriptions on the streams of one group: each upstream subscription is a thing of its own."""
 
     def __contains__(self, question: Question) -> bool:
         return question in self._shares
@@ -122,21 +138,25 @@ class Subscriptions(Budget[Question]):
         return self._wanting(thing)
 
     def _is_last(self, thing: Question) -> bool:
-        """A wildcard's clients lose all that it lists, where those of a name keep what they have."""
+        """Whether the subscription is a wildcard or glob: a client gives these up last.
+
+        A client that loses a wildcard loses all that it lists, while a client that loses a name keeps the resource it
+        has.
+        """
         return is_wild(thing[0][1])
 
 
 class Common(Budget[Hashable]):
-    """Types, or groups.
+    """Budget of types or groups, each of which many upstream subscriptions share.
 
-    shared: which of them a question needs.
+    shared: returns the type or group that an upstream subscription needs.
     """
 
     def __init__(self, kind: Scarce, wanting: Wanting, shared: Callable[[Question], Hashable]) -> None:
         super().__init__(kind, wanting)
         self._shared = shared
         self._holding: dict[Hashable, dict[Question, None]] = {}
-        self._parted: dict[Hashable, set[Question]] = {}  # of these, what somebody does not want any more
+        self._parted: dict[Hashable, set[Question]] = {}  # of these, the ones that a client left since the last check
 
     def thing(self, question: Question) -> Hashable:
         return self._shared(question)
@@ -160,7 +180,11 @@ class Common(Budget[Hashable]):
         return True
 
     def part(self, question: Question) -> None:
-        """Only when that may have been the last who wants any of its questions: to find out means to look at all."""
+        """Note that one client left, and look for a new owner only when nobody may be left.
+
+        To find out who still wants a shared thing means to look at all of its upstream subscriptions. So the budget
+        waits until each of them lost a client since the last time.
+        """
         thing = self.thing(question)
         parted = self._parted.setdefault(thing, set())
         parted.add(question)
@@ -172,6 +196,7 @@ class Common(Budget[Hashable]):
         return [*self._holding[thing]]
 
     def _wanting_thing(self, thing: Hashable) -> Iterator[Client]:
+        """Yield each client once that wants any upstream subscription of this type or group."""
         seen: set[Client] = set()
         for question in (*self._holding.get(thing, ()), *self._refused.get(thing, ())):
             for client in self._wanting(question):

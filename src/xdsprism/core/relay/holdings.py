@@ -1,4 +1,8 @@
-"""What a relay knows of one name, as status pages show it (PRX-28)."""
+"""Report what a relay has cached for one name, for status pages (PRX-28).
+
+A row is one finding: its variant or absence, the upstream subscription that keeps it up to date, and how many
+downstream subscriptions it answers.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,21 @@ from .findings import Pin, UpstreamAnswer, listen
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One finding."""
+    """One cached answer, with its source and the number of its users."""
 
     finding: Finding
-    entry: Entry | None  # the subscription that stands for it
+    entry: Entry | None  # the upstream subscription that keeps it up to date; None: it is stale
     users: int
 
 
 def holdings(
     known: CachedSet, voices: Iterable[UpstreamAnswer], audiences: Iterable[Audience], pin: Pin
 ) -> list[Holding]:
-    """All findings, with who uses each and where it is from."""
+    """Return all findings of a name, each with its upstream subscription and its number of users.
+
+    audiences: the subscribers of the name and of every wildcard that covers it. Subscribers without an answer count for
+    no finding.
+    """
     standing: dict[Form, Entry] = {}
     for voice in voices:
         for form in listen([voice], known, pin).findings:

@@ -1,10 +1,13 @@
-"""Who asks a server, of those who want a name and have no answer.
+"""Choose which waiting params a relay subscribes with upstream.
 
-One of each class asks. As long as nothing is known of a name, all who ask are of one class (PRX-14). But:
+When several clients want a name and no cached answer covers them, one client of each class asks for all: its answer is
+expected to hold for the others. As long as nothing is known of a name, all of its clients form one class, so a thousand
+clients of a cold relay cause one upstream subscription (PRX-14). Two cases need more:
 
-- an answer may be for one parameter set alone, where a server does not say for whom there is nothing (PRX-31). Then
-  each of the class asks for itself;
-- there may be no answer at all. That says nothing of others, so every moment as many more ask as did before.
+- The server answers "does not exist" without saying for which other params that holds (PRX-31). The answer then covers
+  one set of params alone, and every other client of the class asks for itself.
+- The server does not answer. Its silence says nothing about other params, so after each MOMENT as many more ask as are
+  asking already: 1, 2, 4 and so on.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from .findings import is_awaited
 
 @dataclass(slots=True)
 class Inquiry:
-    chosen: list[Params] = field(default_factory=list)  # to be asked for now
-    timed: set[Params] = field(default_factory=set)  # questions, these included, that keep somebody else waiting
+    """Says with which params to subscribe now, and which upstream subscriptions must be timed."""
+
+    chosen: list[Params] = field(default_factory=list)  # to subscribe with now
+    timed: set[Params] = field(default_factory=set)  # subscriptions, new ones included, that others wait for
 
 
 def choose(
@@ -34,10 +39,11 @@ def choose(
     is_late: Callable[[Params], bool],
     pending: Iterable[Params],
 ) -> Inquiry:
-    """Choose who asks.
+    """Choose the params to subscribe with, at most one per class unless a case above applies.
 
-    wrong: who is told that something is wrong need not ask. is_late: whether a question is open for a moment.
-    pending: the questions that may be open, of those who need something.
+    needs: which classes wait. asked: the upstream subscriptions of the name. wrong: errors that the clients they
+    concern were told; these clients need not ask. is_late: whether an upstream subscription has had no answer for a
+    moment. pending: those of `asked` that may have no answer yet.
     """
     inquiry = Inquiry()
     flying: dict[Category, list[Params]] = {}
@@ -51,6 +57,7 @@ def choose(
         if not free:
             continue
         if of not in alone:
+            # One of the class asks already: wait for its answer for a moment, then let as many more ask.
             inquiry.timed.update(before)
             if not all(is_late(each) for each in before):
                 continue
@@ -63,7 +70,7 @@ def choose(
 
 
 def _is_alone(finding: Finding, entry: Entry | None) -> bool:
-    """Whether an answer says that there is nothing for one parameter set, and nothing of any other."""
+    """Whether a server said "does not exist" for one set of params, and nothing about any other (PRX-31)."""
     if finding.variant is not None or entry is None or not entry.authority.active:
         return False
     return not entry.authority.pins_absence

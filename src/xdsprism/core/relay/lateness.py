@@ -1,10 +1,13 @@
-"""Questions that a server takes long to answer.
+"""Measure how long a server has left an upstream subscription unanswered.
 
-A full state (SOT-4) can't leave out what is not known: to a client that has it, it would look deleted. But a server may
-have no word for that something does not exist, and say nothing at all; and then nobody who asks for that too would ever
-hear of anything else. So there are bounds: a client that has nothing yet loses nothing if something is left out, and is
-made to wait for a moment only; one that comes back waits for as long as any client would, until the server's patience
-is over (CLI-11).
+A full-state response (SOT-4: listeners and clusters in SotW) must not leave out a resource whose state is unknown: a
+client that has the resource would take it for deleted. But a server may have no way to say that a resource does not
+exist, and stay silent. Then a client that asks for one such name would never get the others. So the wait is bounded:
+
+    client                       waits for an unknown name until
+    ---------------------------  -------------------------------------------------------------
+    new, has nothing to lose     A_MOMENT: 2 seconds of silence
+    returns with known versions  TOO_LONG: the entry times out, as for any client (CLI-11)
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ Question = tuple[tuple[TypeUrl, str], Params]
 
 
 class Late(IntEnum):
-    """How long somebody has been waiting for what is not known of a name."""
+    """How long a server has been silent about a name that clients wait for."""
 
     NOT = 0
     A_MOMENT = 1
@@ -29,10 +32,13 @@ class Late(IntEnum):
 
 
 class OverdueQueries:
-    """When each open question is late. Time counts only while there is somebody to ask (PRX-11)."""
+    """Records when each unanswered upstream subscription becomes late.
+
+    Time counts only while a server can be reached (PRX-11): without one, nobody could have answered.
+    """
 
     def __init__(self, reaches: Callable[[str, Params], bool]) -> None:
-        self.due: dict[Question, float] = {}  # first those that are due first, as all wait equally
+        self.due: dict[Question, float] = {}  # in order of time, since all wait equally long
         self._late: set[Question] = set()
         self._reaches = reaches
 
@@ -40,17 +46,19 @@ class OverdueQueries:
         return bool(self.due or self._late)
 
     def of(self, subject: tuple[TypeUrl, str], asked: Mapping[Params, Entry], now: float) -> Mapping[Params, Late]:
-        """How late each question about a name is; nothing, where none is."""
+        """Return how late each upstream subscription of a name is; an empty mapping if none is late."""
         judged = {params: self.judge((subject, params), entry, now) for params, entry in asked.items()}
         return judged if any(judged.values()) else {}
 
     def drop(self, question: Question) -> None:
+        """Stop timing an upstream subscription."""
         self.due.pop(question, None)
         self._late.discard(question)
 
     def judge(self, question: Question, entry: Entry, now: float) -> Late:
-        """How late one question is. The first time that this is asked, it begins to count."""
+        """Return how late one upstream subscription is. The first call starts its timer."""
         if not is_pending(entry) or entry.state is State.TIMEOUT:
+            # It was answered, or the client of the server gave up waiting: no timer is needed.
             self.drop(question)
             return Late.TOO_LONG if is_pending(entry) else Late.NOT
         if question in self._late:
@@ -60,6 +68,7 @@ class OverdueQueries:
         del self.due[question]
         (_, name), params = question
         if not self._reaches(name, params):
+            # PRX-11: no server could have answered, so the moment begins again.
             self.due[question] = now + MOMENT
             return Late.NOT
         self._late.add(question)

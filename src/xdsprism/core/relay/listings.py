@@ -1,4 +1,16 @@
-"""Which wildcards a relay can answer: those to which a server has said what there is."""
+"""Decide which wildcards and glob collections a relay can answer, and when their contents are complete.
+
+The relay may answer a downstream wildcard once a server answered the upstream wildcard with the same params. A response
+does not name the subscription that it answers, so the first one may be incomplete: the server may have sent it before
+it read the wildcard, or it may be one of several. Therefore a wildcard passes two marks in the table:
+
+    mark                   set when                           the relay then answers
+    ---------------------  ---------------------------------  --------------------------------------------
+    `listed`, `unsure`     the first response arrived         clients that have no resources yet
+    `listed`, not unsure   SETTLED seconds passed since       also clients that returned with resources
+
+A returning client would take a resource that is missing from an early response for deleted.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +24,13 @@ from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 from .findings import UpstreamAnswer, is_answered, troubles
 
-SETTLED = 2.0  # seconds after its first answer for which what a wildcard lacks may still be on its way
+SETTLED = 2.0  # seconds after its first answer during which resources of a wildcard may still be on their way
 
 Key = tuple[tuple[TypeUrl, str], Params]
 
 
 class Listings:
-    """Notes in the tables what is listed, for whom, and whether that is sure to be all."""
+    """Marks in the tables which wildcards can be answered, for which params, and which are complete."""
 
     def __init__(
         self,
@@ -28,25 +40,28 @@ class Listings:
     ) -> None:
         self._store = store
         self._pin = pin
-        self._told = told  # there is something new to say to those who want one
-        self.due: dict[Key, float] = {}  # wildcards of which not all may be there: until when
+        self._told = told  # wakes the sessions that subscribe to a wildcard
+        self.due: dict[Key, float] = {}  # wildcards that may be incomplete, and until when
 
     def look(self, key: Key, entry: Entry, now: float, *, aged: bool) -> None:
-        """What its subscription says now."""
+        """Update the marks of one wildcard from its upstream subscription.
+
+        aged: the answer is older than `max_stale` (PRX-25), so new subscribers must not get it.
+        """
         (type_url, name), params = key
         table = self._store.table(type_url)
         if not isinstance(table, CacheTable):
             return
         self._complain(table, name, params, entry)
         if entry.kept_at is not None or not is_answered(entry):
-            self.due.pop(key, None)  # it was asked again: that begins anew
+            self.due.pop(key, None)  # no server answered yet, or the relay asked again: the wait starts over
         if aged:
             table.unlist(params, name)
         elif is_answered(entry) and not table.lists(params, name, sure=True):
             self._list(table, (name, params), entry, now)
 
     def leave(self, key: Key) -> None:
-        """There is no subscription any more."""
+        """Clear the marks of a wildcard whose upstream subscription ended."""
         (type_url, name), params = key
         table = self._store.table(type_url)
         if isinstance(table, CacheTable):
@@ -54,16 +69,15 @@ class Listings:
         self.due.pop(key, None)
 
     def _complain(self, table: CacheTable, name: str, params: Params, entry: Entry) -> None:
-        """ERR-6: what is wrong with a glob as a whole can be told; of a wildcard there is no word for it."""
+        """Pass on an error about a glob as a whole (ERR-6). For the wildcard `*` the protocol has no such error."""
         wrong = troubles([UpstreamAnswer(params, entry, wild=True, wanted=True)], NOTHING, self._pin)
         if name != WILDCARD and table.note_wrong((name, params), next(iter(wrong), None)):
             self._told(table.spec.url, name)
 
     def _list(self, table: CacheTable, wild: tuple[str, Params], entry: Entry, now: float) -> None:
-        """It can be answered: to those who have nothing yet at once, to the others when nothing is lacking any more.
+        """Mark a wildcard as listed at once, and as complete SETTLED seconds later.
 
-        A response does not say what it answers. The first one may have been on its way before the server heard of the
-        wildcard, or be one part of several. Whoever comes back with more than that must not take it for a deletion.
+        An answer from the disk cache stays unsure until a server confirms it.
         """
         key = (table.spec.url, wild[0]), wild[1]
         if wild not in table.listed:

@@ -1,4 +1,7 @@
-"""What a relay needs of whoever subscribes to servers for it."""
+"""Define what the relay's machine needs from the side that subscribes to servers.
+
+relay/feed.py implements it with xDS clients; tests implement it in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,24 @@ from ..watch.entry import Entry
 
 
 class Supply(Protocol):
-    """Subscriptions to a server."""
+    """Makes and drops upstream subscriptions."""
 
     def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
-        """Subscribe. Equal questions may share an entry. Otherwise: what there is no room for."""
+        """Subscribe, and return the entry, which equal subscriptions may share; or what there is no room for."""
 
     def ask_again(self, entry: Entry) -> None:
-        """What was said before does not count any more."""
+        """Subscribe once more, and discard the answer so far."""
 
     def presume_gone(self, entry: Entry) -> None:
-        """What it shared is gone: a moment of silence means that there is nothing instead. Idempotent."""
+        """Take a moment of silence from the server for "does not exist". Idempotent.
+
+        The relay calls this when the variant that answered the subscription was withdrawn from another one (PRX-34).
+        """
 
     def drop(self, entry: Entry) -> None: ...
 
     def pin(self, entry: Entry) -> Constraint | None:
-        """Whom an answer without constraints is for; None: the server says it itself (TP2)."""
+        """Return the constraint of the clients that an answer without constraints is for.
+
+        None: the server names the constraints itself (TP2).
+        """
