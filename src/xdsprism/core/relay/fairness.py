@@ -1,7 +1,15 @@
-"""Questions to a server, of which there is room for so many: no client takes that from the others (PRX-35).
+"""Share out the upstream subscriptions of a relay fairly between its clients when a server takes no more (PRX-35).
 
-Three things are scarce, each with a budget: subscriptions on the streams of one group, types that clients may make up,
-and groups. A question needs room in each budget that it concerns. Where one has none, its greediest client gives way.
+Three things are scarce, and each has a budget (budgets.py): subscriptions on the streams of one group, custom types
+that clients may make up, and groups. An upstream subscription needs room in each budget that it concerns.
+
+`Fairness.ask` walks this way:
+
+1. The supply subscribes, or says which thing has no room.
+2. The budget of that thing names the client with the largest share. If that client has enough more than a client that
+   wants the newcomer, its last upstream subscription gives way (shares.py), and the supply tries again.
+3. Otherwise the newcomer is refused: its clients are told INVALID_ARGUMENT with a text from NO_ROOM, and keep what they
+   have. The relay tries a refused subscription again when there is room, or when another client comes for it.
 """
 
 from __future__ import annotations
@@ -31,7 +39,7 @@ NO_ROOM = {
 
 
 class RoomTaken(NamedTuple):
-    """How much of one kind is asked for, how much is refused at present, and how much gave way so far."""
+    """Says how many things of one kind are taken, are refused at present, and gave way so far."""
 
     taken: int
     refused: int
@@ -39,11 +47,11 @@ class RoomTaken(NamedTuple):
 
 
 class Fairness:
-    """Asks a supply. Where that has no room, the share of the greediest client gives way, or the question is refused.
+    """Subscribes through a supply, and decides who gives way where the supply has no room.
 
-    client: who a stream belongs to. wanting: which clients want the answer to a question now.
-    pool: questions with equal ones take room for subscriptions from each other: the group of the params; None: there
-    are no groups.
+    client: returns the client that a stream belongs to. wanting: returns the clients that want an upstream subscription
+    now. pool: returns the group of the params; the upstream subscriptions of one pool compete for the same streams.
+    None: there are no groups.
     """
 
     def __init__(
@@ -54,9 +62,9 @@ class Fairness:
         wanting: Callable[[Question], Iterable[Client]] = lambda _: (),
         pool: Callable[[Params], Hashable] = lambda _: None,
     ) -> None:
-        self.give_way: Callable[[Question, Entry], None] = lambda _, __: None  # what becomes of such a question
+        self.give_way: Callable[[Question, Entry], None] = lambda _, __: None  # replaces the entry of an evicted one
         self.facts: list[Fact] = []
-        self._gave_way: Counter[Scarce] = Counter()  # so far
+        self._gave_way: Counter[Scarce] = Counter()  # since the start
         self._exceeded: Counter[tuple[Scarce, Client, bool]] = Counter()  # since the last turn
         self._supply = supply
         self._client = client
@@ -65,38 +73,41 @@ class Fairness:
         self._subscriptions: dict[Hashable, Subscriptions] = {}  # by pool
         self._types = Common(Scarce.TYPES, wanting, lambda question: question[0][0])
         self._groups = Common(Scarce.GROUPS, wanting, lambda question: pool(question[1]))
-        self._came: dict[Question, int] = {}  # the streams that came for something since the last turn
-        self._refused: dict[Question, Budget[Any]] = {}  # with the one that had no room
-        self._again: dict[Question, None] = {}  # what was refused, and there may be room for
+        self._came: dict[Question, int] = {}  # the stream that came for each since the last turn
+        self._refused: dict[Question, Budget[Any]] = {}  # with the budget that had no room
+        self._again: dict[Question, None] = {}  # refused before, to try again
         self._retried: set[Question] = set()  # since the last turn
-        self._leaving: Budget[Any] | None = None  # the one whose room is for a newcomer at present
+        self._leaving: Budget[Any] | None = None  # the budget whose room is reserved for a newcomer at present
 
     @property
     def is_scarce(self) -> bool:
-        """Whether something is refused."""
+        """Whether an upstream subscription is refused at present."""
         return bool(self._refused or self._again)
 
     def room(self, kind: Scarce) -> RoomTaken:
+        """Return how much of one kind is in use."""
         budgets: list[Budget[Any]] = [*self._subscriptions.values(), self._types, self._groups]
         of_kind = [budget for budget in budgets if budget.kind is kind]
         taken, refused = sum(budget.taken for budget in of_kind), sum(budget.refused for budget in of_kind)
         return RoomTaken(taken, refused, self._gave_way[kind])
 
     def come(self, question: Question, stream: int) -> None:
+        """Note that a stream came for an upstream subscription. A refused one gets another try."""
         self._came[question] = stream
         if self._forgive(question):
             self._again[question] = None
 
     def part(self, question: Question) -> None:
-        """One who wanted it does not any more."""
+        """Note that one client no longer wants an upstream subscription."""
         if self._is_held(question):
             for budget in self._budgets(question):
                 budget.part(question)
 
     def again(self) -> list[Question]:
-        """What was refused, and is to be asked once more: there is room, or another client came for it.
+        """Return the refused upstream subscriptions to try again: there is room, or another client came for them.
 
-        Each once in a turn: what gives way in one budget leaves room in others, and so it could go round and round.
+        Each is returned once in a turn: one that gives way in one budget leaves room in others, which could go on in
+        circles.
         """
         again = [question for question in self._again if question not in self._retried]
         self._again = dict.fromkeys(question for question in self._again if question in self._retried)
@@ -104,17 +115,21 @@ class Fairness:
         return again
 
     def rest(self) -> None:
-        """The turn is over."""
+        """End the turn: report whose shares were exceeded, and forget which streams came."""
         self.facts += [ShareExceeded(*what, count) for what, count in self._exceeded.items()]
         self._exceeded.clear()
         self._came.clear()
         self._retried.clear()
 
     def ask(self, question: Question, asked: Params) -> Entry:
-        """asked: the params that the server is sent."""
+        """Subscribe, and return the entry; for a refused subscription an entry that says so.
+
+        asked: the params that the server is sent, which may be fewer than those of the client.
+        """
         entry = self._supply.ask(*question[0], asked)
-        claims: dict[Scarce, Client | None] = {}  # for whom something gave way
+        claims: dict[Scarce, Client | None] = {}  # the clients for which something gave way
         gone: list[Question] = []
+        # Once per kind: if the supply still has no room after one thing gave way, give up.
         while isinstance(entry, Scarce) and entry not in claims:
             budget = self._budget(entry, question)
             self._refuse(question, budget)
@@ -128,12 +143,15 @@ class Fairness:
             entry = self._supply.ask(*question[0], asked)
         if isinstance(entry, Scarce):
             return self._turn_away(question, entry, gone)
-        if entry.authority.servers:  # else it takes no room
+        if entry.authority.servers:  # else no server knows the name, and it takes no room
             self._take(question, claims)
         return entry
 
     def drop(self, question: Question, entry: Entry, *, gives_way: bool = False) -> None:
-        """gives_way: the room is for another one."""
+        """Unsubscribe, and let refused subscriptions use the room.
+
+        gives_way: the subscription was evicted, so it stays refused and its room is for the newcomer.
+        """
         if self._is_held(question):
             for budget in [*self._budgets(question)]:
                 if budget.leave(question) and budget is not self._leaving:
@@ -144,13 +162,14 @@ class Fairness:
         self._supply.drop(entry)
 
     def _take(self, question: Question, claims: dict[Scarce, Client | None]) -> None:
+        """Count a new upstream subscription in each budget, for the client that it was made for."""
         stream = self._came.get(question)
         client = self._client(stream) if stream is not None else None
         for budget in self._budgets(question):
             self._ask_later(budget.take(question, claims.get(budget.kind, client)))
 
     def _turn_away(self, question: Question, kind: Scarce, gone: list[Question]) -> Entry:
-        """Refuse it. What gave way for it, and in vain, may have its room back."""
+        """Refuse an upstream subscription. Those that gave way for it in vain are tried again."""
         self._ask_later(gone)
         budget = self._budget(kind, question)
         self._refuse(question, budget)
@@ -158,6 +177,7 @@ class Fairness:
         return self._refusal(question, kind)
 
     def _evict(self, budget: Budget[Any], losers: list[Question], owner: Client | None) -> None:
+        """Drop the upstream subscriptions that give way, and mark them as refused."""
         self._note(budget.kind, owner, gave_way=True)
         self._leaving = budget
         for loser in losers:
@@ -166,12 +186,13 @@ class Fairness:
         self._leaving = None
 
     def _note(self, kind: Scarce, client: Client | None, *, gave_way: bool) -> None:
-        """What nobody wants any more exceeds nobody's share."""
+        """Count that a client exceeded its share. A subscription that no client wants counts for nobody."""
         if client is not None:
             self._gave_way[kind] += gave_way
             self._exceeded[kind, client, gave_way] += 1
 
     def _ask_later(self, questions: Iterable[Question]) -> None:
+        """Try these refused upstream subscriptions again in this turn."""
         for question in questions:
             self._forgive(question)
             self._again[question] = None
@@ -179,11 +200,12 @@ class Fairness:
     # -- budgets
 
     def _is_held(self, question: Question) -> bool:
+        """Whether an upstream subscription has room: every one takes a place among the subscriptions of its pool."""
         subscriptions = self._subscriptions.get(self._pool(question[1]))
         return subscriptions is not None and question in subscriptions
 
     def _budgets(self, question: Question) -> Iterator[Budget[Any]]:
-        """Each in which it needs room."""
+        """Yield each budget in which an upstream subscription needs room."""
         pool = self._pool(question[1])
         yield self._budget(Scarce.SUBSCRIPTIONS, question)
         if is_custom(question[0][0]):
@@ -192,6 +214,7 @@ class Fairness:
             yield self._groups
 
     def _budget(self, kind: Scarce, question: Question) -> Budget[Any]:
+        """Return the budget of one kind that an upstream subscription belongs to."""
         if kind is not Scarce.SUBSCRIPTIONS:
             return self._types if kind is Scarce.TYPES else self._groups
         pool = self._pool(question[1])
@@ -200,6 +223,7 @@ class Fairness:
         return self._subscriptions[pool]
 
     def _tidy(self, budget: Budget[Any], question: Question) -> None:
+        """Delete the subscription budget of a pool that is empty, so that past groups take no memory."""
         if budget.kind is Scarce.SUBSCRIPTIONS and not budget:
             del self._subscriptions[self._pool(question[1])]
 
@@ -208,6 +232,7 @@ class Fairness:
         budget.refuse(question)
 
     def _forgive(self, question: Question) -> bool:
+        """Take an upstream subscription off the refused ones. Return whether it was one."""
         budget = self._refused.pop(question, None)
         if budget is None:
             return False
@@ -216,4 +241,5 @@ class Fairness:
         return True
 
     def _refusal(self, question: Question, kind: Scarce) -> Entry:
+        """Make the entry that stands in for a refused upstream subscription, and tells clients why."""
         return crowded_entry(*question[0], question[1], NO_ROOM[kind])

@@ -1,4 +1,22 @@
-"""From what the subscriptions of a relay say to what is known of a name."""
+"""Turn the answers to upstream subscriptions into the findings of one name.
+
+Several upstream subscriptions may speak of one name: those by name, each with other params, and the wildcards that
+cover it. `listening` merges their answers. A finding (`model/cached.py`) is a variant or an absence, with the
+constraint of the clients that it holds for:
+
+    the server sent                                     the finding holds for
+    --------------------------------------------------  -----------------------------------------------------------
+    a variant whose constraints match the params asked  all clients that the constraints match
+    a variant whose constraints do not match them       exactly the params asked: the server has a reason that the
+                                                        constraints do not tell
+    an absence with constraints that match the params   all clients that the constraints match (DESIGN 6.4)
+    an absence without constraints, or to a wildcard    exactly the params asked (PRX-31)
+    anything, if the relay pins it (Supply.pin)         the group of clients that the relay asked for
+
+`refresh` then compares the findings with the cached ones. A cached variant that no subscription reports any more is
+withdrawn: it becomes stale, and clients keep it until the relay knows what replaces it. `find_troubles` collects the
+errors that clients are told (TP3).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +36,9 @@ from ..watch.query_params import is_crowded
 if TYPE_CHECKING:
     from ..watch.upstream import Upstream
 
-DENIED = "PERMISSION_DENIED"  # ERR-10: as good as not there
+DENIED = "PERMISSION_DENIED"  # ERR-10: clients treat it as nonexistent
 UNAVAILABLE = "UNAVAILABLE"
-REFUSED = "INVALID_ARGUMENT"  # DYN-46: it will never be answered
+REFUSED = "INVALID_ARGUMENT"  # DYN-46: the server will never answer it
 NO_ANSWER = frozenset({"NOT_FOUND", DENIED, REFUSED})
 
 Pin = Callable[[Entry], Constraint | None]
@@ -28,7 +46,11 @@ Pin = Callable[[Entry], Constraint | None]
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """A subscription that speaks of a name: one of its own, or a wildcard."""
+    """One upstream subscription that speaks of a name: a subscription by that name, or a wildcard that covers it.
+
+    entry: for a wildcard, the member that has the name. wanted: a client wants the subscription. aged: the answer is
+    older than `max_stale`.
+    """
 
     params: Params
     entry: Entry
@@ -39,20 +61,26 @@ class UpstreamAnswer:
 
 @dataclass(slots=True)
 class UpstreamAnswers:
-    """Everything that is said of a name at one time."""
+    """All answers for one name, merged into findings."""
 
     findings: dict[Form, Finding] = field(default_factory=dict)
-    holders: dict[Form, list[Params]] = field(default_factory=dict)  # subscriptions of the name that stand for each
-    listed: set[Form] = field(default_factory=set)  # what a wildcard stands for
-    lasting: set[Form] = field(default_factory=set)  # ... that somebody wants
-    doubtful: list[Entry] = field(default_factory=list)  # have to be asked again
+    holders: dict[Form, list[Params]] = field(default_factory=dict)  # the subscriptions by name that report each
+    listed: set[Form] = field(default_factory=set)  # findings that a wildcard reports
+    lasting: set[Form] = field(default_factory=set)  # of these, the ones whose wildcard a client wants
+    doubtful: list[Entry] = field(default_factory=list)  # entries to ask again
 
     def add(self, voice: UpstreamAnswer, finding: Finding) -> None:
+        """Merge the finding of one subscription.
+
+        A finding is aged only if every subscription that reports it is.
+        """
         form = finding.form
         was_aged = form not in self.findings or self.findings[form].aged
         finding = replace(finding, aged=voice.aged and was_aged)
         if voice.wild and finding.variant is not None and finding.variant.base == TRUE:
-            self.findings[form] = finding  # whoever asks by name has it too, but that does not put it on the list
+            # The copy from a wildcard is in the base set, and one asked for by name is not: keep the former, so that
+            # wildcards list it.
+            self.findings[form] = finding
         if self.findings.setdefault(form, finding).aged != finding.aged:
             self.findings[form] = replace(self.findings[form], aged=finding.aged)
         if not voice.wild:
@@ -64,9 +92,10 @@ class UpstreamAnswers:
 
 
 class Departed:
-    """What wildcards had and have no more, of the names that somebody wants.
+    """Remembers the members that a wildcard lost, for names that clients also subscribe to by name.
 
-    A server that said so to a wildcard does not say it again to one who asks by name: some have no word for that.
+    Some servers report a deletion to the wildcard only, and send nothing to a subscription by name: they have no way to
+    say it. So the relay uses the wildcard's deletion as an answer for the name.
     """
 
     def __init__(self) -> None:
@@ -76,6 +105,7 @@ class Departed:
         return bool(self._gone)
 
     def note(self, wildcard: Collection, member: Entry) -> None:
+        """Record that a wildcard lost a member, or has it again."""
         subject = member.type_url, member.name
         if is_missing(member):
             self._gone.setdefault(subject, {})[wildcard] = member
@@ -83,17 +113,17 @@ class Departed:
             self._drop(subject, wildcard)
 
     def member(self, subject: tuple[TypeUrl, str], wildcard: Entry) -> Entry | None:
-        """What a wildcard has to say of a name, be it that it is gone."""
+        """Return a wildcard's entry for a name, even if the wildcard lost it; None if it never had it."""
         if not isinstance(wildcard, Collection):
             return None
         return wildcard.members.get(subject[1]) or self._gone.get(subject, {}).get(wildcard)
 
     def forget(self, subject: tuple[TypeUrl, str]) -> None:
-        """Nobody wants it any more."""
+        """Forget a name that no client wants any more."""
         self._gone.pop(subject, None)
 
     def leave(self, wildcard: Collection) -> list[tuple[TypeUrl, str]]:
-        """A wildcard goes, and what it said with it; of which names that was."""
+        """Forget a wildcard whose subscription ended, and return the names that it had lost."""
         left = [subject for subject, gone in self._gone.items() if wildcard in gone]
         for subject in left:
             self._drop(subject, wildcard)
@@ -107,12 +137,16 @@ class Departed:
 
 
 def listen(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> UpstreamAnswers:
-    """What is there counts from the newest on. What is not there may have been said of something that was."""
+    """Merge the answers of all subscriptions that speak of a name, in one go."""
     return finish(listening(voices, known, pin))
 
 
 def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[UpstreamAnswers]:
-    """What `listen` does, in steps."""
+    """Merge the answers in steps: variants first, newest first, then absences.
+
+    The newest variant wins where two overlap (DESIGN 6.10). Absences come last, because an absence may be about a
+    variant that another subscription still has, or no longer has.
+    """
     said = UpstreamAnswers()
     speaking: list[UpstreamAnswer] = []
     for piece in cut(voices):
@@ -138,7 +172,10 @@ def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> S
 
 
 def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[None]:
-    """Of what is there all is said already."""
+    """Merge the absences, after all variants.
+
+    gone: cached variants that no subscription reports any more.
+    """
     there = {each.form for each in known.findings if each.variant is not None and not each.stale}
     gone = there - said.findings.keys()
     for piece in pieces(missing):
@@ -150,14 +187,16 @@ def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: Ca
 
 
 def _is_present(said: UpstreamAnswers, params: Params) -> bool:
-    """Whether one who was asked by name has it: that counts more than that a wildcard has not."""
+    """Whether a subscription by name has a variant for these params. It outweighs a wildcard's absence."""
     return any(each.variant is not None and matches(each.constraint, params) for each in said.findings.values())
 
 
 def _seen(voice: UpstreamAnswer, variant: Variant) -> Variant:
-    """VHD-13: what a server gives to a wildcard is for the wildcards here; of virtual hosts that is not all.
+    """Return a variant as the relay's own clients may see it. Only virtual hosts differ.
 
-    VHD-4: the aliases that the relay was given are the strings that it asked for, not those of its clients.
+    VHD-13: a host that the server gave to a wildcard belongs to the base set, which wildcards here get too; a host that
+    the relay asked for by name does not. VHD-4: the aliases name the strings that the relay asked with, so clients must
+    not get them.
     """
     if variant.type_url != VIRTUAL_HOST:
         return variant
@@ -165,39 +204,47 @@ def _seen(voice: UpstreamAnswer, variant: Variant) -> Variant:
 
 
 def _present(voice: UpstreamAnswer, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+    """Return the finding for a variant that a subscription has."""
     params = voice.params
     whose = pin if pin is not None else variant.constraint
     if matches(whose, params):
         return Finding(whose, _with(variant, whose))
-    whose = _exactly(params, known)  # the server has reasons of its own to give it to these; nobody else has them
+    # The server has reasons beyond the constraints to send it for these params: give it to nobody else.
+    whose = _exactly(params, known)
     return Finding(whose, _with(variant, whose), only=params)
 
 
 def _add_absent(
     said: UpstreamAnswers, voice: UpstreamAnswer, gone: set[Form], pin: Constraint | None, known: CachedSet
 ) -> None:
-    # A server corrects what it said of a name to those who asked for the name (DESIGN 6.4), and not to a wildcard.
+    """Merge one absence, for as many clients as the server said, or ask again if that is in doubt."""
+    # A server corrects the constraints of an absence for subscriptions by name (DESIGN 6.4), not for a wildcard. So the
+    # absence that a wildcard was told holds for its own params only.
     said_to_one = voice.wild or _is_refused(voice.entry)
     absence = pin if pin is not None else None if said_to_one else voice.entry.absence
     kept = voice.entry.kept_at is not None
     if absence is None or not matches(absence, voice.params):
         said.add(voice, Finding(_exactly(voice.params, known), None, only=voice.params, kept=kept))
     elif pin is None and (canonical(absence), None) in gone and not _is_denied(voice.entry):
-        said.doubtful.append(voice.entry)  # so others lost a variant, of which this one was never told
+        # These are the constraints of a variant that just went away: the server withdrew it from other subscriptions.
+        # That does not say that these params have nothing, so ask again.
+        said.doubtful.append(voice.entry)
     else:
         said.add(voice, Finding(absence, None, kept=kept))
 
 
 def troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
-    """What is wrong, as the server said it (TP3); or that none can be reached (PRX-11).
+    """Return the errors that clients are told for a name, in one go.
 
-    Why that is, is between the relay and the server. One that does not let the relay in has denied nobody a resource.
+    An error is one that the server reported for the resource (TP3), or UNAVAILABLE if no server can be reached
+    (PRX-11). The reason for the latter stays between relay and server: a server that does not let the relay in has not
+    denied any client a resource.
     """
     return finish(find_troubles(voices, known, pin))
 
 
 def find_troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
-    """What `troubles` does, in steps."""
+    """Do what `troubles` does, in steps, and add an error for each finding that is too old (PRX-25)."""
     found: dict[UpstreamProblem, None] = {}
     for piece in cut(voices):
         for trouble in (_trouble(voice, known, pin) for voice in piece):
@@ -213,7 +260,7 @@ def find_troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) 
 
 
 def _trouble(voice: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
-    """What is wrong with one subscription."""
+    """Return the error of one subscription, and which params it concerns; None if it has none."""
     entry = voice.entry
     told = entry.state is State.RECEIVED_ERROR
     error = entry.verdict if told else entry.error if entry.lacking else None
@@ -229,7 +276,11 @@ def _trouble(voice: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProbl
 
 
 def _generalise(said: UpstreamAnswers) -> None:
-    """Where it is known by now for whom there is nothing, it is not only those who lost something."""
+    """Fold an absence for one set of params into a shared absence that covers them.
+
+    A client that lost its variant learns nothing about others. Once another answer says for whom the resource does not
+    exist, that answer stands for both.
+    """
     shared = [each for each in said.findings.values() if each.variant is None and each.only is None]
     for form in [form for form, each in said.findings.items() if each.variant is None and each.only is not None]:
         only = form[1]
@@ -240,9 +291,11 @@ def _generalise(said: UpstreamAnswers) -> None:
 
 
 def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
-    """Several who lost something may be alike, and the server can tell: one of them asks, once, what there is now.
+    """Let one of several subscriptions that lost their variant ask again.
 
-    PRX-31: a server that does not say for whom there is nothing would only say the same again.
+    Each loss holds for one set of params only, but their clients may be of one class, and a server that pins absences
+    can say so. One of them asks, and its answer covers the others (`_generalise`). PRX-31: a server that does not name
+    constraints for an absence would only repeat itself, so the relay does not ask it.
     """
     lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
     if len(lost) > 1:
@@ -255,20 +308,26 @@ def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
 
 
 def _is_telling(source: Upstream | None) -> bool:
+    """Whether a server names the constraints of an absence."""
     return source is not None and source.pins_absence
 
 
 def _exactly(params: Params, known: CachedSet) -> Constraint:
-    """Those who are alike in all that may matter."""
+    """Return the constraint that pins all of these params, and the absence of every other key that variants mention."""
     return pins({key: params.get(key) for key in {*params, *known.keys}})
 
 
 def _with(variant: Variant, constraint: Constraint) -> Variant:
+    """Return the variant under another constraint. Its encoded frames contain the constraint, so they are dropped."""
     return variant if variant.constraint == constraint else replace(variant, constraint=constraint, frames={})
 
 
 def refresh(known: CachedSet, said: UpstreamAnswers, now: float) -> Steps[CachedSet]:
-    """What is said now; and what was said and is not any more, as stale."""
+    """Return the cached set after the answers, in steps.
+
+    News come first, then what stayed the same, then withdrawn variants, which are stale. Withdrawn findings for single
+    params, and absences that no subscription reports any more, are dropped. Returns the same object if nothing changed.
+    """
     before = {each.form: each for each in known.findings}
     current: dict[Form, Finding] = {}
     for piece in pieces(said.findings.items()):
@@ -283,7 +342,10 @@ def refresh(known: CachedSet, said: UpstreamAnswers, now: float) -> Steps[Cached
 
 
 def kept(old: Finding | None, new: Finding, now: float) -> Finding:
-    """The object that was sent, where nothing changed."""
+    """Return the cached finding if the answer repeats it, else the new one.
+
+    Sessions recognise what they sent by the variant object, so an equal answer must not replace it.
+    """
     if old is None or old.kept != new.kept or not _same(old.variant, new.variant):
         return replace(new, since=now)
     if old.aged != new.aged:
@@ -292,6 +354,7 @@ def kept(old: Finding | None, new: Finding, now: float) -> Finding:
 
 
 def _same(one: Variant | None, other: Variant | None) -> bool:
+    """Whether two variants are equal in everything that clients see or the relay acts on."""
     if one is None or other is None:
         return one is other
     same = one.version == other.version and one.body == other.body and one.extras == other.extras
@@ -299,43 +362,47 @@ def _same(one: Variant | None, other: Variant | None) -> bool:
 
 
 def _withdrawn(finding: Finding, now: float) -> Finding:
+    """Mark a finding as withdrawn by the server, and stale."""
     return finding if finding.stale else replace(doubted(finding, now), withdrawn=True)
 
 
 def doubted(finding: Finding, now: float) -> Finding:
+    """Mark a finding as stale: no subscription vouches for it any more."""
     return finding if finding.stale else replace(finding, stale=True, stale_since=now)
 
 
 def _is_denied(entry: Entry) -> bool:
+    """Whether the server answered with PERMISSION_DENIED (ERR-10)."""
     return entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == DENIED
 
 
 def _is_refused(entry: Entry) -> bool:
-    """DYN-46: the server did not take this question, and so says nothing of others (PRX-35)."""
+    """Whether the server refused this subscription as invalid (DYN-46): that says nothing about others (PRX-35)."""
     refused = entry.verdict is not None and entry.verdict.status == REFUSED
     return refused and entry.state is State.RECEIVED_ERROR
 
 
 def is_missing(entry: Entry) -> bool:
-    """Whether it is known that there is nothing."""
+    """Whether the server said that the resource does not exist, or gave an error that amounts to this."""
     verdict = entry.verdict.status if entry.verdict is not None and entry.state is State.RECEIVED_ERROR else ""
     denied = verdict in NO_ANSWER
     return entry.variant is None and (entry.state is State.DOES_NOT_EXIST or denied)
 
 
 def is_pending(entry: Entry) -> bool:
-    """Whether it is not known yet what there is."""
+    """Whether the entry has neither a variant nor an absence."""
     return entry.variant is None and not is_missing(entry)
 
 
 def is_awaited(entry: Entry) -> bool:
-    """Whether an answer is on its way. Something that is wrong is an answer too, though nothing to go on with."""
+    """Whether a first answer is still to come. An error is an answer too, though it decides nothing."""
     return is_pending(entry) and entry.verdict is None
 
 
 def is_answered(entry: Entry) -> bool:
-    """Whether all of a wildcard is there; from an earlier run, as long as there is nobody to ask (PRX-25).
+    """Whether a wildcard has all of its members, or is known not to exist.
 
-    Of a glob it can be known that there is nothing: that it is nobody's, say.
+    The members may be those that an earlier run left in the disk cache, as long as no server can be asked (PRX-25). A
+    glob can be missing as a whole, for instance because no server has its authority.
     """
     return entry.state is State.ACKED or entry.kept_at is not None or is_missing(entry)

@@ -21,7 +21,7 @@ class Holding:
     """One cached answer, with its source and the number of its users."""
 
     finding: Finding
-    entry: Entry | None  # the upstream subscription that keeps it up to date; None: it is stale
+    entry: Entry | None  # the upstream subscription that keeps it up to date; None: none does
     users: int
 
 

@@ -1,13 +1,13 @@
-"""Who has how much of what servers can be asked for, and who gives way when there is no more of it.
+"""Count what each client has of a scarce thing, and decide which client gives way when there is no more of it.
 
-That is counted in things: subscriptions, types, groups of clients. Each thing counts for one of the clients that want
-it. When there is no room for another one, the client that has the most gives way, with what it got last, to one that
-has at least two less. So it comes to rest: whoever wants no more than all there is divided by the number of clients has
-all of it, in whatever order they come. What others want too is never given up for the greediest: it counts for one of
-them instead.
+A thing is an upstream subscription, a type or a group. Each thing counts for one of the clients that want it. When a
+newcomer finds no room, the client with the most things gives up the one that it got last, if a client that wants the
+newcomer has at least two things less. This ends: a client that wants no more than the total divided by the number of
+clients gets all of it, in whatever order the clients come. A thing that another client wants too is not given up; it
+counts for that client from then on.
 
-One address may have many clients. First the addresses are compared, and then the clients of the greediest: who opens a
-thousand streams has no more for it than who opens one.
+One address may run many clients. So addresses are compared first, then the clients at the greediest address: opening a
+thousand streams gains no larger share than opening one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 class Ranking(Generic[Thing]):
-    """Numbers that change by one at a time, and which is the greatest."""
+    """Numbers that change by one at a time, with constant-time access to the greatest.
+
+    `_levels` groups the things by number. Since a step is 1, the next greatest level is always adjacent.
+    """
 
     __slots__ = ("_levels", "_most", "_numbers")
 
@@ -38,11 +41,11 @@ class Ranking(Generic[Thing]):
 
     @property
     def top(self) -> Thing | None:
-        """The one with the greatest number; of several, the one that has had it for longest."""
+        """The thing with the greatest number; among equals, the one that has had it longest."""
         return next(iter(self._levels[self._most])) if self._numbers else None
 
     def step(self, thing: Thing, by: int) -> None:
-        """by: 1 or -1."""
+        """Add 1 or -1 to the number of a thing. A thing at 0 is forgotten."""
         before = self[thing]
         after = before + by
         if before:
@@ -62,8 +65,8 @@ class Ranking(Generic[Thing]):
 class Shares(Generic[Thing]):
     """The things that have room, each with the client that it counts for.
 
-    wanting: which clients want one now; it is asked only where there is no room.
-    is_last: whether a client gives up everything else before it.
+    wanting: returns the clients that want a thing now; this is slow, and called only where there is no room. is_last:
+    whether a client gives up everything else before this thing.
     """
 
     def __init__(
@@ -72,11 +75,11 @@ class Shares(Generic[Thing]):
         self._wanting = wanting
         self._is_last = is_last
         self._owners: dict[Thing, Client] = {}
-        self._held: dict[Client, dict[Thing, None]] = {}  # the newest last
-        self._last: dict[Client, dict[Thing, None]] = {}  # of each client, what it gives up after all of these
+        self._held: dict[Client, dict[Thing, None]] = {}  # newest last
+        self._last: dict[Client, dict[Thing, None]] = {}  # things that a client gives up after all of `_held`
         self._addresses: Ranking[str] = Ranking()
-        self._clients: dict[str, Ranking[Client]] = {}  # of each address
-        self._unclaimed: dict[Thing, None] = {}  # it is not known who wants these, if anybody does
+        self._clients: dict[str, Ranking[Client]] = {}  # by address
+        self._unclaimed: dict[Thing, None] = {}  # things whose clients, if any, are not known
 
     def __contains__(self, thing: Thing) -> bool:
         return thing in self._owners or thing in self._unclaimed
@@ -88,28 +91,36 @@ class Shares(Generic[Thing]):
         return len(self._owners) + len(self._unclaimed)
 
     def owner(self, thing: Thing) -> Client | None:
-        """Whom it counts for; None: nobody, as far as is known."""
+        """Return the client that a thing counts for; None if no client is known to want it."""
         return self._owners.get(thing)
 
     def take(self, thing: Thing, client: Client | None) -> None:
-        """It has room. client: for whom it was asked, if that is known."""
+        """Count a thing that has room. client: the one that it was asked for, if known."""
         if client is None:
             self._unclaimed[thing] = None
         else:
             self._charge(thing, client)
 
     def leave(self, thing: Thing) -> None:
-        """It has no room any more."""
+        """Stop counting a thing that ended."""
         self._unclaimed.pop(thing, None)
         self._discharge(thing)
 
     def part(self, thing: Thing) -> None:
-        """One who wanted it does not any more. If nobody does, and there is no room, it is the first to give way."""
+        """Note that one client no longer wants a thing.
+
+        The thing becomes unclaimed until room is short. If no client wants it then, it is the first to give way.
+        """
         if self._discharge(thing):
             self._unclaimed[thing] = None
 
     def gives_way(self, newcomer: Thing) -> Thing | None:
-        """What has to go so that there is room for this one; None: all who want it have their share."""
+        """Return the thing to drop so that the newcomer has room; None if every client that wants it has its share.
+
+        Unclaimed things come first: one that no client wants gives way at once, and every other gets an owner. Then the
+        last thing of the greediest client gives way, unless it should count for another client that wants it: one with
+        at least two things less, or any if the owner left. Then it counts for that client, and the search goes on.
+        """
         while self._unclaimed:
             thing = next(iter(self._unclaimed))
             owner = self.modest(thing)
@@ -129,20 +140,25 @@ class Shares(Generic[Thing]):
         return None
 
     def modest(self, thing: Thing) -> Client | None:
-        """Who has least, of those who want it."""
+        """Return the client with the smallest share among those that want a thing."""
         return min(self._wanting(thing), key=self._greed, default=None)
 
     def _greed(self, client: Client) -> tuple[int, int]:
+        """Return the share of the address, then that of the client itself."""
         address = client[0]
         return self._addresses[address], self._clients[address][client] if address in self._clients else 0
 
     def _is_greedier(self, one: Client, other: Client) -> bool:
-        """Whether it stays so, or both are equal, when one gives the other something."""
+        """Whether one client has at least two things more than another.
+
+        With a smaller difference, giving one thing away would only reverse the two. Compares addresses, or clients if
+        both are at one address.
+        """
         level = one[0] == other[0]
         return self._greed(one)[level] > self._greed(other)[level] + 1
 
     def _greediest(self, client: Client | None) -> Client | None:
-        """Who has to give way to this client, if anybody: at the greediest address, or else at its own."""
+        """Return the client that must give way to this one: at the greediest address, or else at the client's own."""
         if client is None:
             return None
         for address in (self._addresses.top, client[0]):
@@ -152,12 +168,14 @@ class Shares(Generic[Thing]):
         return None
 
     def _charge(self, thing: Thing, client: Client) -> None:
+        """Count a thing for a client."""
         self._owners[thing] = client
         self._holdings(thing).setdefault(client, {})[thing] = None
         self._addresses.step(client[0], 1)
         self._clients.setdefault(client[0], Ranking()).step(client, 1)
 
     def _discharge(self, thing: Thing) -> bool:
+        """Stop counting a thing for its owner. Return whether it had one."""
         client = self._owners.pop(thing, None)
         if client is None:
             return False
@@ -172,4 +190,5 @@ class Shares(Generic[Thing]):
         return True
 
     def _holdings(self, thing: Thing) -> dict[Client, dict[Thing, None]]:
+        """Return the table in which a thing is kept: those given up last are apart."""
         return self._last if self._is_last(thing) else self._held

@@ -1,11 +1,12 @@
-"""Which of several streams to one server carries a subscription (PRX-35).
+"""Choose which of several streams to one server carries an upstream subscription (PRX-35).
 
-A server takes so many types on one stream: ours takes 128, and took 100 once. The types that Envoy and gRPC know, all
-of TYPES, are on the first stream, where their order matters (ORD-1). Others, which a client may make up, share the
-streams: so many on each, and on so many streams in all.
+A server limits the types on one stream: xdsprism takes 128, and earlier versions took 100. The types that Envoy and
+gRPC know, all of TYPES, start on the first stream, where their order matters (ORD-1). Custom types, which clients may
+make up, are spread over up to STREAMS streams, TYPES_PER_STREAM on each.
 
-It also takes so many subscriptions: ours took 100,000 once. The first stream that is full leaves the rest of the types
-that Envoy and gRPC know to the next, so that clients which are each within their own limits are not too many together.
+A server also limits subscriptions: earlier versions of xdsprism took 100,000 on one stream. When the first stream is
+full, the next one carries further subscriptions of the types that Envoy and gRPC know. So clients that are each within
+their own limits do not exceed the limits of the server together.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ def is_custom(type_url: TypeUrl) -> bool:
 
 
 class TypeSpread:
-    """Places types on streams, which are numbered from 0, for as long as something of them is asked.
+    """Places subscriptions on streams, which are numbered from 0, and remembers them until they end.
 
-    Groups have streams of their own, and the types of all are spread alike. A type is on one stream as long as that has
-    room for its subscriptions.
+    Each group of clients has streams of its own; the types of all groups are spread alike. A type stays on one stream
+    as long as that stream has room for its subscriptions.
     """
 
     def __init__(self) -> None:
-        self._places: dict[TypeUrl, Counter[int]] = {}  # of each custom type, how often it is asked on which stream
-        self._taken: Counter[int] = Counter()  # how many of these are on each stream
-        self._subscriptions: Counter[tuple[Hashable, int]] = Counter()  # how many each stream of each group has
+        self._places: dict[TypeUrl, Counter[int]] = {}  # custom types: subscriptions by stream
+        self._taken: Counter[int] = Counter()  # custom types on each stream
+        self._subscriptions: Counter[tuple[Hashable, int]] = Counter()  # by group and stream
 
     def admits(self, type_url: TypeUrl) -> bool:
-        """Whether there is a stream for the type, be it a full one."""
+        """Whether a stream can carry the type, even if its subscriptions are full."""
         known = not is_custom(type_url) or type_url in self._places
         return known or any(self._taken[each] < TYPES_PER_STREAM for each in range(STREAMS))
 
     def place(self, type_url: TypeUrl, group: Hashable = None) -> int | None:
-        """The stream to ask for one more resource of a type; None: every stream is full."""
+        """Return the stream for one more subscription of a type, and count it; None: every stream is full."""
         place = next((each for each in self._choice(type_url) if self._has_room(each, group)), None)
         if place is None:
             return None
@@ -58,17 +59,18 @@ class TypeSpread:
         return place
 
     def _choice(self, type_url: TypeUrl) -> Iterable[int]:
-        """The streams that may carry a type, the best first: of a custom one, those where it is already."""
+        """Return the streams that may carry a type, best first. A custom type stays where it is if there is room."""
         if not is_custom(type_url):
             return range(STREAMS)
         known = self._places.get(type_url, ())
         return (*sorted(known), *(each for each in range(STREAMS) if self._taken[each] < TYPES_PER_STREAM))
 
     def _has_room(self, place: int, group: Hashable) -> bool:
+        """Whether a stream of a group can carry one more subscription."""
         return self._subscriptions[group, place] < SUBSCRIPTIONS_PER_STREAM
 
     def leave(self, type_url: TypeUrl, place: int = 0, group: Hashable = None) -> None:
-        """One resource less is asked for, on that stream of that group."""
+        """Count one subscription less on a stream of a group."""
         self._subscriptions[group, place] -= 1
         if not self._subscriptions[group, place]:
             del self._subscriptions[group, place]

@@ -20,7 +20,7 @@ class Supply(Protocol):
         """Subscribe, and return the entry, which equal subscriptions may share; or what there is no room for."""
 
     def ask_again(self, entry: Entry) -> None:
-        """Subscribe once more, and discard the answer so far."""
+        """Subscribe once more. The entry waits for a new answer, and keeps its variant until then."""
 
     def presume_gone(self, entry: Entry) -> None:
         """Take a moment of silence from the server for "does not exist". Idempotent.
@@ -28,6 +28,7 @@ class Supply(Protocol):
         The relay calls this when the variant that answered the subscription was withdrawn from another one (PRX-34).
         """
 
+    # Unsubscribe. An entry that several subscriptions share stays until the last of them is dropped.
     def drop(self, entry: Entry) -> None: ...
 
     def pin(self, entry: Entry) -> Constraint | None:
