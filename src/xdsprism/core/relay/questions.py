@@ -1,6 +1,17 @@
-"""The questions that a relay has put to servers: subscriptions, each by one name and one set of params.
+"""Keep the upstream subscriptions of a relay: make them, share them, and drop them in time.
 
-How long each is kept when nobody wants it any more, how late an answer is, and what is too old, goes with them.
+A question is one upstream subscription, by one name and one set of params. Its life:
+
+    state      meaning                                               ends when
+    ---------  ----------------------------------------------------  -----------------------------------------------
+    pending    the server has not answered                           an answer arrives, here or to another question
+    held       it keeps a finding up to date that clients use        another question holds the same finding
+    lent       its own client left; others use its finding           the linger time is over: one of them asks
+    unwanted   nobody uses its finding                               the linger time is over, or a client returns
+    refused    the servers have no room for it (fairness.py)         there is room, or its last client leaves
+
+`Questions` also owns the timers that go with them: lingering (lingering.py), lateness (lateness.py) and age (ages.py).
+relaying.py decides what each name needs, and calls this module to carry it out.
 """
 
 from __future__ import annotations
@@ -27,11 +38,11 @@ from .supply import Supply
 
 Subject = tuple[TypeUrl, str]
 
-SOME = 32  # questions that are put, or dropped, in one step: each takes the client of the server some time
+SOME = 32  # questions made or dropped in one step: each costs the upstream client some time
 
 
 class Questions:
-    """Which there are, by name and params."""
+    """The upstream subscriptions of a relay, by name and params."""
 
     def __init__(  # noqa: PLR0913 # what a relay knows of its servers and clients
         self,
@@ -49,20 +60,25 @@ class Questions:
     ) -> None:
         self.asked: dict[Subject, dict[Params, Entry]] = {}
         self.unwanted = SubscriptionGrace(linger)
-        self.lent: set[tuple[Subject, Params]] = set()  # of these, what others use meanwhile
-        self.standing: dict[Subject, Standing] = {}  # of names that nothing is unusual about
+        self.lent: set[tuple[Subject, Params]] = set()  # unwanted questions whose finding other clients use
+        self.standing: dict[Subject, Standing] = {}  # names that qualify for the short way (standing.py)
         self.renewals = NoCacheRefresh()
         self.lateness = OverdueQueries(reaches)
         self.ages = StalenessTracker(silence, max_stale)
         self._supply = supply
         self._fairness = fairness
-        self._limits = limits  # of params that a server is asked with for a name; None: it is asked without
-        self._audience = audience  # who wants a name
-        self._is_full = is_full  # of a type: whether a full state can leave out nothing (SOT-4)
-        self._answered = answered  # what was asked is known already
+        self._limits = limits  # of a locator, by name; None: the server is asked without params
+        self._audience = audience  # the subscribers of a name
+        self._is_full = is_full  # whether a response of the type must be complete (SOT-4)
+        self._answered = answered  # called when the answer is there at once
 
     def ask(self, subject: Subject, params: Params, mentioned: tuple[str, ...] = ()) -> None:
-        """mentioned: the keys that the variants that are known depend on."""
+        """Subscribe upstream to a name with a client's params.
+
+        mentioned: the keys that the known variants of the name depend on. If the params exceed the limits of a locator,
+        these keys are sent (watch/query_params.py). Params that still do not fit are refused here, and the server never
+        sees them.
+        """
         limits = self._limits(subject[1])
         asked = question_params(params, mentioned, limits) if limits is not None else params
         if isinstance(asked, Refusal):
@@ -72,13 +88,13 @@ class Questions:
             entry = self._fairness.ask((subject, params), asked)
         self.asked.setdefault(subject, {})[params] = entry
         if entry.key[1] != params:
-            self.standing.pop(subject, None)  # one subscription may be that of several
+            self.standing.pop(subject, None)  # several sets of params may share this subscription
         elif subject in self.standing:
             self.standing[subject].asked(params)
         if not is_awaited(entry):
-            self._answered(subject)  # somebody else has asked the same already
+            self._answered(subject)  # an equal subscription exists, and has its answer
 
-    def inquire(  # all that is known of a name
+    def inquire(  # everything known of a name
         self,
         subject: Subject,
         known: CachedSet,
@@ -87,7 +103,10 @@ class Questions:
         now: float,
         pending: Iterable[Params],
     ) -> Steps[set[Params]]:
-        """Ask for those who wait. Returns which questions keep somebody else waiting."""
+        """Subscribe for the classes that wait, in steps, and return the questions that keep other clients waiting.
+
+        inquiry.py chooses whose params are sent. The timers of the returned questions start.
+        """
         asked = self.asked.setdefault(subject, {})
         inquiry = choose(
             needs, known, asked, wrong, lambda each: self.is_late((subject, each), asked[each], now), pending
@@ -108,10 +127,14 @@ class Questions:
         subject: Subject,
         known: CachedSet,
         questions: Iterable[Params],
-        is_held: Callable[[Form], bool],  # by a subscription that somebody wants
+        is_held: Callable[[Form], bool],  # whether a wanted subscription holds it
         now: float,
     ) -> Steps[None]:
-        """A question that another one answered need not be asked, unless it is to take over from that."""
+        """Drop pending questions that no client wants, or that another question has answered meanwhile, in steps.
+
+        A pending question stays if the finding that answers it is not held by a wanted subscription: this question is
+        to take over from that one.
+        """
         audience, asked = self._audience(subject), self.asked.get(subject, {})
         for piece in pieces([params for params in questions if is_pending(asked[params])], SOME):
             for params in piece:
@@ -124,12 +147,14 @@ class Questions:
             if len(piece) == SOME:
                 yield
 
-    def hold_on(  # a finding, and who has to do with it
+    def hold_on(  # a finding, its holders and a user
         self, subject: Subject, known: CachedSet, form: Form, holders: list[Params], user: Params, now: float
     ) -> Steps[None]:
-        """Of several that stand for one finding, one is enough. If nobody wants its own, another takes over (PRX-5).
+        """Keep one of the questions that hold a finding, and drop the others, in steps.
 
-        But not before it has lingered: of a crowd that leaves one by one, each would have to be followed at once.
+        The one that stays is one that a client wants with exactly its params, if there is one. Otherwise it is lent: it
+        lingers, and then a current user of the finding subscribes with its own params and takes over (PRX-5). Not
+        earlier, because when a crowd leaves one by one, each departure would cause another subscription.
         """
         audience, asked = self._audience(subject), self.asked[subject]
         wanted = [params for params in holders if params in audience]
@@ -150,10 +175,13 @@ class Questions:
                 self.ask(subject, user, known.keys)
 
     def let_go(self, subject: Subject, holders: list[Params], now: float, *, at_once: bool = False) -> Steps[None]:
-        """PRX-9."""
+        """Drop questions that nobody uses after they lingered, in steps (PRX-9).
+
+        at_once: do not wait, since something else holds the finding or the question was refused.
+        """
         for piece in pieces(holders, SOME):
             for params in piece:
-                if (subject, params) in self.lent:  # it lingers from now on
+                if (subject, params) in self.lent:  # nobody uses it any more: the linger time starts now
                     self.lent.discard((subject, params))
                     self.unwanted.end((subject, params))
                 brief = subject[0] in ON_DEMAND and self.asked[subject][params].variant is None  # PRX-27
@@ -163,6 +191,7 @@ class Questions:
                 yield
 
     def release(self, subject: Subject, params: Params) -> None:
+        """Unsubscribe one question, and drop its timers."""
         self._end((subject, params), self.asked[subject].pop(params))
         if subject in self.standing:
             self.standing[subject].drop(params)
@@ -171,7 +200,7 @@ class Questions:
             self.standing.pop(subject, None)
 
     def give_way(self, question: Question, refused: Entry) -> Entry:
-        """PRX-35: there is no room for it any more, and this stands in its place; returns what stood there."""
+        """Put a refusal in the place of a question that was evicted (PRX-35), and return its former entry."""
         subject, params = question
         entry, self.asked[subject][params] = self.asked[subject][params], refused
         self.standing.pop(subject, None)
@@ -179,6 +208,7 @@ class Questions:
         return entry
 
     def _end(self, question: Question, entry: Entry, *, gives_way: bool = False) -> None:
+        """Drop everything that goes with a question, and unsubscribe."""
         self.renewals.drop(entry)
         self.lateness.drop(question)
         self.ages.drop(entry)
@@ -187,7 +217,11 @@ class Questions:
         self.unwanted.end(question)
 
     def presume(self, subject: Subject, known: CachedSet) -> Steps[None]:
-        """PRX-34: a variant that is gone is gone for all who shared it; each was asked for what there is instead."""
+        """Let silence mean "does not exist" for pending questions whose finding was withdrawn, in steps (PRX-34).
+
+        A withdrawn variant is gone for all clients that shared it. Each class then asks what replaces it, and some
+        servers that have no replacement stay silent.
+        """
         for piece in pieces(self.asked.get(subject, {}).items()):
             for params, entry in piece:
                 finding = known.find(params) if is_pending(entry) else None
@@ -199,10 +233,14 @@ class Questions:
     # -- how long they take
 
     def is_late(self, question: tuple[Subject, Params], entry: Entry, now: float) -> bool:
+        """Whether a question has been unanswered for a moment or longer. The first call starts its timer."""
         return self.lateness.judge(question, entry, now) is not Late.NOT
 
     def late(self, subject: Subject, timed: Container[Params], now: float) -> Mapping[Params, Late]:
-        """Where nothing else waits for an answer, it does not matter how long it takes."""
+        """Return how late the questions of a name are, for a type with full state; otherwise nothing.
+
+        For other types an unanswered name holds nothing back, so only the timed questions keep a timer.
+        """
         asked = self.asked.get(subject, {})
         if self._is_full(subject[0]):
             return self.lateness.of(subject, asked, now)
@@ -212,7 +250,7 @@ class Questions:
         return {}
 
     def is_any_late(self, subject: Subject, some: Iterable[Params], timed: Container[Params], now: float) -> bool:
-        """Whether one of these questions keeps somebody waiting for too long."""
+        """Whether one of these questions is late and holds a full state back. Drops timers that have no use."""
         asked = self.asked.get(subject, {})
         is_full = self._is_full(subject[0])
         for params in [each for each in some if each in asked]:

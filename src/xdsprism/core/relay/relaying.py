@@ -1,16 +1,27 @@
-"""The relay's machine: which questions have to be put to a server, so that everybody here can be answered (DESIGN 7).
+"""Decide which upstream subscriptions a relay needs so that it can answer every client (DESIGN 7).
 
-At one end are sessions that want names with params; at the other, subscriptions to a server, each by one name and one
-set of params. Between them are findings: variants and negative answers, each with constraints that prove whom it is
-for. A subscription is needed only where no finding matches; one subscription is enough to keep a finding up to date,
-however many share it (PRX-5). So the number of subscriptions follows the number of variants, not that of clients.
+Downstream, sessions subscribe to names with params. Upstream, the relay subscribes to a server, each subscription by
+one name and one set of params. Between the two are findings: variants and absences, each with constraints that prove
+for which clients it holds. The relay subscribes upstream only where no finding matches a client. One upstream
+subscription keeps a finding up to date, however many clients share it (PRX-5). So the number of upstream subscriptions
+follows the number of variants, not the number of clients.
 
-After anything that happened, `flush` looks once at each name that it concerns:
+Events only mark names: `want`, `unwant` and `heard` are cheap. `flush` then examines each marked name once:
 
-1. what do the subscriptions say now? Those are the findings. One that no subscription stands for any more is stale:
-   it was withdrawn, and those who have it keep it until it is known what comes in its place.
-2. who has no answer that stands? One of each class asks.
-3. which subscriptions are not needed? Of several that stand for one finding one is kept, if somebody wants it.
+1. What do the upstream subscriptions report? These are the findings (findings.py). A cached variant that no
+   subscription reports any more was withdrawn: it is stale, and clients keep it until the relay knows its replacement.
+2. Which classes of clients have no current finding? One client of each class is subscribed for (inquiry.py).
+3. Which upstream subscriptions are not needed? Of several that hold one finding the relay keeps one, and drops that one
+   some time after the last client left (questions.py).
+
+Example: clients with env=prod and env=test want `foo`. Nothing is known, so the relay subscribes with the params of the
+first client. The answer is a variant with the constraint env=prod. It covers all prod clients; the test clients form
+another class now, and one of them is subscribed for. A thousand clients end up with two upstream subscriptions.
+
+A wildcard is simpler: the resources that one set of params may see say nothing about another set, so each set of params
+has its own upstream wildcard.
+
+Long work runs in steps (model/steps.py): a method named `...ing` returns them, and its short form runs them at once.
 """
 
 from __future__ import annotations
@@ -53,16 +64,22 @@ from .questions import Questions, Subject
 from .standing import Standing
 from .supply import Supply
 
-LOOKS = 32  # names that are looked at in one step: each may put or drop a question
-LINGER = 30.0  # seconds for which a subscription outlives the last who wanted it (PRX-9)
+LOOKS = 32  # names examined in one step: each may make or drop an upstream subscription
+LINGER = 30.0  # seconds that an upstream subscription outlives its last client (PRX-9)
 
-Arrival = tuple[TypeUrl, str, Params, int | None]  # who wants it is on this stream; None: one wants it no more
+Arrival = tuple[TypeUrl, str, Params, int | None]  # the stream that subscribed; None: one unsubscribed
 
 _NOBODY = Audience()
 
 
 class Relaying:
-    """Keeps a store filled with what its readers want."""
+    """Keeps a cache filled with the answers that its sessions want.
+
+    listed: wakes the sessions that subscribe to a wildcard. linger: seconds that an unwanted upstream subscription
+    stays. reaches: whether a server can be asked for a name with params now. silence: for how long no server could be
+    asked about an entry. max_stale: the silence after which an answer is too old. limits: those of a locator, by name;
+    None: servers are asked without params. fairness: shares out the room that servers have.
+    """
 
     caches = True
 
@@ -80,20 +97,21 @@ class Relaying:
         fairness: Fairness | None = None,
     ) -> None:
         self.facts: list[Fact] = []
-        self.forgot: Callable[[TypeUrl, str, Params], None] = lambda *_: None  # VHD-25
+        self.forgot: Callable[[TypeUrl, str, Params], None] = lambda *_: None  # a session forgot a name (VHD-25)
         self._store = store
         self._supply = supply
         self._fairness = fairness or Fairness(supply)
         self._fairness.give_way, self._fairness.facts = self._give_way, self.facts
         self._listings = Listings(store, supply.pin, listed)
-        self._reaches = reaches  # whether a server can be asked for a name now
+        self._reaches = reaches  # whether a server can be asked for a name with params now
         self._arrivals: deque[Arrival] = deque()
         self._wanted: dict[Subject, Audience] = {}
         self._known: dict[Subject, CachedSet] = {}
-        # Names to look at; of some, only certain params. From the front of an OrderedDict things are taken one by one.
+        # The marked names, each with the marked params; None: all of them. An OrderedDict, because a plain dict takes
+        # items from its front slowly.
         self._touched: OrderedDict[Subject, dict[Params, None] | None] = OrderedDict()
         self._is_to_reword = False
-        self.is_planning = False  # a name is being looked at: until that is done, nobody is counted
+        self.is_planning = False  # a name is examined in steps: until it is done, no subscription is counted
         self._departed = Departed()
         self._questions = Questions(
             supply,
@@ -114,18 +132,27 @@ class Relaying:
     # -- what sessions want (interest.Demand)
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
+        """Note that a session subscribes. The next flush acts on it.
+
+        A wildcard that lists `do_not_cache` resources is asked again at once, before the session can answer it from the
+        cache.
+        """
         self._arrivals.append((type_url, name, params, stream))
         if is_wild(name):
-            self._renew_all((type_url, name), params)  # before it is answered with what must not be cached
+            self._renew_all((type_url, name), params)  # before the session answers from the cache
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Note that a session unsubscribes. The next flush acts on it."""
         self._arrivals.append((type_url, name, params, None))
 
     def _count(self) -> None:
         finish(self._counting())
 
     def _counting(self) -> Steps[None]:
-        """Who came and went since the last look. Mostly it is one more of a crowd, and then that is all."""
+        """Count the subscriptions that came and went since the last flush, in steps.
+
+        Most of them join a class that is served already, and need nothing else.
+        """
         arrivals = self._arrivals
         while arrivals:
             self._count_some([arrivals.popleft() for _ in range(min(4 * EVERY, len(arrivals)))])
@@ -133,11 +160,15 @@ class Relaying:
                 yield
 
     def _count_some(self, arrivals: Iterable[Arrival]) -> None:
-        looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and whether that is all there is to it
-        ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # the same for all who share a finding
+        """Count some subscriptions, and mark the names that have to be examined because of them.
+
+        Consecutive arrivals are mostly for one name, and share few findings, so both are looked up once.
+        """
+        looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and if counting is enough
+        ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # by finding: equal for all who share it
         subject: Subject = ("", "")
         for type_url, name, params, stream in arrivals:
-            if name != subject[1] or type_url != subject[0]:  # mostly many come for the same
+            if name != subject[1] or type_url != subject[0]:  # mostly many come for one name
                 subject = type_url, name
                 known, audience = self._known.get(subject), self._wanted.get(subject)
             same, finding = known.classify(params) if known is not None else (None, None)
@@ -160,17 +191,19 @@ class Relaying:
         self.facts += [Looked(*way[:2], count) for way, count in Counter(looked).items()]
 
     def _is_plain(self, finding: Finding | None) -> bool:
-        """Whether who comes for it only has to be counted."""
+        """Whether a subscriber that a finding answers only has to be counted."""
         stands = finding is not None and finding.stands and not finding.do_not_cache
         return stands and not self._unwanted and not self._fairness.is_scarce
 
     def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
+        """Mark a name for a new subscriber that has no current finding, or whose question lingers."""
         if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
             self._touch(subject, params)
         if finding is not None and finding.do_not_cache:
             self._renew(subject, finding)
 
     def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:
+        """Count one subscription less, and mark the name if a question or a class may have lost its last client."""
         audience = self._wanted[subject]
         audience.remove(params)
         if not audience:
@@ -183,13 +216,13 @@ class Relaying:
             self._touch(subject, params)
 
     def _touch(self, subject: Subject, params: Params) -> None:
-        """Look at what concerns these params of a name."""
+        """Mark certain params of a name. A name that is marked as a whole stays so."""
         some = self._touched.setdefault(subject, {})
         if some is not None:
             some[params] = None
 
     def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
-        """OPS-11: what the cache has for somebody who comes now."""
+        """Return whether the cache has an answer for a new subscriber: hit, stale or miss (OPS-11)."""
         type_url, name = subject
         known, fresh = finding is not None and not finding.withdrawn, finding is not None and not finding.stale
         if is_wild(name):
@@ -199,7 +232,7 @@ class Relaying:
         return "hit" if fresh and self._reaches(name, params) else "stale"
 
     def _renew_all(self, subject: Subject, params: Params) -> None:
-        """PRX-17: what is known but must not be cached is asked for again."""
+        """Ask a wildcard again whose listing contains `do_not_cache` resources (PRX-17)."""
         table, name = self._store.table(subject[0]), subject[1]
         entry = self._asked.get(subject, {}).get(params)
         do_not_cache = any(each.do_not_cache for each in table.listing(name).snapshot(params).variants)
@@ -208,6 +241,7 @@ class Relaying:
             self._ask_again(entry, subject)
 
     def _renew(self, subject: Subject, finding: Finding) -> None:
+        """Ask the subscription again that a `do_not_cache` finding came from (PRX-17)."""
         type_url, name = subject
         for voice in self._voices(subject):
             if voice.entry.variant is not None and matches(finding.constraint, voice.params):
@@ -217,32 +251,38 @@ class Relaying:
                 return
 
     def _ask_again(self, entry: Entry, subject: Subject) -> None:
+        """Ask again, once for all clients that wait for the same subscription."""
         if self._renewals.add(entry, subject):
             self._supply.ask_again(entry)
 
     # -- what the server says
 
     def heard(self, entry: Entry, _before: Variant | None = None) -> None:
-        """Something is said of an entry: contents, that there are none, or what is wrong."""
+        """Mark the names that an upstream answer concerns.
+
+        The answer is a resource, an absence or an error. An answer to one subscription by name concerns its params
+        only; any other concerns the whole name. A wildcard also concerns the names of its members: once it is answered,
+        subscriptions by these names are not needed any more.
+        """
         subject = entry.type_url, entry.name
         if entry.collection is not None:
-            self._departed.note(entry.collection, entry)  # it is forgotten if nobody wants it
+            self._departed.note(entry.collection, entry)  # `_plan` forgets it if nobody wants the name
         params = entry.key[1]
         if params is not None and self._asked.get(subject, {}).get(params) is entry and not is_wild(entry.name):
             self._touch(subject, params)
         else:
             self._touched[subject] = None
-        if isinstance(entry, Collection):  # it may have been answered: those who asked by name need not any more
+        if isinstance(entry, Collection):  # subscriptions by its members' names may be needless now
             self._touched.update(dict.fromkeys((entry.type_url, name) for name in entry.members))
 
-    # -- for those who look after it
+    # -- for operators, and for the relay's shell
 
     def age(self, now: float) -> float | None:
-        """PRX-25: see what is too old, and what is not any more; when to look again."""
+        """Mark the names whose answers became too old, or current again, and return when to look again (PRX-25)."""
         return finish(self.aging(now))
 
     def aging(self, now: float) -> Steps[float | None]:
-        """What `age` does, in steps."""
+        """Do what `age` does, in steps."""
         asked = dict.fromkeys(entry for known in self._asked.values() for entry in known.values())
         times: list[float] = []
         for piece in pieces(asked):
@@ -256,10 +296,17 @@ class Relaying:
         return min(times, default=None)
 
     def reword(self) -> None:
-        """PRX-35: a server takes less than it was asked with, or more again. So it is asked with less, or with all."""
+        """Make the next flush subscribe with other params where a server's limits changed (PRX-35).
+
+        A server was found to take smaller locators than the relay sent, or larger ones again.
+        """
         self._is_to_reword = True
 
     def _reword(self) -> Steps[None]:
+        """Drop the questions whose params are affected, in steps, so that this flush asks them anew.
+
+        These are the ones with params that some servers refuse, if they are pending or were sent with fewer params.
+        """
         if not self._is_to_reword:
             return
         self._is_to_reword = False
@@ -273,18 +320,24 @@ class Relaying:
                 yield
 
     def forget(self, type_url: TypeUrl, name: str, now: float) -> bool:
-        """PRX-28: drop what is known of a name, and ask again. Who has it keeps it until the answer is there."""
+        """Drop the cached answers of a name, and subscribe again (PRX-28). Return whether there were any.
+
+        Clients that have the resource keep it until the new answer arrives.
+        """
         known = self.remembers(type_url, name)
         if known:
             finish(self.forgetting(type_url, name, now))
         return known
 
     def remembers(self, type_url: TypeUrl, name: str) -> bool:
-        """Whether there is anything to forget of a name."""
+        """Whether the relay has an answer or an upstream subscription for a name."""
         return (type_url, name) in self._known or bool(self._asked.get((type_url, name)))
 
     def forgetting(self, type_url: TypeUrl, name: str, now: float) -> Steps[None]:
-        """What `forget` does, in steps."""
+        """Do what `forget` does, in steps.
+
+        Cached variants stay as stale findings. Wildcards that have the name as a member are asked again.
+        """
         yield from self._counting()
         subject = type_url, name
         known = self._known.get(subject)
@@ -304,7 +357,7 @@ class Relaying:
         self._touched[subject] = None
 
     def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
-        """PRX-28: all that is known of a name, with who uses it and where it is from."""
+        """Return the cached answers of a name, with their users and upstream subscriptions (PRX-28)."""
         if not self.is_planning:
             self._count()
         subject = type_url, name
@@ -312,28 +365,35 @@ class Relaying:
         return holdings(self._known.get(subject, NOTHING), self._voices(subject), audiences, self._supply.pin)
 
     def room(self, kind: Scarce) -> RoomTaken:
-        """PRX-35: how much of what servers can be asked for is in use."""
+        """Return how much of one scarce thing is in use (PRX-35)."""
         return self._fairness.room(kind)
 
-    # -- the turn
+    # -- the flush
 
     @property
     def is_due(self) -> bool:
+        """Whether a flush has something to do now."""
         return bool(self._touched or self._arrivals or self._is_to_reword) or self._renewals.is_due
 
     def deadline(self) -> float | None:
+        """Return when the next timer ends; None: no timer runs."""
         waiting = (next(iter(each.values()), None) for each in self._timers)
         return min((due for due in waiting if due is not None), default=None)
 
     @property
     def _timers(self) -> tuple[dict[tuple[Subject, Params], float], ...]:
+        """All timers of questions, each table in order of time."""
         return *self._unwanted.timers, self._listings.due, self._lateness.due
 
     def flush(self, now: float) -> None:
+        """Act on everything that happened since the last flush."""
         finish(self.flushing(now))
 
     def flushing(self, now: float) -> Steps[None]:
-        """The same in steps. Everybody hears of all that is new at once, at the end of them."""
+        """Do what `flush` does, in steps.
+
+        The store publishes all news together at the end, so that sessions never see half of a response.
+        """
         yield from self._counting()
         yield from self._reword()
         yield from self._touch_due(now)
@@ -349,13 +409,13 @@ class Relaying:
                 self.is_planning = False
             if self._touched:
                 yield
-                yield from self._counting()  # so that at the end everybody who is there is known
+                yield from self._counting()  # the news must reach sessions that came meanwhile
         self._fairness.rest()
         if news:
             yield from self._store.publishing(news)
 
     def _touch_due(self, now: float) -> Steps[None]:
-        """Look at every question whose time is over."""
+        """Mark every question whose timer ended, in steps."""
         for waiting in self._timers:
             due = [question for question, _ in takewhile(lambda each: each[1] <= now, waiting.items())]
             for piece in pieces(due, 4 * EVERY):
@@ -365,7 +425,7 @@ class Relaying:
                     yield
 
     def _next_touched(self) -> tuple[Subject, dict[Params, None] | None]:
-        """What to look at next: a name, or of many params of one as many as are looked at in one step."""
+        """Return the next marked name; if many of its params are marked, as many as one step takes."""
         subject, some = self._touched.popitem(last=False)
         if some is not None and len(some) > EVERY and subject in self._standing:
             first, *others = pieces(some)
@@ -381,6 +441,10 @@ class Relaying:
         news: dict[Subject, VariantSet | None],
         now: float,
     ) -> Steps[None]:
+        """Examine one marked name, in steps, and record its cached set in `news` if it changed.
+
+        some: the marked params; None: all. The short way (`_plan_some`) is tried first where only some are marked.
+        """
         if is_wild(subject[1]):
             yield from self._plan_wild(subject, now)
             return
@@ -398,7 +462,10 @@ class Relaying:
             news[subject] = known if said_something else None
 
     def _ask_refused(self) -> bool:
-        """PRX-35: what there was no room for is asked once more, where there may be; whether there is such."""
+        """Release refused questions that may have room now, so that they are asked again (PRX-35).
+
+        Returns whether a name is marked.
+        """
         for subject, params in self._fairness.again():
             if params in self._asked.get(subject, {}):
                 self._questions.release(subject, params)
@@ -406,12 +473,13 @@ class Relaying:
         return bool(self._touched)
 
     def _audience(self, subject: Subject) -> Audience:
+        """Return the subscribers of a name."""
         return self._wanted.get(subject, _NOBODY)
 
     # -- one name
 
     def _voices(self, subject: Subject) -> Iterator[UpstreamAnswer]:
-        """Every subscription that speaks of a name: its own, and the wildcards that have it."""
+        """Yield every upstream subscription that speaks of a name: those by name, and wildcards that have it."""
         type_url, name = subject
         audience = self._audience(subject)
         for params, entry in self._asked.get(subject, {}).items():
@@ -421,15 +489,22 @@ class Relaying:
             for params, entry in self._asked.get(wild, {}).items():
                 member = self._departed.member(subject, entry)
                 if member is not None:
-                    # What a wildcard has of those who asked by name is not the server's answer to it yet (PRX-5).
+                    # Before the server answers a wildcard, its members come from subscriptions by name. They must not
+                    # replace these yet (PRX-5).
                     wanted = params in audience and is_answered(entry)
                     yield UpstreamAnswer(params, member, wild=True, wanted=wanted, aged=entry in self._ages)
 
     def _plan(self, subject: Subject, before: CachedSet, now: float) -> Steps[CachedSet]:
-        """All of a name, in steps.
+        """Examine a whole name, in steps, and return its new cached set.
 
-        Between two of them nobody is counted who comes or goes, and no question is put or dropped. What a server says
-        meanwhile, or a timer does, touches the name once more.
+        1. Merge the answers into findings, and ask again where they are in doubt.
+        2. Find the classes that use each finding, and those without a current one.
+        3. Drop pending questions that were answered otherwise; subscribe for the classes that wait.
+        4. Keep one question for each finding in use; let the others linger or drop them.
+        5. Drop findings that no question holds; add errors and lateness.
+
+        Between two steps no subscription is counted, and nothing but this method makes or drops a question. An answer
+        or a timer in the meantime marks the name once more.
         """
         if subject not in self._wanted:
             self._departed.forget(subject)
@@ -469,7 +544,12 @@ class Relaying:
     def _plan_some(
         self, subject: Subject, before: CachedSet, some: Iterable[Params], now: float
     ) -> Steps[CachedSet | None]:
-        """The same where nothing is unusual, and only what concerns some of the params; None: it has to be all."""
+        """Examine some params of a name that is in the usual state (standing.py), in steps; None: use `_plan`.
+
+        Only these classes are looked at: those of the marked params, and those that a new finding may match. The steps
+        are the same as in `_plan`. If every class that had a finding still has one with the same constraint, the new
+        set says so (`is_clear`), and sessions then act on the variants that moved, without a search.
+        """
         type_url, name = subject
         standing, asked, audience = self._standing.get(subject), self._asked.get(subject, {}), self._audience(subject)
         if standing is None or any((type_url, each) in self._asked for each in wildcards(name)):
@@ -504,11 +584,11 @@ class Relaying:
         if known is not before:
             known.is_clear = is_clear
         if self._questions.is_any_late(subject, {*some, *standing.waiting((), needs.waiting.values())}, timed, now):
-            self._touched[subject] = None  # that concerns others too
+            self._touched[subject] = None  # lateness concerns other params too: examine the whole name
         return known
 
     def _keep_one(self, subject: Subject, known: CachedSet, form: Form, standing: Standing, now: float) -> Steps[None]:
-        """Of those who stand for a finding, as long as somebody uses it."""
+        """Keep one question for a finding as long as a class uses it, else let its questions go, in steps."""
         audience, holders = self._audience(subject), [*standing.holders.get(form, ())]
         classes = audience.classes(known.keys)
         ones = (next(iter(classes[of])) for of in audience.concerned(form[0]))
@@ -519,7 +599,11 @@ class Relaying:
             yield from self._questions.hold_on(subject, known, form, holders, user, now)
 
     def _needs(self, subject: Subject, known: CachedSet) -> Steps[Needs]:
-        """Who uses what, and who has nothing: class by class, however many are of one."""
+        """Find which findings are in use, and which classes have no current one, in steps.
+
+        One look per class is enough, however many clients it has. Params with a finding of their own (`only`) count
+        separately.
+        """
         needs = Needs()
         audience = self._audience(subject)
         for piece in pieces(audience.classes(known.keys).items()):
@@ -539,7 +623,11 @@ class Relaying:
         return needs
 
     def _give_way(self, question: Question, refused: Entry) -> None:
-        """PRX-35: there is no room for this question any more. Who else needs its answer asks by itself."""
+        """Replace a question that was evicted by its refusal (PRX-35).
+
+        The name is marked, so that other clients that need the answer are subscribed for. A wildcard loses its listing
+        and its members.
+        """
         subject = question[0]
         entry = self._questions.give_way(question, refused)
         self._touched[subject] = None
@@ -548,7 +636,10 @@ class Relaying:
             self._forget_members(subject[0], entry)
 
     def _still(self, subject: Subject, known: CachedSet, said: UpstreamAnswers, needs: Needs) -> CachedSet:
-        """What no subscription stands for is not known: it may have changed. Some have nothing else meanwhile."""
+        """Drop the findings that no question holds, since nothing would keep them up to date.
+
+        A stale finding stays as long as a class has nothing else.
+        """
         asked = self._asked.get(subject, {})
         standing = {form for form, holders in said.holders.items() if any(params in asked for params in holders)}
         standing |= said.listed
@@ -558,7 +649,10 @@ class Relaying:
     # -- wildcards
 
     def _plan_wild(self, subject: Subject, now: float) -> Steps[None]:
-        """What one set of params sees says nothing of what another does: each has a subscription of its own."""
+        """Subscribe to a wildcard with each set of params that wants it, and drop those that nobody wants, in steps.
+
+        Each set of params has its own upstream wildcard, because what one set sees says nothing about another.
+        """
         audience, asked = self._audience(subject), self._asked.get(subject, {})
         for piece in pieces([params for params in audience if params not in asked], LOOKS):
             for params in piece:
@@ -574,9 +668,13 @@ class Relaying:
                 yield
 
     def _leave_wild(self, subject: Subject, params: Params, entry: Entry, now: float) -> Steps[None]:
-        """Those who are only served because a wildcard has what they want need something else in time."""
+        """Drop a wildcard that nobody wants after it lingered, in steps.
+
+        Clients that subscribe by name may have been served from its members. They get upstream subscriptions of their
+        own before it ends.
+        """
         type_url = subject[0]
-        shared = sum(other is entry for other in self._asked[subject].values()) > 1  # by others of the group
+        shared = sum(other is entry for other in self._asked[subject].values()) > 1  # with other params of the group
         if not is_crowded(entry) and self._unwanted.lasts((subject, params), now):
             return
         names = [*entry.members] if isinstance(entry, Collection) and not shared else []
@@ -591,12 +689,16 @@ class Relaying:
             self._forget_members(type_url, entry)
 
     def _forget_members(self, type_url: TypeUrl, wildcard: Entry) -> None:
+        """Mark all names that a wildcard has or had, since it no longer speaks of them."""
         if isinstance(wildcard, Collection):
             self._touched.update(dict.fromkeys((type_url, name) for name in wildcard.members))
             self._touched.update(dict.fromkeys(self._departed.leave(wildcard)))
 
     def _take_over(self, subject: Subject, wildcard: Entry) -> Steps[None]:
-        """PRX-5: whoever is served by a wildcard alone asks before that goes, and may go on with what it has."""
+        """Subscribe by name for clients that only a wildcard serves, before it ends (PRX-5), in steps.
+
+        These clients keep their resource meanwhile.
+        """
         if subject not in self._wanted:
             return
         known = self._known.get(subject, NOTHING)
@@ -612,4 +714,5 @@ def _form(finding: Finding | None) -> Form | None:
 
 
 def _is_any_in(some: Iterable[Params] | None, audience: Audience) -> bool:
+    """Whether a client wants one of these params."""
     return any(params in audience for params in some or ())

@@ -1,13 +1,14 @@
-"""Names that sessions forgot, of which a relay asks its servers from time to time (VHD-25).
+"""Ask servers from time to time for names that sessions forgot (VHD-25).
 
-Envoy asks for a host or a cluster on demand once, keeps the answer that there is none, and waits for a push. A server
-sees which names are created and which sessions forgot them (serve/forgotten_names.py). A relay sees only the names that
-it subscribes to. So it subscribes to forgotten names, one batch after the other, and drops each name that still has no
-resource as soon as the server says so, so that no server carries more subscriptions for it. Where there is a resource,
-the relay gets it as if a client wanted it, and the sessions that forgot the name find it in the store.
+Envoy asks for a host or a cluster on demand once, keeps the answer that there is none, and waits for a push. A session
+with too many such names forgets some of them. A server sees each name that is created and which sessions forgot it
+(serve/forgotten_names.py). A relay sees only the names that it subscribes to. So it subscribes to forgotten names in
+batches, and drops each name that still has no resource as soon as the server says so; no server carries more
+subscriptions for it. If there is a resource, the relay gets it as if a client wanted it, and the sessions that forgot
+the name find it in the store.
 
-The next batch follows the sooner the quicker the server answered the last one: the server is asked during a quarter of
-the time at most, or for one batch every EVERY seconds. Each name is asked for once in EVERY seconds at most.
+The faster the server answers a batch, the sooner the next one follows: the relay asks during a quarter of the time at
+most, or one batch every EVERY seconds. It asks for each name once in EVERY seconds at most.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from ..watch.query_params import question_params
 from .findings import is_awaited
 from .supply import Supply
 
-EVERY = 5.0  # seconds that a server has to answer a batch, and between two questions for the same name
+EVERY = 5.0  # seconds that a server has to answer a batch, and between two subscriptions to one name
 PAUSE = 1.0  # seconds from the answer to a batch until the next one, at least
 REST = 3.0  # times as long as the server took to answer, at least
 AT_ONCE = 500  # names in a batch
-MOST = 100_000  # names; the oldest are not asked for any more
-MOST_BYTES = 16 * 1024 * 1024  # of their names
+MOST = 100_000  # names in the queue; the oldest are dropped
+MOST_BYTES = 16 * 1024 * 1024  # of these names, in all
 
 Forgotten = tuple[TypeUrl, str, Params]
 
 
 class Revisits:
-    """Asks for these names, each in its turn.
+    """Asks for forgotten names, each in its turn.
 
-    is_forgotten: whether a client still waits for one. limits: of params that a server is asked with; None: it is asked
-    without.
+    is_forgotten: whether a client still waits for a name. limits: those of a locator, by name; None: the server is
+    asked without params.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class Revisits:
         self._supply = supply
         self._is_forgotten = is_forgotten
         self._limits = limits
-        self._waiting: OrderedDict[Forgotten, float] = OrderedDict()  # and before when it is not asked for again
+        self._waiting: OrderedDict[Forgotten, float] = OrderedDict()  # with the earliest time to ask for each
         self._bytes = 0
-        self._asked: dict[Forgotten, Entry] = {}  # without an answer
-        self._found: dict[Forgotten, Entry] = {}  # since the last batch
-        self._asked_at: float | None = None  # when the batch was asked that is not answered in full
+        self._asked: dict[Forgotten, Entry] = {}  # the batch: names without an answer
+        self._found: dict[Forgotten, Entry] = {}  # names with a resource, since the last batch
+        self._asked_at: float | None = None  # when the open batch was sent
         self._due: float | None = None
 
     def __len__(self) -> int:
@@ -61,10 +62,11 @@ class Revisits:
 
     @property
     def due(self) -> float | None:
-        """When to look again; None: there is nothing to ask for."""
+        """When to call `look` again; None: there is nothing to ask for."""
         return self._due
 
     def add(self, type_url: TypeUrl, name: str, params: Params, not_before: float = 0.0) -> None:
+        """Queue a forgotten name. If the queue is too long, the oldest names are dropped."""
         each = type_url, name, params
         if each not in self._waiting:
             self._waiting[each] = not_before
@@ -73,7 +75,11 @@ class Revisits:
             self._pop()
 
     def look(self, now: float) -> tuple[list[Forgotten], list[Forgotten]]:
-        """Ask for what is due. What was found, which is wanted until the next batch, and what is not any more."""
+        """Take answers, and send the next batch if it is due.
+
+        Returns the names that have a resource, which the caller must want until the next batch, and those of the last
+        batch that it must stop wanting.
+        """
         found = self._take_answers()
         left: list[Forgotten] = []
         if self._due is None and self._waiting:
@@ -92,11 +98,15 @@ class Revisits:
         return [*found], left
 
     def _next_batch(self, asked: float, answered: float) -> float:
-        """When to ask for more. A slow server is asked no less often than one that does not answer at all."""
+        """Return when to send the next batch, REST times as long after the answer as the server took.
+
+        A slow server gets a batch no less often than a server that does not answer at all.
+        """
         soonest = answered + PAUSE
         return max(soonest, min(answered + REST * (answered - asked), asked + EVERY))
 
     def _deadline(self, now: float, *, is_any_found: bool) -> float | None:
+        """Return when to look again after a batch was sent, or found nothing to send."""
         if self._asked:
             return now + EVERY
         first = next(iter(self._waiting.values()), None)
@@ -105,6 +115,7 @@ class Revisits:
         return now + PAUSE if is_any_found else None
 
     def _ask(self, each: Forgotten, now: float) -> None:
+        """Subscribe to one name, and queue it again for later."""
         type_url, name, params = each
         self.add(*each, not_before=now + EVERY)
         limits = self._limits(name)
@@ -114,24 +125,26 @@ class Revisits:
             self._asked[each] = entry
 
     def _take_answers(self) -> dict[Forgotten, Entry]:
-        """What there is by now."""
+        """Return the names that have a resource by now, and drop the subscriptions of those without."""
         answered = [each for each, entry in self._asked.items() if not is_awaited(entry)]
         found = {each: self._asked.pop(each) for each in answered if self._asked[each].variant is not None}
         self._let_go(self._asked, [each for each in answered if each not in found])
         return found
 
     def _let_go(self, asked: dict[Forgotten, Entry], names: Iterable[Forgotten]) -> None:
+        """Drop the subscriptions of these names."""
         for each in names:
             self._supply.drop(asked.pop(each))
 
     def _next(self, now: float) -> Iterator[Forgotten]:
-        """Those that have waited for longest, each once."""
+        """Yield the names that have waited longest, each once, if a client still waits for them."""
         while self._waiting and next(iter(self._waiting.values())) <= now:
             each = self._pop()
             if self._is_forgotten(each[0], each[1]):
                 yield each
 
     def _pop(self) -> Forgotten:
+        """Remove the oldest name from the queue."""
         each, _ = self._waiting.popitem(last=False)
         self._bytes -= len(each[1])
         return each
