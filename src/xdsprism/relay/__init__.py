@@ -1,1 +1,1 @@
-"""Between many clients and few servers: a cache that proves what it may share."""
+"""Serve many clients from few servers: an xDS relay with a cache that proves what clients may share."""

@@ -1,4 +1,18 @@
-"""Subscriptions to the servers behind a relay: one client for all, or one for each group of nodes (DESIGN 7)."""
+"""Make a relay's upstream subscriptions, with one client for all nodes or one for each group (DESIGN 7).
+
+`Feed` implements `core.relay.supply.Supply` on top of the project's xDS client. Which client carries a subscription:
+
+    servers                       client                           an answer without constraints is for
+    ----------------------------  -------------------------------  ----------------------------------------------
+    know dynamic parameters       one for all; each subscription   (the server sends constraints)
+                                  is a locator with params
+    know plain names only         one for all                      every client (PRX-32)
+    know plain names, --group-by  one for each combination of      clients with the same values of these keys
+                                  values, with its own node        (PRX-20)
+
+Where the streams of a client are full, further clients of the same group open further streams (PRX-35,
+core/relay/spread.py).
+"""
 
 from __future__ import annotations
 
@@ -36,25 +50,30 @@ from ..messages.api_versions import to_v3
 from ..messages.validation import Validate
 from .judging import checking
 
-GROUPS = 1000  # PRX-35: each has a stream of its own, and who makes up params makes up groups
+GROUPS = 1000  # PRX-35: each has a stream of its own, and a client that makes up params makes up groups
 
 
 class Sink(Watch):
-    """A watcher who looks at the entry itself, whenever something is said of it."""
+    """A watcher without a queue: the relay reads the entry itself whenever it is woken."""
 
     def tell(self, entry: Entry, notice: Notice) -> None:
-        """Nothing to keep. What an entry holds is heard of elsewhere; that something is wrong, only here."""
+        """Wake the relay for errors and absences.
+
+        Resources reach it through the listeners of the subscriber (`Feed._new`), so only the others are told here.
+        """
         if notice.variant is None or entry.state is State.RECEIVED_ERROR:
             self.wake()
 
 
 class FeedClient(Client):
-    """A client whose resources are passed on: they keep their versions, and are judged by none or as told (judging.py).
+    """An xDS client whose resources a relay passes on.
 
-    PRX-16, PRX-19, PRX-22
+    Resources keep the version that the server gave (PRX-22), and are checked as little as the relay is told to (PRX-16,
+    PRX-19; judging.py).
     """
 
-    # CLI-25: whether the clients behind it can take lists of endpoints, only the node of the bootstrap can say.
+    # CLI-25: the relay does not know whether its clients support lists of endpoints. Only the node in the bootstrap can
+    # say so.
     _features = tuple(feature for feature in FEATURES if feature != LISTS_OF_ENDPOINTS)
 
     def __init__(
@@ -71,12 +90,15 @@ class FeedClient(Client):
         self._work = work
         self._aside = aside
         self._known_dialect = dialect
-        self.nobody = Authority("", ())  # knows the names that no server can be asked for
+        self.nobody = Authority("", ())  # the authority of names that no server can be asked for
         self._settled = settled
         self._check = checking(validate)
 
     def subscribe(self, type_url: TypeUrl, key: Key, sink: Sink) -> Entry:
-        """By a key as it is. A name that nobody can be asked for does not exist."""
+        """Subscribe with a key as it is, and return the entry.
+
+        A name that no server in the bootstrap can be asked for does not exist: its entry says so, and has no server.
+        """
         try:
             self._check_way(type_url)
             config = self.bootstrap.authority_of(key[0])
@@ -89,37 +111,44 @@ class FeedClient(Client):
         return sink.entries[0]
 
     def unsubscribe(self, sink: Sink) -> None:
+        """End a subscription."""
         self.subscriber.unwatch(sink)
         self._settle()
 
     def ask_again(self, entry: Entry) -> None:
+        """Subscribe once more, to get a new answer."""
         self.subscriber.ask_again(entry)
         self._settle()
 
     def presume_gone(self, entry: Entry) -> None:
+        """Take silence of the server for "does not exist" (PRX-34)."""
         if self.subscriber.presume_gone(entry, self.now()):
             self._settle()
 
-    # -- for those who look after it
+    # -- for the relay and for operators
 
     @property
     def authorities(self) -> list[Authority]:
+        """All authorities, with the one for names that no server can be asked for."""
         return [*self._authorities.values(), self.nobody]
 
     def seek(self) -> None:
-        """PRX-30: find out whether there is anybody to ask."""
+        """Connect to the servers before any subscription, to learn whether one can be reached (PRX-30)."""
         for authority in self._known_authorities():
             self.subscriber.seek(authority)
         self._settle()
 
     def rest(self) -> None:
-        """Nothing is asked by this one."""
+        """Close the connections that `seek` opened, since this client subscribes to nothing."""
         for authority in self._known_authorities():
             self.subscriber.rest(authority)
         self._settle()
 
     def reaches(self, name: str) -> bool:
-        """Whether there is a stream to somebody who knows that name; of names that nobody knows nothing is to come."""
+        """Whether a stream to a server for this name is open.
+
+        True for a name that no server can be asked for, since nothing has to be waited for.
+        """
         try:
             authority = self._authorities.get(self.bootstrap.authority_of(name).name)
         except UsageError:
@@ -127,31 +156,38 @@ class FeedClient(Client):
         return authority is not None and any(upstream.connected for upstream in authority.active)
 
     def upstreams(self) -> list[Upstream]:
-        """Those of the bootstrap, in its order."""
+        """Return the servers of the bootstrap, in its order, each once."""
         authorities = self._known_authorities()
         return [*dict.fromkeys(upstream for authority in authorities for upstream in authority.servers)]
 
     def _known_authorities(self) -> list[Authority]:
+        """Return the authorities of the bootstrap that have servers."""
         configs = (self.bootstrap.root, *self.bootstrap.authorities.values())
         return [self._authority(config) for config in configs if config.servers]
 
     def _upstream(self, server: ServerConfig) -> Upstream:
-        """PRX-11: that a server is slow does not mean that there is nothing. Clients have timers of their own.
+        """Return the state of a server, with the timer rules of a relay.
 
-        PRX-34: but one that goes on to say all that there is has said it.
+        PRX-11: a slow server does not mean that a resource does not exist; downstream clients have timers of their own.
+        PRX-34: but a later full-state response that lacks the resource does mean this.
         """
         upstream = super()._upstream(server)
         upstream.timer_is_transient = upstream.full_state_decides = True
         return upstream
 
     def _dialect(self, server: ServerConfig) -> Dialect:
+        """Return what is known of a v3 server, shared by all clients of the relay."""
         return self._known_dialect(server) if self._is_v3(server) else super()._dialect(server)
 
     def _decoder(self, upstream: Upstream) -> ResponseDecoder:
+        """Return the decoder of responses, which gives each variant a version and v3 type URLs."""
         dress = _as_it_came if upstream.delta else _hashed
 
         def renamed(variant: Variant, message: object) -> Variant:
-            """VER-14: one cache for both versions, in the words of v3. PRX-36: a stream of v3 may carry names of v2."""
+            """Convert a variant to v3 names, and set its version and references.
+
+            VER-14: one cache serves both API versions, in the terms of v3. PRX-36: a v3 stream may carry v2 type URLs.
+            """
             variant.body = to_v3(variant.type_url, variant.body)
             variant.extras = to_v3(RESOURCE, variant.extras)
             return dress(variant, message)
@@ -165,14 +201,17 @@ class FeedClient(Client):
         )
 
     def _settle(self) -> None:
+        """Do what follows from a change, and tell the relay."""
         super()._settle()
         self._settled()
 
 
 class Feed:
-    """The relay's subscriptions (core.relay.supply.Supply).
+    """The relay's upstream subscriptions (core.relay.supply.Supply).
 
-    form: how servers are asked; UNKNOWN: as each turns out to understand, which is remembered here (PRX-32).
+    form: how to ask servers; UNKNOWN: find out what each one understands, and remember it for all clients (PRX-32).
+    group_by: the keys that make groups; None: no groups. settled: called after something came from a server. make:
+    makes a client for a group.
     """
 
     def __init__(
@@ -193,13 +232,17 @@ class Feed:
         self._group_by = group_by
         self._settled = settled
         self._make = make
-        self._sinks: dict[Entry, list[tuple[Sink, FeedClient, int]]] = {}  # each with the place of its stream
+        self._sinks: dict[Entry, list[tuple[Sink, FeedClient, int]]] = {}  # each with its client and stream
         self._spread = TypeSpread()
-        self._further: dict[tuple[Params | None, int], FeedClient] = {}  # of each group, beside its first (PRX-35)
-        self._groups: dict[Authority, Params] = {}  # each client has authorities of its own
+        self._further: dict[tuple[Params | None, int], FeedClient] = {}  # by group and stream, but the first (PRX-35)
+        self._groups: dict[Authority, Params] = {}  # by authority, as each client has its own
         self._closing: set[asyncio.Task[None]] = set()
 
     def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
+        """Subscribe on the stream that has room, and return the entry or what there is no room for.
+
+        A group sends its params in the node, so its subscription goes by plain name.
+        """
         group = self._group(params)
         if group not in self.clients and len(self.clients) - (None in self.clients) >= GROUPS:
             return Scarce.GROUPS
@@ -221,14 +264,17 @@ class Feed:
         return entry
 
     def ask_again(self, entry: Entry) -> None:
+        """Subscribe once more. One of the clients that share the entry is enough."""
         for _, client, _ in self._sinks.get(entry, [])[:1]:
             client.ask_again(entry)
 
     def presume_gone(self, entry: Entry) -> None:
+        """Take silence of the server for "does not exist" (PRX-34)."""
         for _, client, _ in self._sinks.get(entry, [])[:1]:
             client.presume_gone(entry)
 
     def drop(self, entry: Entry) -> None:
+        """End one subscription. The client that carries nothing any more is closed, unless it serves all nodes."""
         sinks = self._sinks.get(entry, [])
         if not sinks:
             return
@@ -247,7 +293,7 @@ class Feed:
         return frozenset(server for server, dialect in self._dialects.items() if dialect.is_narrow)
 
     def is_narrow(self, name: str) -> bool:
-        """Whether one of these may be asked for a name."""
+        """Whether one of these servers may be asked for a name."""
         try:
             return not self.narrow.isdisjoint(self._bootstrap.authority_of(name).servers)
         except UsageError:
@@ -255,28 +301,33 @@ class Feed:
 
     @property
     def sends_params(self) -> bool:
-        """Whether a server may be asked by locators."""
+        """Whether at least one server may be asked with locators."""
         if self._group_by is not None or self._form is RequestForm.NAMES:
             return False
         return not self._dialects or not all(dialect.by_names for dialect in self._dialects.values())
 
     def pin(self, entry: Entry) -> Constraint | None:
-        """PRX-20: what came for a group is for whoever agrees with it on the keys that make groups.
+        """Return which clients an answer without constraints is for; None: the constraints of the answer decide.
 
-        PRX-32: where there are no groups, a server that knows no params makes all clients one.
+        PRX-20: an answer to a group is for clients that have the same values of the keys that make groups. PRX-32:
+        without groups, an answer from a server that knows no params is for every client.
         """
-        group = self._groups.get(entry.authority)  # as a member of a wildcard has it too
+        group = self._groups.get(entry.authority)  # members of a wildcard have the same authority
         if group is None or self._group_by is None:
             return TRUE if entry.for_all else None
         return canonical(pins({key: group.get(key) for key in self._group_by}))
 
     def reaches(self, name: str, params: Params) -> bool:
+        """Whether a stream to a server for this name is open, in the group of these params."""
         group = self._group(params)
         further = (client for (each, _), client in self._further.items() if each == group)
         return any(client is not None and client.reaches(name) for client in (self.clients.get(group), *further))
 
     def silence(self, entry: Entry, now: float) -> float:
-        """PRX-25: for how long nobody can be asked about it any more; of what an earlier run knew, since that."""
+        """Return for how many seconds no server could be asked about an entry (PRX-25).
+
+        For an answer from the disk cache this counts from when an earlier run last knew it to be current.
+        """
         if entry.kept_at is not None:
             return self.wall() - entry.kept_at
         active = entry.authority.active
@@ -285,19 +336,20 @@ class Feed:
         return now - max((upstream.parted for upstream in active if upstream.parted is not None), default=now)
 
     def upstreams(self) -> list[tuple[Params | None, Upstream]]:
-        """Every server, once for each group that asks it, and for each stream where one takes too few types."""
+        """Return every server, once for each group that asks it and for each further stream."""
         further = ((group, client) for (group, _), client in self._further.items())
         groups = [*self.clients.items(), *further]
         groups = [(group, client) for group, client in groups if group is not None] or groups
         return [(group, upstream) for group, client in groups for upstream in client.upstreams()]
 
     async def close(self) -> None:
+        """Close all clients, and wait for those that are closing already."""
         for client in (*self.clients.values(), *self._further.values()):
             await client.close()
         await asyncio.gather(*self._closing)
 
     def _retire(self, client: FeedClient, group: Params | None) -> None:
-        """A group in which nobody wants anything has no stream, and neither has a further stream of one."""
+        """Close the client of a group, or of a further stream, that carries no subscription any more."""
         further = [key for key, each in self._further.items() if each is client]
         if group is None and not further:
             return
@@ -312,18 +364,23 @@ class Feed:
         task.add_done_callback(self._closing.discard)
 
     def _heard(self, entry: Entry) -> None:
+        """Tell the relay that an entry changed."""
         if self.relaying is not None:
             self.relaying.heard(entry)
 
     def pool(self, params: Params) -> Params | None:
-        """Whose streams a question with these params takes room on: a group's, or those of all."""
+        """Return the group on whose streams a subscription with these params takes room; None: those of all."""
         return self._group(params)
 
     def _group(self, params: Params) -> Params | None:
+        """Return the group of these params; None: there are no groups."""
         return params.only(self._group_by) if self._group_by is not None else None
 
     def client(self, group: Params | None, place: int = 0) -> FeedClient:
-        """Who asks for a group; None: for all, where there are no groups. place: on which of its streams."""
+        """Return the client for a group, and create it if there is none.
+
+        group: None for all nodes, where there are no groups. place: which of the streams of the group; 0 is the first.
+        """
         if place:
             if (group, place) not in self._further:
                 self._further[group, place] = self._new(group)
@@ -333,7 +390,7 @@ class Feed:
         return self.clients[group]
 
     def dialect(self, server: ServerConfig) -> Dialect:
-        """PRX-32, PRX-33: what is known of a server, whoever asks it."""
+        """Return what is known of a server, whichever client asks it (PRX-32, PRX-33)."""
         known = self._dialects.get(server)
         if known is None:
             known = self._dialects[server] = Dialect(
@@ -342,6 +399,7 @@ class Feed:
         return known
 
     def _new(self, group: Params | None) -> FeedClient:
+        """Create a client, and listen to the resources that it gets."""
         bootstrap = self._bootstrap if group is None else _for_group(self._bootstrap, group)
         made = self._make(bootstrap, self._settled, group)
         made.subscriber.listeners.append(lambda entry, _: self._heard(entry))
@@ -349,14 +407,14 @@ class Feed:
 
 
 def _for_group(bootstrap: Bootstrap, group: Params) -> Bootstrap:
-    """PRX-21: the relay's own node, with what makes the group."""
+    """Return the bootstrap with the relay's own node and the group's params in its metadata (PRX-21)."""
     node = Node.FromString(bootstrap.node)
     write_named(node, group)
     return replace(bootstrap, node=node.SerializeToString())
 
 
 def _as_it_came(variant: Variant, message: object) -> Variant:
-    """PRX-22: in the server's version."""
+    """Keep the server's version of a delta resource (PRX-22), and set what the relay derives from it."""
     text = "\0".join((variant.type_url, variant.name, variant.version, ascii(canonical(variant.constraint))))
     variant.digest = int.from_bytes(sha256(text.encode()).digest()[:8], "big")
     variant.references, variant.routing = _references(variant, message), _routing(variant, message)
@@ -365,7 +423,7 @@ def _as_it_came(variant: Variant, message: object) -> Variant:
 
 
 def _hashed(variant: Variant, message: object) -> Variant:
-    """SotW has one version for all; each by itself is known by its contents."""
+    """Give a SotW resource a version of its own, a hash of its contents: SotW has one version for all."""
     made = make_variant(
         variant.type_url,
         variant.name,
@@ -382,9 +440,10 @@ def _hashed(variant: Variant, message: object) -> Variant:
 
 
 def _references(variant: Variant, message: object) -> tuple[Reference, ...]:
-    """ORD-2: what a client still needs is held back behind a relay, too."""
+    """Return the references of a resource, by which sessions keep the order of updates behind a relay too (ORD-2)."""
     return references_of(variant.type_url, message)
 
 
 def _routing(variant: Variant, message: object) -> Routing | None:
+    """Return how a route configuration finds its virtual hosts; None for other types."""
     return routing_of(message) if variant.type_url == ROUTE and message is not None else None

@@ -1,4 +1,7 @@
-"""What a relay thinks of the resources that it passes on: nothing, unless it is told to."""
+"""Check the resources that a relay passes on, as far as it is told to (PRX-16).
+
+A relay passes payloads on unchanged. It decodes them to learn their names and references, and rejects none by default.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,25 @@ from ..messages.protos import find_message, type_name
 from ..messages.validation import Validate, errors_in, is_for_grpc
 from ..observe.logs import log
 
-REMEMBERED = 10_000  # faults that were logged
+REMEMBERED = 10_000  # faults that were logged; then the log starts over
 
 
 def checking(validate: Validate) -> Check:
-    """How contents are looked at. PRX-16: by default as little as can be.
+    """Return the function that checks a payload.
 
-    off     only the name matters, and what it refers to
-    warn    what Envoy would refuse is logged, of each resource once
-    envoy   it is refused: the server gets a NACK that names it, and clients keep what they have
+        off     read only the name and the references (PRX-16, the default)
+        warn    log what Envoy would reject, once for each fault of a resource
+        envoy   reject it: the server gets a NACK that names the resource, and clients keep what they have
 
-    A listener for gRPC is let pass. Of what it leads to a relay can't tell, as it knows only what was asked for.
+    Listeners for gRPC pass, since Envoy's rules do not apply to them. For the resources that such a listener leads to,
+    a relay cannot tell: it knows only the names that clients asked for.
     """
     if validate == "off":
         return named
     told: set[tuple[TypeUrl, str, str]] = set()
 
     def check(type_url: TypeUrl, body: bytes) -> Checked:
+        """Check one payload, and log or return its faults."""
         checked = named(type_url, body)
         faults = _faults(type_url, body, checked)
         if validate == "envoy":
@@ -47,13 +52,14 @@ def checking(validate: Validate) -> Check:
 
 
 def _faults(type_url: TypeUrl, body: bytes, checked: Checked) -> tuple[str, ...]:
+    """Return what Envoy would reject in a message, each fault with its path."""
     if not isinstance(checked.message, Message) or is_for_grpc(type_url, body):
         return ()
     return tuple(f"{show_path(path)}: {text}" if path else text for path, text in errors_in(checked.message))
 
 
 def named(type_url: TypeUrl, body: bytes) -> Checked:
-    """Of what is passed on only the name matters, and what it refers to."""
+    """Decode a payload for its name and references. An unknown or broken one passes without a name."""
     kind = find_message(type_name(type_url))
     if kind is None:
         return Checked(None, "")

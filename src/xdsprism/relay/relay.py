@@ -1,4 +1,16 @@
-"""The relay: clients at one end, servers at the other, a cache in between (DESIGN 7)."""
+"""Assemble the relay: a server downstream, xDS clients upstream, and a cache between them (DESIGN 7).
+
+The parts, and the way of an update:
+
+    client ── Server, Hub (server/) ── Store (the cache) ── Relaying (core/relay/) ── Feed (feed.py) ── server
+
+1. A session of the hub wants a name: `Relaying.want`. In the next turn the flush subscribes upstream if it must.
+2. A response arrives at a client of the feed, which tells `Relaying.heard` and then `_settled`.
+3. The hub's turn runs the flush (`_flushing`). It publishes the news to the store, and the sessions send them.
+
+Flushes and responses go through one queue (work.py), so that neither sees half of the other. This module makes no
+decision about resources; it connects timers, turns and parts.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +51,7 @@ from .work import Work
 T = TypeVar("T")
 
 MAX_STALE = 24 * 3600.0
-AGING = 1.0  # seconds between two looks at how old everything is, at least
+AGING = 1.0  # seconds between two looks at the age of all answers, at least
 
 
 class Relay:
@@ -48,21 +60,22 @@ class Relay:
         async with xdsprism.Relay("bootstrap.json", listen="127.0.0.1:0") as relay:
             print(relay.address)
 
-    bootstrap   the servers behind it, as for a Client; its dynamic_parameters are defaults for clients that send none:
-                for names that are not xdstp those at the top, for those of an authority the authority's own
-    delta       whether to ask them incrementally, where they have that; False: in state of the world
-    upstream_form  how to ask them: "locators", plain "names", or "auto", as each server turns out to understand; those
-                that know names only give all clients the same
-    settings    as for a Server; `Settings(node_params=[...])` names what of a client's node becomes params
-    group_by    params; for servers that know nothing of dynamic parameters: they see one node for each combination of
-                values, and what they send to it is for the clients that have these
-    linger      seconds for which something that nobody wants any more is still kept up to date
-    cache       a file for the last known state, to begin with while every server is down
-    tls         what its port is secured with, as for a Server; the servers' are in the bootstrap
-    max_stale   seconds for which what is known is given to those who ask, after the servers were there last (PRX-25)
-    validate    what Envoy would refuse is passed on ("off"), passed on and logged ("warn"), or refused by a NACK that
-                names it, so that clients keep what they have ("envoy"); a listener with an `api_listener` is let pass
-    report_nacks  tell the servers what clients reject; they then wait for the clients, for up to 5 s (PRX-18)
+    bootstrap   the servers, as for a Client. Its dynamic_parameters are defaults for clients that send none: those at
+                the top for names that are not xdstp, those of an authority for the names of that authority
+    delta       use the incremental protocol where servers have it; False: use state of the world
+    upstream_form  how to ask servers: "locators", plain "names", or "auto", as each one turns out to understand. The
+                clients all get the same from a server that knows names only
+    settings    as for a Server; `Settings(node_params=[...])` names the fields of a client's node that become params
+    group_by    params, for servers that know no dynamic parameters: such a server sees one node for each combination
+                of values, and its answers are for the clients that have these values
+    linger      seconds for which the relay keeps a resource up to date that no client wants any more
+    cache       a file with the last known state, to start from while every server is down
+    tls         secures the relay's own port, as for a Server; the bootstrap has the servers' credentials
+    max_stale   seconds for which new subscribers get a cached resource after the last server was lost (PRX-25)
+    validate    what to do with a resource that Envoy would reject: pass it on ("off"), pass it on and log it ("warn"),
+                or reject it by a NACK that names it, so that clients keep what they have ("envoy"). A listener with an
+                `api_listener` passes
+    report_nacks  report the clients' NACKs to the servers, which then wait up to 5 s for an ACK (PRX-18)
     """
 
     def __init__(  # noqa: PLR0913 # each is one choice
@@ -117,16 +130,16 @@ class Relay:
             demand=self.relaying,
         )
         self._work = Work(lambda: self.server.hub.slices)
-        self._writing_work = Work(lambda: self.server.hub.slices)  # requests to servers
-        self._flush_waits = False  # for other work
+        self._writing_work = Work(lambda: self.server.hub.slices)  # encodes requests to servers
+        self._flush_waits = False  # a flush is queued behind other work
         self._reports = NackReports(self._are_judging) if report_nacks else None
         self._delta = delta
         self._connect = connect
-        self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of what happens to the servers' streams
+        self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of facts about upstream streams
         self.is_ready = False  # PRX-30: a server was reached once, or an earlier run left something
         self.last_good: LastGood | None = None
         self._group_by = group_by
-        self._narrow: frozenset[ServerConfig] = frozenset()  # servers that were found to take fewer params than we do
+        self._narrow: frozenset[ServerConfig] = frozenset()  # servers that take smaller locators than this relay
         self._cache = cache
         self._max_stale = max_stale
         self._writing: asyncio.Task[None] | None = None
@@ -135,10 +148,11 @@ class Relay:
 
     @property
     def address(self) -> str:
+        """The address that the relay listens on."""
         return self.server.address
 
     def enter(self) -> None:
-        """What `async with` begins with, for whoever has no use for a port."""
+        """Connect the parts and open the disk cache, as `async with` does, but without a port."""
         self.server.hub.chores.append(self._flush)
         if self._reports is not None:
             self.server.hub.readers.append(self._review)
@@ -150,17 +164,21 @@ class Relay:
             self._writing = asyncio.get_running_loop().create_task(kept.run(), name="xdsprism disk cache")
 
     def seek(self) -> None:
-        """Find out whether a server can be reached, before anybody asks for anything."""
+        """Find out whether a server can be reached, before a client asks for anything."""
         self.feed.client(None).seek()
 
     def forget(self, type_url: TypeUrl, name: str) -> bool:
-        """PRX-28: drop what is known of a name, and ask again; False: nothing is. No stream ends."""
+        """Drop the cached answers of a name, and ask again (PRX-28). Return whether there were any.
+
+        No stream ends, and clients keep the resource until the new answer arrives.
+        """
         known = self.relaying.remembers(type_url, name)
         if known:
             self._work.begin(self._forgetting(type_url, name))
         return known
 
     def _forgetting(self, type_url: TypeUrl, name: str) -> Steps[None]:
+        """Drop the answers in steps, then let the hub run the flush."""
         yield from self.relaying.forgetting(type_url, name, asyncio.get_running_loop().time())
         self.server.hub.turn()
 
@@ -175,7 +193,7 @@ class Relay:
         await self.stop()
 
     async def stop(self) -> None:
-        """End every stream, at both ends."""
+        """End every stream, downstream and upstream, and close the disk cache."""
         for timer in (self._timer, self._aging):
             if timer is not None:
                 timer.cancel()
@@ -186,8 +204,9 @@ class Relay:
             await self.last_good.close()
 
     def _client(self, bootstrap: Bootstrap, settled: Callable[[], None], group: Params | None) -> FeedClient:
+        """Make the upstream client for a group, with its part of the disk cache."""
         cache = None
-        if self.last_good is not None:  # PRX-20: groups never share
+        if self.last_good is not None:  # PRX-20: each group has its own part of the cache
             group_word = "" if group is None else repr(sorted(group.items()))
             cache = self.last_good.client_cache(group_word, shared=True)
         delta = None if self._delta else False
@@ -209,25 +228,33 @@ class Relay:
         return client
 
     async def _aside(self, steps: Steps[T], /) -> T:
-        """Find or encode requests. While one name is looked at in steps they wait, so that one request has all of it.
+        """Run work that finds or encodes upstream requests.
 
-        Each request has a response of its own, after which all of the name may have to be looked at once more.
+        While the flush examines a name in steps, this work waits, so that one request contains all new subscriptions of
+        the name. Each request gets a response of its own, after which the whole name may have to be examined once more.
         """
         work = self._work if self.relaying.is_planning else self._writing_work
         return await work.do(steps)
 
     def _pass_on(self, facts: Sequence[Fact]) -> None:
+        """Give facts about upstream streams to all readers."""
         for reader in self.readers:
             reader(facts)
 
     def _question_limits(self, name: str) -> Limits | None:
-        """What params a server is asked with for a name; None: with none."""
+        """Return the limits of the params that a server is sent for a name; None: it is sent none."""
         if not self.feed.sends_params:
             return None
         limits = self.server.hub.settings.limits
         return narrowed(limits) if self.feed.is_narrow(name) else limits
 
     def _note(self, facts: Sequence[Fact]) -> None:
+        """Act on facts about upstream streams.
+
+        A server was found to take smaller or larger locators: subscribe anew where this matters. A server was reached:
+        the relay is ready, and with groups the client that only sought a server may close. A server was reached or
+        lost: start to watch the age of answers.
+        """
         if self.feed.narrow != self._narrow:
             self._narrow = self.feed.narrow
             self.relaying.reword()
@@ -241,23 +268,25 @@ class Relay:
             self._aging = asyncio.get_running_loop().call_later(AGING, self._age)
 
     def _age(self) -> None:
+        """Look for answers that became too old or current again."""
         self._work.begin(self._look_at_ages())
 
     def _look_at_ages(self) -> Steps[None]:
+        """Look at all ages in steps, and set the timer for the next look."""
         loop = asyncio.get_running_loop()
         due = yield from self.relaying.aging(loop.time())
         self._aging = loop.call_at(max(due, loop.time() + AGING), self._age) if due is not None else None
         self._settled()
 
     def _settled(self) -> None:
-        """Something came from a server."""
+        """Let the hub take a turn if something that came from a server needs it."""
         if (self.relaying.is_due and not self._flush_waits) or (
             self._reports is not None and self._reports.due is not None
         ):
             self.server.hub.turn()
 
     def _review(self, facts: Sequence[Fact]) -> None:
-        """PRX-18: after a turn, in which clients may have answered."""
+        """Answer held-back responses after a turn in which clients may have sent ACKs or NACKs (PRX-18)."""
         if self._reports is None:
             return
         self._reports(facts)
@@ -267,26 +296,36 @@ class Relay:
             self._pass_on(reported)
 
     def _are_judging(self, type_url: TypeUrl, names: Sequence[str]) -> bool:
-        """Asked after a turn, when all that came is known to the sessions."""
+        """Whether a client has yet to be sent, or to answer, a resource with one of these names.
+
+        Called after a turn, when the sessions know of all that came.
+        """
         return any(session.is_judging(names) for session in self.server.hub.interest.concerned(type_url, names))
 
     def _client_of(self, stream: int) -> ClientKey | None:
+        """Return the client that a downstream stream belongs to."""
         return self.server.hub.client(stream)
 
     def _wanting(self, question: Question) -> Iterator[ClientKey]:
+        """Return the clients that want an upstream subscription."""
         hub, ((type_url, name), params) = self.server.hub, question
         return filter(None, map(hub.client, hub.interest.wanting(type_url, name, params)))
 
     def _listed(self, type_url: str, name: str) -> None:
+        """Wake the sessions that subscribe to a wildcard."""
         self.server.hub.listed(type_url, name)
 
     def _flush(self) -> None:
-        """A chore of each turn of the hub; nothing is decided while half of a response is read."""
+        """Queue a flush, once per turn of the hub.
+
+        It runs after the work that is under way, so that it decides nothing while half of a response is read.
+        """
         if not self._flush_waits:
             self._flush_waits = True
             self._work.begin(self._flushing())
 
     def _flushing(self) -> Steps[None]:
+        """Run one flush in steps, pass its facts on, and set the timer for the next one."""
         loop, hub = asyncio.get_running_loop(), self.server.hub
         self._flush_waits = False
         self._revisit(loop.time())
@@ -305,10 +344,11 @@ class Relay:
             self._timer = loop.call_at(due, self.server.hub.turn)
 
     def _is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
+        """Whether a client waits for a name that its session forgot."""
         return self.server.hub.interest.is_forgotten(type_url, name)
 
     def _revisit(self, now: float) -> None:
-        """VHD-25: what sessions forgot may be there by now."""
+        """Ask for forgotten names, and want those that have a resource by now until the next batch (VHD-25)."""
         found, left = self._revisits.look(now)
         for each in found:
             self.relaying.want(*each)
@@ -317,13 +357,17 @@ class Relay:
 
 
 def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:
-    """DYN-48, DYN-49: the bootstrap's params are those of clients that send none, key by key."""
+    """Use the bootstrap's params for clients that send none, key by key (DYN-48, DYN-49)."""
     known = (bootstrap.root, *bootstrap.authorities.values())
     return replace(settings, default_params={each.name: each.params for each in known if each.params})
 
 
 def _form(wanted: UpstreamForm, group_by: Collection[str] | None, bootstrap: Bootstrap) -> RequestForm:
-    """PRX-32. Groups are for servers that know names only; DYN-54: the environment may switch locators off."""
+    """Return how to ask servers: by locators, by names, or by whatever each understands (PRX-32).
+
+    Groups are for servers that know names only. DYN-54: the environment may switch locators off. Raises UsageError if
+    locators are demanded against either.
+    """
     if wanted not in get_args(UpstreamForm):
         raise UsageError(f"upstream_form is {', '.join(get_args(UpstreamForm))}, not {wanted!r}")
     reason = "group_by asks by names" if group_by is not None else ""

@@ -1,7 +1,8 @@
-"""What changes a relay's cache, one thing after the other: responses of servers, and what follows from them.
+"""Run everything that changes a relay's cache, one task after the other.
 
-Whatever is short is done at once. The rest of what is long is done in slices (server/slicing.py), between which clients
-are served; whatever else would change the cache meanwhile waits for its turn. So nobody is told of half a response.
+The tasks are responses from servers, and the flushes that follow from them. A short task runs at once. A long one runs
+in slices (server/slicing.py), between which the relay serves its clients; other tasks wait until it is done. So no
+client ever sees half of a response.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from ..server.slicing import Slices
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # steps that are done before others are served; each is a few milliseconds
+AT_ONCE = 2  # steps that run before other streams are served; each takes a few milliseconds
 
 
 class Task:
-    """One thing, until it is done."""
+    """One piece of work in steps, and the callback for its result or error."""
 
     __slots__ = ("done", "is_begun", "steps")
 
@@ -32,26 +33,34 @@ class Task:
 
 
 class Work:
-    """The long work of one relay, in the order in which it came."""
+    """The queue of long work of one relay, in the order in which it came.
+
+    The first task in the queue is under way. `_is_sliced` says that a job in the slices continues it.
+    """
 
     def __init__(self, slices: Callable[[], Slices | None]) -> None:
-        self._slices = slices  # None: everything is done at once
-        self._tasks: deque[Task] = deque()  # the first is under way
-        self._is_sliced = False  # there is a job that goes on with it
+        self._slices = slices  # returns None where everything runs at once
+        self._tasks: deque[Task] = deque()  # the first one is under way
+        self._is_sliced = False  # a job in the slices continues the first task
 
     @property
     def is_busy(self) -> bool:
         return bool(self._tasks)
 
     def begin(self, steps: Steps[None]) -> None:
-        """Do this at once if that is short and nothing is under way; else in slices, when its turn comes."""
+        """Run a task whose result nobody waits for: at once if it is short and the queue is empty, else in slices."""
         self._add(Task(steps, self._failed))
 
     async def do(self, steps: Steps[T]) -> T:
-        """The same, for whoever waits for the result. If they are cancelled, what was begun is done to its end."""
+        """Run a task, and return its result.
+
+        If the caller is cancelled, a task that was begun still runs to its end, because the cache must not keep half of
+        its changes. A task that was not begun is dropped.
+        """
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def done(result: T, error: Exception | None) -> None:
+            """Hand the result to the caller, unless it was cancelled."""
             if outcome.done():
                 return
             if error is not None:
@@ -70,17 +79,18 @@ class Work:
             raise
 
     def finish(self) -> None:
-        """Do everything now that is under way or waits."""
+        """Run all tasks to their end now."""
         while self._tasks:
             self._finish_first()
 
     def _add(self, task: Task) -> None:
+        """Queue a task, and start it if it is the only one."""
         self._tasks.append(task)
         if len(self._tasks) == 1:
             self._begin()
 
     def _begin(self) -> None:
-        """Do what is short; have the rest sliced."""
+        """Run short tasks at once, and hand the first long one to the slices."""
         while self._tasks and not self._is_sliced:
             task = self._tasks[0]
             for _ in range(AT_ONCE):
@@ -95,17 +105,17 @@ class Work:
                 slices.begin(self._going_on(), _log_slip)
 
     def _going_on(self) -> Steps[None]:
-        """All there is, in slices."""
+        """Run all queued tasks, one step per slice."""
         try:
             while self._tasks:
                 yield
-                if self._tasks:  # nobody has finished it meanwhile
+                if self._tasks:  # else `finish` or `_leave` did it meanwhile
                     self._step(self._tasks[0])
         finally:
             self._is_sliced = False
 
     def _step(self, task: Task) -> bool:
-        """One step of the first task; false if that was its end."""
+        """Run one step of the first task. Return False if that was the last one."""
         task.is_begun = True
         try:
             next(task.steps)
@@ -118,6 +128,7 @@ class Work:
         return False
 
     def _finish_first(self) -> None:
+        """Run the first task to its end."""
         task = self._tasks[0]
         task.is_begun = True
         try:
@@ -128,18 +139,22 @@ class Work:
             self._end(task, result, None)
 
     def _end(self, task: Task, result: Any, error: Exception | None) -> None:
+        """Take a task off the queue, and report its outcome."""
         self._tasks.popleft()
         task.done(result, error)
 
     def _failed(self, _result: None, error: Exception | None) -> None:
-        """Nobody waits for it: the loop is told, or the log where there are others to go on with."""
+        """Report an error of a task that nobody waits for.
+
+        It is raised to the event loop, or only logged while other tasks in the slices have to go on.
+        """
         if error is not None and not self._is_sliced:
             raise error
         if error is not None:
             log.error("the relay could not take in what its servers said", exc_info=error)
 
     def _leave(self, task: Task) -> None:
-        """Nobody waits for it any more."""
+        """Finish a task whose caller was cancelled if it was begun, else drop it."""
         if task not in self._tasks:
             return
         if task.is_begun:
@@ -150,4 +165,5 @@ class Work:
 
 
 def _log_slip(error: Exception) -> None:
+    """Log an error that escaped from the slices."""
     log.error("the relay's long work ended", exc_info=error)

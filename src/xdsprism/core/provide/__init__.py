@@ -1,9 +1,10 @@
-"""Resources that a Python function makes on demand (`Store.provider`).
+"""Make resources on demand by calling Python functions (`Store.provider`).
 
-Decides: which provider is asked, for which params, and for whom its result holds: every look at the params is recorded,
-and the constraints of the variant are what was looked at.
+Decides: which provider to call, for which name and params, and for which clients its result holds. The params that a
+provider gets record everything that it reads; the record becomes the constraints of the variant.
 
-Main types: `Providing` (providing.py), `RecordedParams` (recorded.py).
+Main types: `Providing` (providing.py: decides which calls are needed), `RecordedParams` (recorded.py: params that
+record what is read).
 
 Imports: `model`.
 """

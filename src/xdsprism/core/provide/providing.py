@@ -1,15 +1,25 @@
-"""Contents that are made when somebody asks for them: which provider to ask, for whom, and what is known (DESIGN 5).
+"""Decide which provider calls are needed so that every session gets the resources it wants (DESIGN 5).
 
-Sessions want names with params; a provider is a function of a name and params. Between them are findings, as in a relay
-(relaying.py): what was made, or that there is nothing, each with constraints that say whom it is for. Here they are
-exactly what the provider looked at (recorded.py). Clients that agree on the keys that it declared are of one class, and
-for one class of one name it is asked once, however many wait.
+A provider is a function from a name and params to a resource. Sessions subscribe to names with params. Between the two
+are findings, as in a relay (relay/relaying.py): a resource or an absence, with the constraints of the clients that it
+holds for. Here the constraints are exactly what the provider read of its params (recorded.py). Clients that agree on
+all keys that a provider declared form one class. For one class and one name the provider is called once, however many
+clients wait.
 
-- A finding stays until it is invalidated, or its time is over. Those who have it keep it until the next one is there.
-- That a provider failed says nothing of what there is. It is told as an error (TP3), and it is asked again, as long as
-  somebody wants to know.
-- What nobody wants is kept too, up to a limit; what was not used for longest goes first.
-- What is in the store by a transaction or from files comes first: the provider is not asked for it.
+The way of one name:
+
+1. A session wants it (`want`). Its class has no finding, so a job is queued.
+2. `turn` returns the jobs that may run now; the shell calls the provider for each.
+3. The shell reports `made`, `failed` or `dropped`. `made` adds a finding, which may answer other classes too.
+4. The next `turn` publishes the findings, and the sessions send them.
+
+Rules:
+
+- A finding stays until it is invalidated or its TTL is over. Clients keep it until the next one is there.
+- A failed call says nothing about the resource. Clients are told an error (TP3), and the call is repeated with back-off
+  as long as a client wants the name.
+- Findings that nobody wants stay cached, up to `idle`; the one unused for longest goes first.
+- Resources from a transaction or from files take precedence: the provider is not called for their names.
 """
 
 from __future__ import annotations
@@ -37,24 +47,24 @@ from ..model.xdstp import is_wild, spelled
 from .recorded import Record
 
 UNAVAILABLE = 14
-IDLE = 10_000  # results that nobody wants, and that are kept
-TIMEOUT = 5.0  # seconds; Envoy holds a request for an unknown host back for 15
-AT_ONCE = 64  # calls of one provider
-CEILING = 30.0  # seconds between two attempts of what fails
+IDLE = 10_000  # findings that are kept though nobody wants them
+TIMEOUT = 5.0  # seconds for one call; Envoy holds a request for an unknown host for 15
+AT_ONCE = 64  # calls of one provider that run at the same time
+CEILING = 30.0  # seconds between two attempts of a failing call, at most
 
 Subject = tuple[TypeUrl, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who makes the resources of a type."""
+    """A function that makes the resources of one type, with its limits."""
 
     type_url: TypeUrl
     call: Callable[[str, Params], Awaitable[object]]
-    keys: tuple[str, ...] = ()  # of params that it may look at
+    keys: tuple[str, ...] = ()  # the keys of params that it may read
     label: str = "provider"
     timeout: float = TIMEOUT
-    ttl: float | None = None  # seconds for which what it says is good
+    ttl: float | None = None  # seconds for which a result is good; None: until it is invalidated
     at_once: int = AT_ONCE
 
     def __post_init__(self) -> None:
@@ -68,32 +78,41 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """What a provider returns where a message alone does not say enough. `ttl`: for how long it is good, in seconds."""
+    """A provider's result with a TTL.
 
-    message: object  # None: there is nothing
+    A provider may return the message alone. `ttl`: for how many seconds the result is good.
+    """
+
+    message: object  # None: the resource does not exist
     ttl: float | timedelta | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One call of a provider, for all of one class."""
+    """One call of a provider for one name, on behalf of all clients of one class."""
 
     provider: Provider
     name: str
     category: Params
     started: float = 0.0
-    generation: int = 0  # of the topic
+    generation: int = 0  # of the topic, when the call started
 
     @property
     def subject(self) -> Subject:
+        """The type and name that the call is for."""
         return self.provider.type_url, self.name
 
     def record(self) -> Record:
+        """Make the record of what this call reads of its params."""
         return Record(self.provider.label, self.provider.keys, self.category)
 
 
 class MadeSet(CachedSet):
-    """What was made for one name. It is there for those who ask for it by name: no wildcard lists it."""
+    """The findings of one name that a provider made.
+
+    Only subscriptions by name get them: no wildcard lists them, because nobody knows all names that a provider could
+    make.
+    """
 
     __slots__ = ()
 
@@ -111,7 +130,10 @@ class MadeSet(CachedSet):
         return frozenset()
 
     def explain(self, params: Mapping[str, str]) -> Explanation:
-        """What is out of date may be for the same clients as what came in its place."""
+        """Return the variant for these params, and why each other variant does not match.
+
+        A stale variant may match the same params as its replacement; it is left out.
+        """
         others = (variant for variant in self.variants if not matches(variant.constraint, params))
         return Explanation(self.select(params), tuple((each, failing(each.constraint, params)) for each in others))
 
@@ -120,21 +142,23 @@ NOTHING = MadeSet(())
 
 
 class _Topic:
-    """One name that somebody asked for."""
+    """One name that a session wants, or that has findings."""
 
     __slots__ = ("busy", "generation", "known", "wanted")
 
     def __init__(self) -> None:
-        self.wanted: dict[Params, int] = {}  # how many want it, by class
+        self.wanted: dict[Params, int] = {}  # subscriptions by class
         self.known: MadeSet = NOTHING
-        self.busy = 0  # jobs
+        self.busy = 0  # jobs queued or running
         self.generation = 0  # how often it was invalidated
 
 
 @dataclass(slots=True)
 class _Failure:
+    """The last error of a provider for one name and class, with its back-off."""
+
     message: str = ""
-    at: float = 0.0  # when it is tried again
+    at: float = 0.0  # when the call is repeated
     backoff: Backoff = field(default_factory=lambda: Backoff(ceiling=CEILING))
 
 
@@ -143,32 +167,36 @@ Due = tuple[float, int, Subject, Finding | None]
 
 
 class Providing:
-    """Keeps a store filled with what its readers want and its providers make."""
+    """Keeps a store filled with the resources that its sessions want and its providers make.
+
+    Sans-I/O: it returns jobs and is told their results; server/providers.py runs them.
+    """
 
     caches = False
 
     def __init__(self, store: Store) -> None:
         self.facts: list[Fact] = []
         self.idle = IDLE
-        self.judge: Callable[[Variant], None] = lambda _: None  # raises XdsError for what is not to be given to anybody
-        self.awake: list[Callable[[], None]] = []  # those who run jobs; told when there may be something to do
+        self.judge: Callable[[Variant], None] = lambda _: None  # raises XdsError for an invalid resource
+        self.awake: list[Callable[[], None]] = []  # wakes those that run jobs
         self._store = store
         self._providers: dict[TypeUrl, Provider] = {}
         self._topics: dict[Subject, _Topic] = {}
-        self._hosts = AskedHosts()  # of these, the virtual hosts
+        self._hosts = AskedHosts()  # the virtual hosts among the topics
         self._touched: dict[Subject, None] = {}
         self._queues: dict[TypeUrl, deque[Job]] = {}
         self._running: dict[TypeUrl, int] = {}
         self._flying: dict[Key, Job] = {}  # queued or running
         self._failures: dict[Key, _Failure] = {}
-        self._idle: dict[tuple[Subject, Form], None] = {}  # findings that nobody wants; those first that go first
-        self._due: list[Due] = []  # a heap: when a finding is over, or something is to be tried again
+        self._idle: dict[tuple[Subject, Form], None] = {}  # findings that nobody wants, oldest first
+        self._due: list[Due] = []  # a heap: when a finding expires (None: a failed call may be repeated)
         self._order = count()
-        self._confused: set[TypeUrl] = set()  # providers that contradicted themselves
+        self._confused: set[TypeUrl] = set()  # types whose provider contradicted itself
 
     # -- who makes what
 
     def add(self, provider: Provider) -> None:
+        """Register a provider. Raises UsageError if the type has one already, or a server is running."""
         other = self._providers.get(provider.type_url)
         if other is not None:
             raise UsageError(f"{provider.label}: {other.label} makes resources of this type already, and one is enough")
@@ -182,11 +210,13 @@ class Providing:
         self._store.table(provider.type_url).authoritative = False
 
     def makes(self, type_url: TypeUrl) -> bool:
+        """Whether a provider makes resources of this type."""
         return type_url in self._providers
 
     # -- what sessions want (interest.Demand)
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:  # noqa: ARG002 # of no use
+        """Count a subscription, and mark the name if it is the first of its class."""
         subject, category = self._place(type_url, name, params)
         if subject is None:
             return
@@ -196,6 +226,7 @@ class Providing:
             self._touch(subject)
 
     def _topic(self, subject: Subject) -> _Topic:
+        """Return the topic of a name, and create it if there is none."""
         if subject not in self._topics:
             self._topics[subject] = _Topic()
             if subject[0] == VIRTUAL_HOST:
@@ -203,14 +234,16 @@ class Providing:
         return self._topics[subject]
 
     def _forget(self, subject: Subject) -> None:
+        """Drop the topic of a name that nobody wants and nothing is known of."""
         del self._topics[subject]
         if subject[0] == VIRTUAL_HOST:
             self._hosts.remove(subject[1])
 
     def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        """Nothing to do: what is invalidated is made again for those who forgot it."""
+        """Do nothing: an invalidated name is made again for sessions that forgot it."""
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
+        """Count one subscription less, and drop the back-off of its class with the last one."""
         subject, category = self._place(type_url, name, params)
         if subject is None:
             return
@@ -222,6 +255,7 @@ class Providing:
             self._touch(subject)
 
     def _place(self, type_url: TypeUrl, name: str, params: Params) -> tuple[Subject | None, Params]:
+        """Return the name and class that a subscription counts for; None if no provider makes it."""
         provider = self._providers.get(type_url)
         if provider is None or is_wild(name):
             return None, NO_PARAMS
@@ -230,7 +264,11 @@ class Providing:
     # -- what changes from outside
 
     def invalidate(self, type_url: TypeUrl, name: str | None = None) -> None:
-        """What was made of this name, or of this type, does not count any more. Who has it keeps it until it is new."""
+        """Declare the findings of a name, or of a whole type, out of date.
+
+        Clients keep their resources until the provider made new ones. Calls that are under way now give a result that
+        is out of date as well, and failed calls are repeated without waiting.
+        """
         if type_url not in self._providers:
             raise UsageError(f"nothing to invalidate: there is no provider of {type_url.rpartition('/')[2]}")
         subjects = [subject for subject in self._topics if subject[0] == type_url]
@@ -246,7 +284,10 @@ class Providing:
             self._touch(subject)
 
     def _doubt(self, subject: Subject, topic: _Topic, findings: Iterable[Finding]) -> None:
-        """That there is nothing is nothing that anybody could keep: it is only not known any more."""
+        """Mark findings as stale, and drop those that are absences.
+
+        A client can go on with a stale resource, but there is nothing to keep of an absence.
+        """
         doubtful = {id(each) for each in findings}
         kept: list[Finding] = []
         for each in topic.known.findings:
@@ -259,21 +300,27 @@ class Providing:
         topic.known = MadeSet(kept, topic.known.troubles)
 
     def _applied(self, applied: Applied) -> None:
-        """What is written down comes first; and where it is no longer, a provider may know something."""
+        """Mark the names that a transaction changed.
+
+        A resource that was written takes precedence over a provider; where one was deleted, the provider may have a
+        resource.
+        """
         for change in applied.changes:
             if any(map(_is_given, (change.before, change.after))):
                 for subject in self._concerned(change):
                     self._touch(subject)
 
     def _concerned(self, change: Change) -> list[Subject]:
+        """Return the wanted names whose resource a change may give or take, including hosts that domains match."""
         subjects = [(change.type_url, name) for name in change.names]
         if change.type_url == VIRTUAL_HOST:
             subjects += [(VIRTUAL_HOST, string) for string in self._hosts.concerned(change)]
-        elif change.type_url == ROUTE:  # VHD-6: does the port of a host count?
+        elif change.type_url == ROUTE:  # VHD-6: whether the port of a host counts may have changed
             subjects += [(VIRTUAL_HOST, string) for string in self._hosts.under(change.name) if ":" in string]
         return [subject for subject in dict.fromkeys(subjects) if subject in self._topics]
 
     def _touch(self, subject: Subject) -> None:
+        """Mark a name, and wake those that run jobs."""
         self._touched[subject] = None
         for wake in self.awake:
             wake()
@@ -281,20 +328,22 @@ class Providing:
     # -- the turn
 
     def deadline(self) -> float | None:
+        """Return when the next finding expires or the next failed call is due."""
         return self._due[0][0] if self._due else None
 
     def turn(self, now: float) -> list[Job]:
-        """Look once at each name that something happened to. Returns what is to be run now.
+        """Examine each marked name once, and return the jobs to run now.
 
-        Each job has to end by `made`, `failed` or `dropped`.
+        The caller must end each job by `made`, `failed` or `dropped`.
         """
         self._flush(now)
         jobs = [job for provider in self._providers.values() for job in self._take(provider, now)]
-        if self._touched:  # by jobs that waited until nobody needed them
+        if self._touched:  # jobs that were not needed any more were dropped
             self._flush(now)
         return jobs
 
     def _flush(self, now: float) -> None:
+        """Expire what is due, examine the marked names, and publish their findings."""
         while self._due and self._due[0][0] <= now:
             self._over(heappop(self._due))
         news: dict[Subject, VariantSet | None] = {}
@@ -311,6 +360,7 @@ class Providing:
         self._publish(news)
 
     def _over(self, due: Due) -> None:
+        """Handle a timer: a finding expired, or a failed call may be repeated."""
         _, _, subject, finding = due
         topic = self._topics.get(subject)
         if topic is None:
@@ -320,7 +370,11 @@ class Providing:
         self._touched[subject] = None
 
     def _plan(self, subject: Subject, topic: _Topic, now: float) -> None:
-        """Who has no answer that stands? One of each class asks. What is neither wanted nor new is let go."""
+        """Examine one name: queue the calls that it needs, and drop stale findings that nobody uses.
+
+        Each class without a current finding needs a call. A finding that is current and not in use becomes idle. If the
+        name has a written resource, all findings are dropped.
+        """
         provider = self._providers[subject[0]]
         if self._table(subject).given(subject[1]) is not None:
             self._rest(subject, topic.known.findings)
@@ -348,10 +402,12 @@ class Providing:
             topic.known = MadeSet(kept, tuple(troubles))
 
     def _rest(self, subject: Subject, gone: Iterable[Finding]) -> None:
+        """Take dropped findings off the idle list."""
         for each in gone:
             self._idle.pop((subject, each.form), None)
 
     def _ask(self, provider: Provider, subject: Subject, category: Params, now: float) -> None:
+        """Queue a call, unless one is under way for this class or its back-off is not over."""
         key = subject, category
         failure = self._failures.get(key)
         if key in self._flying or (failure is not None and failure.at > now):
@@ -361,6 +417,7 @@ class Providing:
         self._queues[provider.type_url].append(job)
 
     def _evict(self) -> None:
+        """Drop the idle findings that exceed the limit, oldest first."""
         while len(self._idle) > self.idle:
             subject, form = next(iter(self._idle))
             del self._idle[subject, form]
@@ -369,7 +426,7 @@ class Providing:
             self._touched[subject] = None
 
     def _publish(self, news: Mapping[Subject, VariantSet | None]) -> None:
-        """Never over something that is written down."""
+        """Publish findings to the store, but never over a written resource."""
         free = {subject: known for subject, known in news.items() if not _is_given(self._store.named(*subject))}
         changed = {subject: known for subject, known in free.items() if known is not self._store.named(*subject)}
         if changed:
@@ -381,6 +438,7 @@ class Providing:
     # -- jobs
 
     def _take(self, provider: Provider, now: float) -> Iterator[Job]:
+        """Yield the queued jobs of a provider that may run now, and drop those that are not needed any more."""
         queue = self._queues[provider.type_url]
         while queue and self._running[provider.type_url] < provider.at_once:
             job = queue.popleft()
@@ -394,16 +452,22 @@ class Providing:
             yield job
 
     def _is_needed(self, job: Job, topic: _Topic) -> bool:
-        """It may have waited for so long that nobody does any more, or that somebody else's answer was for it too."""
+        """Whether a queued job is still needed.
+
+        While it waited, its clients may have left, another call may have answered its class, or a transaction may have
+        written the resource.
+        """
         finding = topic.known.find(job.category)
         lacking = finding is None or finding.stale
         return lacking and job.category in topic.wanted and self._table(job.subject).given(job.name) is None
 
     def _land(self, job: Job, topic: _Topic) -> None:
+        """Note that a job is neither queued nor running any more."""
         del self._flying[job.subject, job.category]
         topic.busy -= 1
 
     def _end(self, job: Job) -> _Topic:
+        """Note that a running job ended, and mark its name."""
         topic = self._topics[job.subject]
         self._running[job.provider.type_url] -= 1
         self._land(job, topic)
@@ -411,19 +475,26 @@ class Providing:
         return topic
 
     def name_for(self, job: Job, inner: str | None) -> str:
-        """What something is called that calls itself `inner`; raises UsageError if it can't be what was asked for."""
+        """Return the name under which to publish a message that calls itself `inner`.
+
+        Raises UsageError if the message cannot be the resource that was asked for.
+        """
         if inner is None or spelled(inner) == job.name:
             return job.name
         label = f"what is made for {job.name!r}"
         if not self._store.spec(job.provider.type_url).on_demand:
             raise UsageError(f"{label} has another name, {inner!r}")
         config, _, host = job.name.rpartition("/")
-        if inner.rpartition("/")[0] != config or not host:  # VHD-4: any name in the same route configuration
+        if inner.rpartition("/")[0] != config or not host:  # VHD-4: any name in its route configuration
             raise UsageError(f"{label} must have a name that begins with {config + '/'!r}, not {inner!r}")
         return inner
 
     def made(self, job: Job, whose: Constraint, variant: Variant | None, now: float, ttl: float | None = None) -> bool:
-        """The provider answered. None: there is nothing, which is an answer like any other. True: it had failed."""
+        """Take the result of a provider. Return whether the call before failed.
+
+        variant: None if the resource does not exist, which is an answer like any other. whose: the constraints of the
+        clients that it holds for.
+        """
         topic = self._end(job)
         failure = self._failures.pop((job.subject, job.category), None)
         self._say(job, now, "found" if variant is not None else "none", news=failure is not None)
@@ -433,18 +504,26 @@ class Providing:
         return failure is not None
 
     def _learn(self, job: Job, topic: _Topic, finding: Finding, ttl: float | None) -> None:
-        """What was invalidated meanwhile is stale, but better than nothing."""
+        """Add a finding, in place of the one with the same constraints.
+
+        A result that was invalidated during the call is stale, but better than none. An equal variant keeps the object
+        that sessions have sent, so that they do not send it again.
+        """
         before = topic.known
         old = next((each for each in before.findings if each.form == finding.form), None)
         if old is not None and alike(old.variant, finding.variant):
-            finding = replace(finding, variant=old.variant)  # the object that was sent
+            finding = replace(finding, variant=old.variant)  # keep the object that sessions have sent
         topic.known = MadeSet((finding, *(each for each in before.findings if each is not old)), before.troubles)
         self._compare(job, before, topic)
         if ttl is not None and not finding.stale:
             heappush(self._due, (finding.since + ttl, next(self._order), job.subject, finding))
 
     def _compare(self, job: Job, before: MadeSet, topic: _Topic) -> None:
-        """Paths of one function are disjoint. If it says another thing each time, the newest counts (DESIGN 6.10)."""
+        """Record as a fact that a provider contradicts itself, if a class now gets another finding than before.
+
+        The runs of a deterministic function have disjoint constraints (recorded.py). A function that is not
+        deterministic may give overlapping findings; then the newest counts (DESIGN 6.10).
+        """
         for category in topic.wanted:
             old, new = before.find(category), topic.known.find(category)
             if old is not None and new is not None and not old.stale and old.form != new.form:
@@ -454,9 +533,9 @@ class Providing:
                 self.facts.append(Ambiguous(job.provider.type_url, job.name, kept, other, first))
 
     def failed(self, job: Job, message: str, now: float, random: float) -> bool:
-        """It raised, or took too long, or what it made is no good. True: that is news.
+        """Note that a call raised, timed out, or made an invalid resource. Return whether the error is a new one.
 
-        `random`: from [0, 1), so that not all try again at one time.
+        random: a number from [0, 1) that spreads the repetitions over time.
         """
         topic = self._end(job)
         key = job.subject, job.category
@@ -470,16 +549,17 @@ class Providing:
         return news
 
     def dropped(self, job: Job) -> None:
-        """Whoever ran it is no more. Others may want to know."""
+        """Note that whoever ran a job stopped. The job is queued again if a client still wants the name."""
         self._end(job)
 
     def _say(self, job: Job, now: float, result: Outcome, *, news: bool, error: str = "") -> None:
+        """Record a call and its outcome as a fact."""
         label, seconds = job.provider.label, max(0.0, now - job.started)
         self.facts.append(Consulted(job.provider.type_url, job.name, label, result, seconds, error, news))
 
 
 class ProvidingStore(Store):
-    """A store whose contents may be made on demand."""
+    """A store that can have providers."""
 
     def __init__(self, types: Iterable[TypeSpec] = ()) -> None:
         super().__init__(types)
@@ -492,9 +572,11 @@ class ProvidingStore(Store):
 
 
 def _is_given(known: VariantSet | None) -> bool:
+    """Whether a resource was written by a transaction or a file, and not made by a provider."""
     return known is not None and not known.made
 
 
 def _trouble(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:
+    """Return the error that the clients of a class are told while the provider fails."""
     whose = pins({key: category.get(key) for key in provider.keys})
     return UpstreamProblem(whose, UNAVAILABLE, f"{provider.label} failed: {failure.message}", unresolved=True)

@@ -1,13 +1,21 @@
-"""Params that remember what was looked at, so that an answer can say whom it is for (DESIGN 5).
+"""Record what a provider reads of its params, so that its result can say which clients it holds for (DESIGN 5).
 
-A provider gets these in place of plain params. Each thing it finds out is a literal: `env=prod`, `not env=prod`, `env
-exists`. What it did not find out can't have made a difference, so the answer is good for everybody for whom the
-literals hold. Two runs of one deterministic function part at the first test that they answer differently: hence its
-variants can't overlap.
+A provider gets `RecordedParams` in place of plain params. Each thing that it finds out is a literal of the constraints:
 
-A value is no `str`, on purpose. Whatever is given a real one, such as a database or a message, reads it without asking,
-and then nobody would know. So comparing says only what it says; anything that needs the text itself makes it part of
-the constraints.
+    the provider                       client env=prod         client env=test         client without env
+    ---------------------------------  ----------------------  ----------------------  ----------------------
+    params["env"] == "prod"            env=prod                not env=prod            not env=prod
+    "env" in params                    env exists              env exists              not env exists
+    f"{params['env']}", .lower() ...   env=prod                env=test                KeyError
+    reads nothing                      (always true)           (always true)           (always true)
+
+What a provider did not find out cannot have made a difference, so the result holds for every client for which the
+literals hold. Two runs of a deterministic function differ first at a test that they answer differently. So the variants
+of one provider never overlap.
+
+A value is deliberately no `str`. Code that gets a real string, such as a database driver or a protobuf message, reads
+it without calling back, and the read would go unnoticed. With `Value`, a comparison records its outcome only, and
+anything that needs the text records the text.
 """
 
 from __future__ import annotations
@@ -20,22 +28,22 @@ from ...errors import UsageError
 from ..model.constraints import All, Constraint, Eq, Exists, Not, idle
 from ..model.types import Params
 
-MOST_REFUSED = 64  # values that one key is found not to have; past that it is simpler to say which one it has (DYN-8)
+MOST_REFUSED = 64  # values that a key was compared with in vain; one more pins the key (DYN-8)
 
 
 class _Key:
-    """What was found out about one key. `pinned`: everything."""
+    """What a run found out about one key. `pinned`: its exact value, or that it is absent."""
 
     __slots__ = ("is_seen", "pinned", "refused")
 
     def __init__(self) -> None:
         self.pinned = False
-        self.is_seen = False  # whether it is there at all
+        self.is_seen = False  # whether the run found out if the key exists
         self.refused: dict[str, None] = {}
 
 
 class Record:
-    """What one run of a provider looked at."""
+    """What one run of a provider has read."""
 
     def __init__(self, label: str, keys: Iterable[str], params: Mapping[str, str]) -> None:
         self.label = label
@@ -46,19 +54,25 @@ class Record:
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The keys that the provider declared."""
         return tuple(self._keys)
 
     def close(self) -> Constraint:
-        """The run is over: whom its answer is for. Who goes on reading learns nothing more."""
+        """End the run, and return the constraints of its result. Any later read raises UsageError."""
         self._over = True
         return _conjunction(tuple(self._literals(key, seen) for key, seen in self._keys.items()))
 
     def exists(self, key: str) -> bool:
+        """Return whether the client has a key, and record that this was read."""
         seen = self._look(key)
         seen.is_seen = True
         return key in self._params
 
     def equals(self, key: str, value: str) -> bool:
+        """Return whether a key has a value, and record the outcome.
+
+        Too many different comparisons pin the key: one literal with the exact value is shorter then.
+        """
         seen = self._look(key)
         if self._params.get(key) == value:
             seen.pinned = True
@@ -70,12 +84,12 @@ class Record:
         return False
 
     def pin(self, key: str) -> str | None:
-        """All there is to know of a key."""
+        """Return the value of a key, None if the client has none, and record all of it."""
         self._look(key).pinned = True
         return self._params.get(key)
 
     def _look(self, key: str) -> _Key:
-        """Raises UsageError for what can't be found out."""
+        """Return the notes about a key. Raises UsageError for an undeclared key, and after the run."""
         seen = self._keys.get(key)
         if seen is None:
             self.undeclared = self.undeclared or key
@@ -88,7 +102,10 @@ class Record:
         return seen
 
     def _literals(self, key: str, seen: _Key) -> tuple[Constraint, ...]:
-        """Every key is mentioned, also one that made no difference (TP2, Matching Behavior and Best Practices)."""
+        """Return the literals for one key.
+
+        Every declared key is mentioned, also one that made no difference (TP2, Matching Behavior and Best Practices).
+        """
         value = self._params.get(key)
         if value is None and (seen.pinned or seen.is_seen):
             return (Not(Exists(key)),)
@@ -102,13 +119,13 @@ class Record:
 
 @lru_cache(maxsize=4096)
 def _conjunction(literals: tuple[tuple[Constraint, ...], ...]) -> Constraint:
-    """One object for what many names have in common: most providers have few ways to go."""
+    """Return the conjunction of all literals. Cached, because most providers take few paths for many names."""
     items = tuple(literal for each in literals for literal in each)
     return items[0] if len(items) == 1 else All(items)
 
 
 def _forced(name: str) -> Any:
-    """A method of str that needs the text."""
+    """Make a method that reads the text, and passes the call on to the `str` method of that name."""
 
     def method(self: Value, *args: Any) -> Any:
         return getattr(str(self), name)(*map(_plain, args))
@@ -121,7 +138,10 @@ def _plain(value: Any) -> Any:
 
 
 class Value:
-    """What a client has for one key. It need not be there: then it equals nothing."""
+    """The value of one key, as a provider sees it. If the client has no such key, it equals nothing.
+
+    Comparing with `==` records the outcome; everything else that a `str` can do records the text.
+    """
 
     __slots__ = ("_key", "_record")
 
@@ -133,14 +153,15 @@ class Value:
         if isinstance(other, Value):
             other = other._record.pin(other._key)
         if not isinstance(other, str):
-            return NotImplemented  # the same for every value there can be
-        return self._record.equals(self._key, str.__str__(other))  # a StrEnum's, say
+            return NotImplemented  # the outcome is the same for every value, so nothing is recorded
+        return self._record.equals(self._key, str.__str__(other))  # plain text, also of a StrEnum
 
     def __bool__(self) -> bool:
-        """As a string: not the empty one. What is not there is none either."""
+        """Whether the client has the key, with a value that is not empty."""
         return self._record.exists(self._key) and self != ""
 
     def __str__(self) -> str:
+        """Return the text. Raises KeyError if the client has no such key."""
         text = self._record.pin(self._key)
         if text is None:
             key = self._key
@@ -166,6 +187,7 @@ class Value:
         return other + str(self)
 
     def __getattr__(self, name: str) -> Any:
+        """Return a method of `str`, bound to the text."""
         if name.startswith("__") or not hasattr(str, name):
             raise AttributeError(f"a parameter's value has no {name!r}")
         return getattr(str(self), name)
@@ -184,15 +206,15 @@ class Value:
 
 
 class RecordedParams(Params):
-    """The params of one run. Of what the client sends, the keys that were declared; nothing else is there."""
+    """The params of one run: those of the client's params that the provider declared."""
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: Record) -> None:  # the base class's would copy what must be asked for
+    def __init__(self, record: Record) -> None:  # not the base class's, which would copy the values unrecorded
         self._record = record
 
     def __getitem__(self, key: str) -> str:
-        """Always something to compare with: a provider need not ask first whether it is there (DYN-6)."""
+        """Return a value to compare with, even if the client has no such key (DYN-6)."""
         if key not in self._record.keys:
             self._record.exists(key)  # raises
         return cast("str", Value(self._record, key))
@@ -204,6 +226,7 @@ class RecordedParams(Params):
         return isinstance(key, str) and self._record.exists(key)
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys that the client has. Records for each declared key whether it exists."""
         return (key for key in self._record.keys if self._record.exists(key))
 
     def __len__(self) -> int:
@@ -221,6 +244,7 @@ class RecordedParams(Params):
         return f"<params of {self._record.label}: {', '.join(self._record.keys)}>"
 
     def only(self, keys: Iterable[str]) -> Params:
+        """Return plain params with these keys. Records their text."""
         return Params({key: str(self[key]) for key in keys if key in self})
 
     def _texts(self) -> Params:
