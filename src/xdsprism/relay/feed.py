@@ -176,7 +176,7 @@ class FeedClient(Client):
         return upstream
 
     def _dialect(self, server: ServerConfig) -> Dialect:
-        """Return what is known of a v3 server, shared by all clients of the relay."""
+        """Return the dialect of a server. All clients of the relay share that of a v3 server."""
         return self._known_dialect(server) if self._is_v3(server) else super()._dialect(server)
 
     def _decoder(self, upstream: Upstream) -> ResponseDecoder:
@@ -254,10 +254,11 @@ class Feed:
         client = self.client(group, place)
         sink = Sink(lambda: None)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
+        # The entry exists only now; the relay reads its first answer from the returned entry.
         sink.wake = lambda: self._heard(entry)
         if sink.entries:
             self._sinks.setdefault(entry, []).append((sink, client, place))
-        else:
+        else:  # no server can be asked for the name, so it takes no room
             self._spread.leave(type_url, place, group)
         if group is not None:
             self._groups[entry.authority] = group
@@ -390,7 +391,7 @@ class Feed:
         return self.clients[group]
 
     def dialect(self, server: ServerConfig) -> Dialect:
-        """Return what is known of a server, whichever client asks it (PRX-32, PRX-33)."""
+        """Return the dialect of a server, the same for every client that asks it (PRX-32, PRX-33)."""
         known = self._dialects.get(server)
         if known is None:
             known = self._dialects[server] = Dialect(

@@ -233,6 +233,7 @@ class Relay:
         While the flush examines a name in steps, this work waits, so that one request contains all new subscriptions of
         the name. Each request gets a response of its own, after which the whole name may have to be examined once more.
         """
+        # Queued behind the flush, or in a queue of its own.
         work = self._work if self.relaying.is_planning else self._writing_work
         return await work.do(steps)
 
@@ -330,6 +331,7 @@ class Relay:
         self._flush_waits = False
         self._revisit(loop.time())
         yield from self.relaying.flushing(loop.time())
+        # The hub gives facts to its readers at the end of a turn, so ask for one.
         if self.relaying.facts:
             hub.facts += self.relaying.facts
             self.relaying.facts.clear()

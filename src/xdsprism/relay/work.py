@@ -70,7 +70,7 @@ class Work:
 
         task = Task(steps, done)
         self._add(task)
-        if outcome.done():
+        if outcome.done():  # it was short: no turn of the event loop is needed
             return outcome.result()
         try:
             return await outcome
@@ -93,6 +93,7 @@ class Work:
         """Run short tasks at once, and hand the first long one to the slices."""
         while self._tasks and not self._is_sliced:
             task = self._tasks[0]
+            # A short task ends within AT_ONCE steps. The `else` branch is for a long one.
             for _ in range(AT_ONCE):
                 if not self._step(task):
                     break

@@ -119,6 +119,7 @@ class MadeSet(CachedSet):
     made = True
 
     def member(self, params: Mapping[str, str]) -> Variant | None:  # noqa: ARG002
+        """Return None: no wildcard lists what a provider made."""
         return None
 
     @property
@@ -376,6 +377,7 @@ class Providing:
         name has a written resource, all findings are dropped.
         """
         provider = self._providers[subject[0]]
+        # A written resource takes precedence: nothing that a provider made is needed.
         if self._table(subject).given(subject[1]) is not None:
             self._rest(subject, topic.known.findings)
             topic.known = NOTHING
@@ -433,6 +435,7 @@ class Providing:
             self._store.publish(changed)
 
     def _table(self, subject: Subject) -> Table:
+        """Return the table of a type."""
         return self._store.table(subject[0])
 
     # -- jobs
@@ -498,6 +501,7 @@ class Providing:
         topic = self._end(job)
         failure = self._failures.pop((job.subject, job.category), None)
         self._say(job, now, "found" if variant is not None else "none", news=failure is not None)
+        # The name was invalidated during the call. Use the result only for a class that has nothing at all.
         outdated = job.generation != topic.generation
         if not outdated or (variant is not None and topic.known.find(job.category) is None):
             self._learn(job, topic, Finding(whose, variant, stale=outdated, since=now), ttl)
@@ -542,6 +546,7 @@ class Providing:
         failure = self._failures.get(key) or _Failure()
         news = failure.message != message
         self._say(job, now, "failed", news=news, error=message)
+        # After an invalidation, the call is repeated at once instead of after the back-off.
         if job.category in topic.wanted and job.generation == topic.generation:
             failure.message, failure.at = message, now + failure.backoff.next(random)
             self._failures[key] = failure
@@ -549,7 +554,7 @@ class Providing:
         return news
 
     def dropped(self, job: Job) -> None:
-        """Note that whoever ran a job stopped. The job is queued again if a client still wants the name."""
+        """Note that the runner of a job stopped. The next turn queues the job again if a client wants the name."""
         self._end(job)
 
     def _say(self, job: Job, now: float, result: Outcome, *, news: bool, error: str = "") -> None:
@@ -566,6 +571,10 @@ class ProvidingStore(Store):
         self.providing = Providing(self)
 
     def _own_table(self, spec: TypeSpec) -> Table:
+        """Create the table of a type.
+
+        The store is not authoritative for a type with a provider: a name that it lacks may still be made.
+        """
         table = super()._own_table(spec)
         table.authoritative = not self.providing.makes(spec.url)
         return table

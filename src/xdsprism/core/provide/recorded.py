@@ -107,6 +107,7 @@ class Record:
         Every declared key is mentioned, also one that made no difference (TP2, Matching Behavior and Best Practices).
         """
         value = self._params.get(key)
+        # An absent key that was only compared has not been found absent: its literals are the comparisons.
         if value is None and (seen.pinned or seen.is_seen):
             return (Not(Exists(key)),)
         if value is not None and seen.pinned:
@@ -134,6 +135,7 @@ def _forced(name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """Return the text of a `Value`, and anything else as it is."""
     return str(value) if isinstance(value, Value) else value
 
 
@@ -150,6 +152,10 @@ class Value:
         self._key = key
 
     def __eq__(self, other: object) -> bool:
+        """Whether the client has this value. Records the outcome only.
+
+        To compare two recorded values, the text of the other one is recorded.
+        """
         if isinstance(other, Value):
             other = other._record.pin(other._key)
         if not isinstance(other, str):
@@ -169,6 +175,7 @@ class Value:
         return text
 
     def __hash__(self) -> int:
+        """Hash the text, so that a value can be looked up in a dict of strings."""
         return hash(str(self))
 
     def __repr__(self) -> str:
@@ -220,6 +227,7 @@ class RecordedParams(Params):
         return cast("str", Value(self._record, key))
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override] # as in Params
+        """Return a value, or the default if the client has no such key. Records whether the key exists."""
         return self[key] if self._record.exists(key) else default
 
     def __contains__(self, key: object) -> bool:
@@ -236,6 +244,7 @@ class RecordedParams(Params):
         return hash(self._texts())
 
     def __eq__(self, other: object) -> bool:
+        """Whether the declared params equal a mapping. Records all of their text."""
         if not isinstance(other, Mapping):
             return NotImplemented
         return dict(self._texts()) == dict(other)

@@ -133,6 +133,7 @@ class Fairness:
         while isinstance(entry, Scarce) and entry not in claims:
             budget = self._budget(entry, question)
             self._refuse(question, budget)
+            # The newcomer counts as refused while the budget looks for a victim, so that its clients are known.
             found = budget.gives_way(question)
             if found is None:
                 break
@@ -154,6 +155,7 @@ class Fairness:
         """
         if self._is_held(question):
             for budget in [*self._budgets(question)]:
+                # Room that an eviction makes is for the newcomer, not for the refused ones.
                 if budget.leave(question) and budget is not self._leaving:
                     self._ask_later(budget.refused_oldest())
                 self._tidy(budget, question)
@@ -228,6 +230,7 @@ class Fairness:
             del self._subscriptions[self._pool(question[1])]
 
     def _refuse(self, question: Question, budget: Budget[Any]) -> None:
+        """Mark an upstream subscription as refused by one budget."""
         self._refused[question] = budget
         budget.refuse(question)
 

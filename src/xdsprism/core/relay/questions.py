@@ -157,6 +157,7 @@ class Questions:
         earlier, because when a crowd leaves one by one, each departure would cause another subscription.
         """
         audience, asked = self._audience(subject), self.asked[subject]
+        # Prefer a question whose own client is still there: it need not be replaced when the linger time is over.
         wanted = [params for params in holders if params in audience]
         kept = (wanted or holders)[0]
         for piece in pieces([params for params in holders if params != kept], SOME):
@@ -170,6 +171,7 @@ class Questions:
         self.lent.add((subject, kept))
         if not self.unwanted.lasts((subject, kept), now):
             self.unwanted.end((subject, kept))
+            # A pending question that the finding answers takes over; only without one, a user asks.
             pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
             if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
                 self.ask(subject, user, known.keys)

@@ -146,6 +146,7 @@ class Relaying:
         self._arrivals.append((type_url, name, params, None))
 
     def _count(self) -> None:
+        """Count the subscriptions that came and went since the last flush, at once."""
         finish(self._counting())
 
     def _counting(self) -> Steps[None]:
@@ -183,7 +184,7 @@ class Relaying:
                 lookup = self._look(subject, params, finding)
                 way = ways[id(finding)] = type_url, lookup, self._is_plain(finding)
             looked.append(way)
-            if not audience.add(params, same):
+            if not audience.add(params, same):  # the first of its class: a question for it may be needed
                 self._touch(subject, params)
             if not way[2]:
                 self._come(subject, params, finding)
@@ -208,6 +209,7 @@ class Relaying:
         audience.remove(params)
         if not audience:
             del self._wanted[subject]
+        # Others of its class still use the finding, so nothing changes unless the relay asked with these params.
         served = audience.has_like(params) and finding is not None and finding.stands
         if params in self._asked.get(subject, {}):
             self._fairness.part((subject, params))
@@ -237,6 +239,7 @@ class Relaying:
         entry = self._asked.get(subject, {}).get(params)
         do_not_cache = any(each.do_not_cache for each in table.listing(name).snapshot(params).variants)
         if entry is not None and do_not_cache and isinstance(table, CacheTable):
+            # Until the new answer is there, the session must not take the wildcard for answered.
             table.listed.discard((name, params))
             self._ask_again(entry, subject)
 
@@ -349,6 +352,7 @@ class Relaying:
         for entry in (each for wild in wildcards(name) for each in self._asked.get((type_url, wild), {}).values()):
             if isinstance(entry, Collection) and name in entry.members:
                 self._supply.ask_again(entry)
+        # Keep shared variants, as stale; drop absences and findings for single params.
         if known is not None:
             shared = (each for each in known.findings if each.variant is not None and each.only is None)
             left = CachedSet(doubted(each, now) for each in shared)
@@ -399,6 +403,7 @@ class Relaying:
         yield from self._touch_due(now)
         self._touched.update(dict.fromkeys(self._renewals.answered()))
         news: dict[Subject, VariantSet | None] = {}
+        # To examine a name may mark others, and may make room for a refused question: repeat until nothing is marked.
         while self._touched or self._ask_refused():
             left = LOOKS
             while self._touched and left > 0:
@@ -450,7 +455,7 @@ class Relaying:
             return
         before = self._known.get(subject, NOTHING)
         known = (yield from self._plan_some(subject, before, some, now)) if some is not None else None
-        if known is None:
+        if known is None:  # the short way does not apply
             self._standing.pop(subject, None)
             known = yield from self._plan(subject, before, now)
         said_something = bool(known.findings or known.troubles or known.late)
@@ -506,6 +511,7 @@ class Relaying:
         Between two steps no subscription is counted, and nothing but this method makes or drops a question. An answer
         or a timer in the meantime marks the name once more.
         """
+        # Step 1: the findings.
         if subject not in self._wanted:
             self._departed.forget(subject)
         said = yield from listening(self._voices(subject), before, self._supply.pin)
@@ -516,6 +522,7 @@ class Relaying:
                 self._supply.ask_again(entry)
             if len(piece) == LOOKS:
                 yield
+        # Steps 2 and 3: the clients, and the questions that they need.
         needs = yield from self._needs(subject, known)
         audience, asked = self._audience(subject), self._asked.get(subject, {})
         is_held = lambda form: form in said.lasting or _is_any_in(said.holders.get(form), audience)  # noqa: E731
@@ -524,6 +531,7 @@ class Relaying:
         wrong = yield from find_troubles(own, known, self._supply.pin)
         timed = yield from self._questions.inquire(subject, known, needs, wrong, now, [*asked])
         yield from self._questions.presume(subject, known)
+        # Step 4: the questions that are not needed. A finding that a wanted wildcard reports needs none by name.
         for forms in pieces(said.holders.items(), LOOKS):
             for form, holders in forms:
                 if form not in needs.users or form in said.lasting:
@@ -532,6 +540,7 @@ class Relaying:
                     yield from self._questions.hold_on(subject, known, form, holders, needs.users[form], now)
             if len(forms) == LOOKS:
                 yield
+        # Step 5: the result.
         known = self._still(subject, known, said, needs)
         late = self._questions.late(subject, timed, now)
         known = known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
@@ -557,6 +566,7 @@ class Relaying:
         part = standing.look(some, asked, before, self._supply.pin)
         if part is None:
             return None
+        # The classes that may get another finding, and what each had before.
         classes = audience.classes(before.keys)
         concerned = dict.fromkeys(category(params, before.keys) for params in some)
         for form, finding in part.said.findings.items():
@@ -564,6 +574,7 @@ class Relaying:
                 concerned.update(dict.fromkeys(audience.concerned(finding.constraint)))
         had = {of: before.shared(next(iter(classes[of]))) for of in concerned if of in classes}
         left = [before.shared(params) for params in some if category(params, before.keys) not in classes]
+        # What each has now. Any finding that a class has, had or left may have one question too many, or too few.
         standing.take(part, now)
         known = standing.derived(before, part)
         has = {of: known.shared(next(iter(classes[of]))) for of in had}
@@ -610,11 +621,12 @@ class Relaying:
             for of, alike in piece:
                 finding = known.shared(next(iter(alike)))
                 one = next((params for params in alike if params not in known.own), None)
-                if one is None:
+                if one is None:  # all of the class have findings of their own
                     continue
                 if finding is not None and not finding.stale:
                     needs.users[finding.form] = one
                     continue
+                # No finding, or a stale one, which these clients keep until there is a new one.
                 needs.waiting[of] = alike
                 needs.clinging.update([finding.form] if finding is not None else [])
             if len(piece) == EVERY:
@@ -702,6 +714,7 @@ class Relaying:
         if subject not in self._wanted:
             return
         known = self._known.get(subject, NOTHING)
+        # The findings that would be left without the wildcard.
         others = (voice for voice in self._voices(subject) if voice.entry.collection is not wildcard)
         standing = listen(others, known, self._supply.pin).findings
         for form, user in (yield from self._needs(subject, known)).users.items():
@@ -710,6 +723,7 @@ class Relaying:
 
 
 def _form(finding: Finding | None) -> Form | None:
+    """Return what identifies a finding; None for none."""
     return finding.form if finding is not None else None
 
 

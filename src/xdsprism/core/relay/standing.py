@@ -87,6 +87,7 @@ class Standing:
                 return None
             voices = [UpstreamAnswer(params, asked[params], wild=False, wanted=True) for params in scope]
             said = listen(voices, known, pin)
+            # Another subscription may hold a finding that is new in the scope: both must be seen together.
             others = [each for form in said.findings for each in self.holders.get(form, ()) if each not in scope]
             if not others:
                 break
