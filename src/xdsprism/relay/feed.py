@@ -2,15 +2,15 @@
 
 `Feed` implements `core.relay.supply.Supply` on top of the project's xDS client. Which client carries a subscription:
 
-    servers                       client                           an answer without constraints is for
+    servers                       client                           an answer is for
     ----------------------------  -------------------------------  ----------------------------------------------
-    know dynamic parameters       one for all; each subscription   (the server sends constraints)
+    know dynamic parameters       one for all; each subscription   clients that its constraints match
                                   is a locator with params
     know plain names only         one for all                      every client (PRX-32)
     know plain names, --group-by  one for each combination of      clients with the same values of these keys
                                   values, with its own node        (PRX-20)
 
-Where the streams of a client are full, further clients of the same group open further streams (PRX-35,
+Where the stream of a client is full, further clients of the same group open further streams (PRX-35,
 core/relay/spread.py).
 """
 
@@ -308,7 +308,7 @@ class Feed:
         return not self._dialects or not all(dialect.by_names for dialect in self._dialects.values())
 
     def pin(self, entry: Entry) -> Constraint | None:
-        """Return which clients an answer without constraints is for; None: the constraints of the answer decide.
+        """Return the constraint of the clients that an answer is for; None: its own constraints decide.
 
         PRX-20: an answer to a group is for clients that have the same values of the keys that make groups. PRX-32:
         without groups, an answer from a server that knows no params is for every client.

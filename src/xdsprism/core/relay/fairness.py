@@ -6,8 +6,8 @@ that clients may make up, and groups. An upstream subscription needs room in eac
 `Fairness.ask` walks this way:
 
 1. The supply subscribes, or says which thing has no room.
-2. The budget of that thing names the client with the largest share. If that client has enough more than a client that
-   wants the newcomer, its last upstream subscription gives way (shares.py), and the supply tries again.
+2. The budget of that thing names the client with the largest share. If that client has at least two more than a client
+   that wants the newcomer, what it got last gives way (shares.py), and the supply tries again.
 3. Otherwise the newcomer is refused: its clients are told INVALID_ARGUMENT with a text from NO_ROOM, and keep what they
    have. The relay tries a refused subscription again when there is room, or when another client comes for it.
 """
@@ -194,7 +194,7 @@ class Fairness:
             self._exceeded[kind, client, gave_way] += 1
 
     def _ask_later(self, questions: Iterable[Question]) -> None:
-        """Try these refused upstream subscriptions again in this turn."""
+        """Queue these refused upstream subscriptions for another try."""
         for question in questions:
             self._forgive(question)
             self._again[question] = None

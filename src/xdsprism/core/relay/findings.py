@@ -48,8 +48,8 @@ Pin = Callable[[Entry], Constraint | None]
 class UpstreamAnswer:
     """One upstream subscription that speaks of a name: a subscription by that name, or a wildcard that covers it.
 
-    entry: for a wildcard, the member that has the name. wanted: a client wants the subscription. aged: the answer is
-    older than `max_stale`.
+    entry: for a wildcard, its member of that name. wanted: a client wants the subscription, and a wildcard was
+    answered. aged: the answer is older than `max_stale`.
     """
 
     params: Params
@@ -144,8 +144,8 @@ def listen(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Upst
 def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[UpstreamAnswers]:
     """Merge the answers in steps: variants first, newest first, then absences.
 
-    The newest variant wins where two overlap (DESIGN 6.10). Absences come last, because an absence may be about a
-    variant that another subscription still has, or no longer has.
+    Where two variants overlap, the newest wins (DESIGN 6.10). Absences come last, because their meaning depends on the
+    variants that are still there.
     """
     said = UpstreamAnswers()
     speaking: list[UpstreamAnswer] = []
@@ -187,7 +187,7 @@ def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: Ca
 
 
 def _is_present(said: UpstreamAnswers, params: Params) -> bool:
-    """Whether a subscription by name has a variant for these params. It outweighs a wildcard's absence."""
+    """Whether a subscription has a variant for these params. A variant outweighs a wildcard's absence."""
     return any(each.variant is not None and matches(each.constraint, params) for each in said.findings.values())
 
 
@@ -344,7 +344,7 @@ def refresh(known: CachedSet, said: UpstreamAnswers, now: float) -> Steps[Cached
 def kept(old: Finding | None, new: Finding, now: float) -> Finding:
     """Return the cached finding if the answer repeats it, else the new one.
 
-    Sessions recognise what they sent by the variant object, so an equal answer must not replace it.
+    The cached one has the variant object that sessions have sent, so an equal answer is no change to them.
     """
     if old is None or old.kept != new.kept or not _same(old.variant, new.variant):
         return replace(new, since=now)

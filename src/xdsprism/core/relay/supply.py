@@ -32,7 +32,7 @@ class Supply(Protocol):
     def drop(self, entry: Entry) -> None: ...
 
     def pin(self, entry: Entry) -> Constraint | None:
-        """Return the constraint of the clients that an answer without constraints is for.
+        """Return the constraint of the clients that an answer is for, whatever constraints it has.
 
-        None: the server names the constraints itself (TP2).
+        None: the constraints of the answer itself decide (TP2).
         """
