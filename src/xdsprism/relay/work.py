@@ -3,6 +3,10 @@
 The tasks are responses from servers, and the flushes that follow from them. A short task runs at once. A long one runs
 in slices (server/slicing.py), between which the relay serves its clients; other tasks wait until it is done. So no
 client ever sees half of a response.
+
+    queue is empty, task is short     runs before `begin` or `do` returns
+    queue is empty, task is long      runs AT_ONCE steps, then a job in the slices continues it
+    another task is under way         waits, and runs in the same slices
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class Work:
 
     @property
     def is_busy(self) -> bool:
+        """Whether a task is under way or waits."""
         return bool(self._tasks)
 
     def begin(self, steps: Steps[None]) -> None:

@@ -257,4 +257,5 @@ class RecordedParams(Params):
         return Params({key: str(self[key]) for key in keys if key in self})
 
     def _texts(self) -> Params:
+        """Return all declared params as plain ones. Records their text."""
         return self.only(self._record.keys)

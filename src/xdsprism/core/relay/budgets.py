@@ -162,6 +162,7 @@ class Common(Budget[Hashable]):
         return self._shared(question)
 
     def take(self, question: Question, client: Client | None) -> list[Question]:
+        """Note that an upstream subscription has room, and take the type or group with the first one."""
         thing = self.thing(question)
         if thing not in self._holding:
             self._shares.take(thing, client)
@@ -169,6 +170,7 @@ class Common(Budget[Hashable]):
         return [*self._refused.get(thing, ())]
 
     def leave(self, question: Question) -> bool:
+        """Note that an upstream subscription ended, and free the type or group with the last one."""
         thing = self.thing(question)
         del self._holding[thing][question]
         self._parted.get(thing, set()).discard(question)

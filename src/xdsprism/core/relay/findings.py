@@ -130,6 +130,7 @@ class Departed:
         return left
 
     def _drop(self, subject: tuple[TypeUrl, str], wildcard: Collection) -> None:
+        """Forget what one wildcard lost of a name."""
         gone = self._gone.get(subject, {})
         gone.pop(wildcard, None)
         if not gone:
