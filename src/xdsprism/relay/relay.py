@@ -317,7 +317,7 @@ class Relay:
         self.server.hub.listed(type_url, name)
 
     def _flush(self) -> None:
-        """Queue a flush, once per turn of the hub.
+        """Queue a flush in each turn of the hub, unless one waits already.
 
         It runs after the work that is under way, so that it decides nothing while half of a response is read.
         """
