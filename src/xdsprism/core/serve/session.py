@@ -296,7 +296,8 @@ class Session:
     def _serves(self, want: NameSubscription) -> bool:
         """Whether this subscription may have what the table holds (PRX-17).
 
-        A resource with do_not_cache serves only the subscriptions that were there when it arrived.
+        A resource with do_not_cache serves only the subscriptions that were there before it arrived. PRX-25: a
+        resource that no upstream confirmed for too long serves nobody new.
         """
         return want.answered or self.table.serves(want.name, want.params, want.since)
 
