@@ -92,9 +92,8 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._idle.set()
         self._ends: float | None = None  # once the server stops: when its last call must be over
         self._tls = tls
-        self.readers: list[
-            Callable[[Sequence[Fact]], None]
-        ] = []  # told of calls that are refused; grpc does not report anything else
+        # They are told of refused calls only: grpc does not report what else happens to its connections.
+        self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self._large = LargeMessages(receive_bytes)
         largest = max(receive_bytes, LARGEST)  # over all methods: grpc has no limit per method
         options: tuple[tuple[str, int], ...] = (
@@ -135,6 +134,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._ends = began + grace
         for call in list(self._calls):
             call.drain(self._ends)
+        # grpc refuses new calls from here on. Wait for its own end, or for that of all calls that we know of.
         stopping = asyncio.create_task(self._server.stop(grace))
         calls_over = asyncio.create_task(self._outlast_calls())
         try:
@@ -169,6 +169,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         def fetch() -> Any:
             nonlocal given
             current = self._tls
+            # None tells grpc that nothing is new.
             if current is None or current is given:
                 return None
             given = current
@@ -248,6 +249,7 @@ class Conversation:
         reader = asyncio.create_task(self._read())
         try:
             await self._write()
+        # The client is gone: no status can be sent.
         except grpc.aio.BaseError:
             self._end()
             await _cancelled()
@@ -303,7 +305,7 @@ class Conversation:
                 return
             await self._sleep()
 
-    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # as the call has it
+    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
         """Stop reading messages, or go on."""
         (self._may_read.clear if waits else self._may_read.set)()
 

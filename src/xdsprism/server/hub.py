@@ -167,6 +167,7 @@ class Hub:
     def _applied(self, applied: Applied) -> None:
         """Queue the changes of a transaction. If they concern very many, begin to notify in slices."""
         self.changes += applied.changes
+        # Changes that arrive while sessions are notified join that work, so that no response has half of them.
         if self._telling is not None:
             self._tell_in_slices(applied.changes)
         elif self.slices is not None and (
@@ -183,6 +184,7 @@ class Hub:
         self.turn_due = False
         if self.changes:
             self.is_told(None)
+        # Streams share encoded responses within a turn. A stream that polls later encodes anew.
         self.encoder.forget()
         self.v2_encoder.forget()
         woken, self._woken = self._woken, {}
@@ -271,7 +273,9 @@ class XdsCall(Call):
                 work.receive(message)
                 self.hold_back(True)  # noqa: FBT003
                 return
+        # Many clients send the same bytes, such as the ACK of a shared response: decode them once.
         request = self._decoder.alike.get(message) or self._decoder.decode(message)
+        # A first request may be long work although it is small: "everything", with a version to compare.
         if not request.body.nonce and self.stream.weight(request) > LONG_COUNT:
             work = self._long_work()
             if work is not None:
@@ -317,6 +321,7 @@ class XdsCall(Call):
             self.end()
         if not hub.turn_due and (sends or hub.facts):
             hub.turn()
+        # The usual case: one response, and all types in v3.
         if len(sends) == 1 and not self._names.others:
             return iter((hub.encoder.encode(sends[0]),))
         return map(self.encode, sends)
@@ -324,7 +329,7 @@ class XdsCall(Call):
     # -- long work
 
     @property
-    def is_busy(self) -> bool:  # type: ignore[override] # here it depends
+    def is_busy(self) -> bool:  # type: ignore[override] # depends on the work
         """Whether long work is in progress."""
         return self._work is not None and self._work.is_busy
 

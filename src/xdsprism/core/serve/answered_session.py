@@ -159,6 +159,7 @@ class AnsweredSession(CollectingSession):
 
     def is_subscribed(self, name: str, *, located: bool) -> bool:
         """Whether a subscription of this form covers this name: by itself, by an alias or by a wildcard."""
+        # The subscription may be to the name, or to an alias that the store, or the client's resource, has for it.
         known = self.table.get(name)
         strings = (name, *(known.aliases if known is not None else ()))
         named = (want for string in strings for want in self._wants.get(string, {}).values())
@@ -223,6 +224,8 @@ class AnsweredSession(CollectingSession):
             return False
         if self._full_state:
             return self.progress.nack is None  # NAK-3
+        # A resource whose removal waits is kept alive until the removal goes out. So is the accepted version of a
+        # resource whose newer version the client rejected (NAK-3).
         located, variant = life.slot[0], life.variant
         going = (held for (_, tag), held in self.leaving.items() if (tag is not None) == located)
         return (
@@ -245,6 +248,7 @@ class AnsweredSession(CollectingSession):
 
     def release(self, keys: Iterable[Key] | None = None) -> Batch:
         """Return the removals of leaving variants, and forget their TTLs."""
+        # `release` of the layer below empties `leaving`, so note the variants first.
         leaving = {key: self.leaving[key] for key in (self.leaving if keys is None else keys)}
         batch = super().release(leaving)
         for (_, tag), held in leaving.items():

@@ -440,7 +440,7 @@ class CollectingSession(Session, ABC):
         the keys of all params with which this client subscribed to the name.
         """
         known = self.table.get(name)
-        beside = self._keys_of_all(name) if not self.table.authoritative else ()  # which a store knows by itself
+        beside = self._keys_of_all(name) if not self.table.authoritative else ()  # a store knows its keys
         return known.negative(params, beside) if known is not None else TRUE
 
     def _deliver(self, batch: Batch, before: Variant | None, after: Variant, *, located: bool) -> None:

@@ -9,7 +9,18 @@ the other are sent the same response, which the first of their sessions makes (`
 - `acknowledged` takes an ACK.
 
 Each of them returns None, or False, and changes nothing, if the case is not that simple. The caller then takes the
-general path: `poll`, which collects from all subscriptions, or `receive`.
+general path: `poll`, which collects from all subscriptions, or `receive`. These cases need the general path:
+
+| case                                                     | because                                                  |
+|----------------------------------------------------------|----------------------------------------------------------|
+| the resource has, or had, a TTL                          | a heartbeat must be scheduled (TTL-2)                    |
+| the variant went, or one with other constraints came     | a removal is due, in order or in one response (DYN-24)   |
+| there are names and wildcards, or several wildcards      | a member must be sent by one of them only (WLD-7)        |
+| a response went out at the same revision                 | its shared nonce is used up on this stream (SRV-8)       |
+| a relay has an error about the resource                  | the error must be sent, or ended, with it (TP3)          |
+| the variants are too large for one response              | they must be split (DLT-21)                              |
+
+A response need not be answered before the next one goes out, so what is in flight does not matter here (DLT-23).
 
 This runs for each message to each client. So the code saves calls, and repeats some lines of `AnsweredSession._sent`
 and `InFlight`.
@@ -56,6 +67,7 @@ class SteadySession(AnsweredSession):
 
     def greet(self, now: float) -> list[Send] | None:
         """Return the first response to a client that subscribes to `*` alone; None: take the general path."""
+        # One wildcard, `*`, in plain form, and no names. The client brought no versions from an earlier stream.
         wild = self._wilds.get(WILDCARD, {}).get(None) if len(self._wilds) == 1 and not self._wants else None
         if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
             return None
@@ -76,6 +88,7 @@ class SteadySession(AnsweredSession):
         send = self._shared_wild(wild, snapshot.variants)
         if send is None:
             return None
+        # Nothing above changed the session. From here on the response goes out.
         wild.started, self._due = True, False
         wild.cursor = wild.listing.advance(wild.cursor)
         self.in_flight.use_shared_nonce(table.revision)
@@ -97,6 +110,7 @@ class SteadySession(AnsweredSession):
             self._dirty.clear()
             self._hold(want, after)
             return [self._pushed_out(send, now)]
+        # With wildcards: a single `*`, and nothing else.
         wilds = self._wilds.get(WILDCARD, {})
         if self._wants or len(self._wilds) > 1 or len(wilds) != 1:
             return None
@@ -144,6 +158,7 @@ class SteadySession(AnsweredSession):
             return None
         if not self.table.authoritative and self.table.trouble(wild.name, wild.params) is not None:
             return None
+        # `news` is None if a member went or has a TTL. A located member may withdraw another variant (DYN-24).
         news = listing.difference(wild.cursor, wild.params).news
         if news is None or (located and news):
             return None
@@ -183,6 +198,7 @@ class SteadySession(AnsweredSession):
         progress.sent_version, progress.sent_at = version, now
         # A NACK of a full state resends nothing, so that is not kept.
         kept = send if self.delta or not self._full_state else None
+        # `tuple.__new__` skips the constructor of the NamedTuple, which is written in Python.
         responses[send.nonce] = tuple.__new__(InFlightResponse, (number, now, version, kept, ()))
         if len(responses) > MOST:
             del responses[next(iter(responses))]

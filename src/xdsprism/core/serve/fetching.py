@@ -73,6 +73,7 @@ class Fetch:
         """Do what `receive` does, in steps."""
         body = request.body
         if isinstance(body, SotwRequest):
+            # The client has `version`, and NACKed `nonce`, which is a version, too (RST-4).
             if patience is not None:
                 self._known = frozenset({body.version, body.nonce if body.error is not None else ""} - {""})
             # SOT-12 is for streams: here an empty response would tell the client that everything is gone.
@@ -100,6 +101,7 @@ class Fetch:
         """Do what `poll` does, in steps."""
         if self._request is None:
             return None
+        # Something woke a held fetch: close the sessions of its stream, and ask anew.
         if self.is_held:
             if now >= self._until:
                 return self._unchanged()
@@ -112,6 +114,7 @@ class Fetch:
             if not self._sends:
                 return self._nothing_known()
         answer = self._answer()
+        # A version that is new to the client ends the fetch.
         if answer.version not in self._known:
             self.told += [fact for fact in self._facts if not isinstance(fact, (Joined, Requested))]
             return answer
@@ -172,6 +175,7 @@ class Fetch:
         """Join the responses of the stream into one. Where a stream would send nothing, return an empty response."""
         if not self._sends:
             return Send(self._type_url, False, NOTHING, NOTHING)  # noqa: FBT003
+        # A full state replaces those before it. Otherwise the responses add up.
         newest = self._sends[-1]
         whole = self._session.table.spec.full_state
         sends = self._sends[-1:] if whole else self._sends
@@ -211,6 +215,7 @@ def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
         if key[0] == WILDCARD:
             known = table.lists(params)
         else:
+            # An error, or a timeout, or a name that can't exist is an answer, too.
             known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
             known = known or table.is_late(key[0], params, claims=False) or session.complaint(key[0]) is not None
         if not known:

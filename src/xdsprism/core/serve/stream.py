@@ -76,9 +76,7 @@ class Stream:
         self.node: Node | None = None
         self.params = NO_PARAMS  # the node's, once the first request has named it
         self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
-        self.room = SubscriptionBudget(
-            settings.limits
-        )  # how many subscriptions there are, and how many were refused (DYN-46)
+        self.room = SubscriptionBudget(settings.limits)  # counts subscriptions, and refused ones (DYN-46)
         self._refused_types: RefusedTypes | None = None  # answers about types that have no session
         self._store = store
         self._interest = interest
@@ -122,7 +120,7 @@ class Stream:
         """Take the request on the fast path if it is nothing but an ACK of a session at rest. Return whether it was."""
         session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
         known = session is not None and session.v2 == request.v2 and not request.other_node
-        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # of the stream's own kind
+        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # same protocol
 
     def _take(self, request: Request, now: float) -> Steps[None]:
         """Give a request to the session of its type, in steps."""
@@ -134,6 +132,7 @@ class Stream:
         if request.unread:
             refusal = Refusal("request_names", f"a request has more than {self._settings.limits.request_names} names")
             note_refused(type_url, {refusal: request.unread}, self.room, self.number, self._facts)
+        # The first request for a type creates its session.
         session = self._session(type_url)
         if session is None:
             self._refuse_type(type_url, request.body)
@@ -158,6 +157,7 @@ class Stream:
     def poll(self, now: float) -> list[Send]:
         """Return the responses that are due: of the one session with changes if the stream is settled, else of all."""
         changed, self._changed = self._changed, None
+        # Fast path: only this session has changes, and nothing else on the stream is due.
         if changed is not None and self._settled:
             sends = changed.push(now)
             if sends is not None:
@@ -206,6 +206,7 @@ class Stream:
             if not session.pending:
                 continue
             sends += yield from session.poll(now, together=alone and not self._removals.referrers(session))
+            # Sessions of a higher rank come later in this loop, so what these calls make due goes out now.
             if type_url == CLUSTER:
                 self._warm(session.news)
             elif type_url == ROUTE:
@@ -233,6 +234,7 @@ class Stream:
 
     def deadline(self) -> float | None:
         """Return when to poll again although nothing changed: for a removal, a heartbeat, or a paced client."""
+        # A settled stream has no removals or TTLs. While work is in progress, its end polls the stream.
         if self._settled or self._working:
             return None
         times = [*self._removals.deadlines()]
@@ -256,6 +258,7 @@ class Stream:
         self._removals.clear()
         self._changed = None
         self._working = False
+        # A table that has no resources and no sessions is discarded with its last session.
         for type_url, session in sessions.items():
             yield from session.close()
             self._store.discard(type_url)

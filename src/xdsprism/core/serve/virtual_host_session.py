@@ -56,9 +56,8 @@ class VirtualHostSession(DeltaSession):
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._released: dict[str, None] = {}  # route configurations whose listeners wait for a response (V3)
         self._claims: Mapping[str, str] = {}  # virtual hosts that the client holds from an earlier stream
-        self._answering: dict[
-            str, dict[NameSubscription, None]
-        ] = {}  # whom the last `collect` answered, by the virtual host
+        # By virtual host: the subscriptions that the last `collect` answered with it.
+        self._answering: dict[str, dict[NameSubscription, None]] = {}
         self.is_alone = False  # the stream is of the VHDS service, without other types
         self.configs: Callable[[], Iterable[str]] = tuple  # returns the route configurations that use VHDS
 
