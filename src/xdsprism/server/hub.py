@@ -1,4 +1,4 @@
-"""Connect the store to the live streams: apply changes, wake the streams that they concern, encode responses.
+"""Connect the store to the live streams: wake the streams that a change concerns, and encode their responses.
 
 A change takes this way, by plain function calls (DESIGN 9):
 
@@ -42,8 +42,8 @@ from .slicing import LONG_BYTES, LONG_COUNT, Slices
 
 log = logging.getLogger("xdsprism.server")
 
-# When a connection drains, a client has ANSWER seconds to ACK the last response before its stream ends. The stream ends
-# PARTING seconds before the connection does, so that the end of the stream reaches the client.
+# When a connection drains, a client has ANSWER seconds to ACK the last response before its stream ends. It ends
+# PARTING seconds before the connection at the latest, so that the end of the stream reaches the client.
 ANSWER = 3.0
 PARTING = 0.5
 

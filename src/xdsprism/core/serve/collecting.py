@@ -176,7 +176,7 @@ class CollectingSession(Session, ABC):
         if after is None:
             if self._knows(want) or self._is_given_up(want):
                 self._miss(want, batch)
-            return  # the upstream has not answered: the client keeps what it has
+            return  # otherwise the upstream has not answered: the client keeps what it has
         if not self._serves(want):
             return
         # DLT-13: the client came back with this version, so it need not be sent.

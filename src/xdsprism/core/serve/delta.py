@@ -252,7 +252,7 @@ class DeltaSession(SteadySession):
                 continue  # the same request subscribes to it by another alias
             name, tag = want.held.name if want.held is not None else want.name, key[1]
             self._drop(want)
-            for wild in self._over((name, tag)):  # WLD-6, XTP-7: a wildcard may still cover it, so send it
+            for wild in self._over((name, tag)):  # WLD-6, XTP-7: if a wildcard covers it, say what it is now
                 if wild.started:
                     self._owed[name, tag] = None
                 else:  # the wildcard has not sent anything yet: its start sends the member, or its removal

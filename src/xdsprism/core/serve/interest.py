@@ -9,7 +9,8 @@ The index has an entry for each subscription, and three ways to look one up:
 
 `notify` marks the subscriptions as dirty and returns their sessions, whose streams the hub then wakes.
 
-The index also tells `Demand` which names are subscribed at all. A relay or a provider gets those from elsewhere.
+The index also holds the `Demand`, which sessions tell of each subscription. A relay or a provider implements it, and
+gets what is subscribed from elsewhere.
 """
 
 from __future__ import annotations

@@ -126,6 +126,7 @@ class Removals:
         # The client recovered from the NACK, so find out what it needs now.
         if _is_overcome(hold):
             return self._again(session, hold, now, now + STEPS * self._settings.ack_timeout)
+        # The types that refer to these had their time to show up on the new stream. Now wait as for any removal.
         if hold.patient and hold.until is None:
             return self._again(session, hold, now, now + STEPS * self._settings.ack_timeout)
         # Nothing needs a missing resource any more, so the client will not ask for it.
@@ -188,8 +189,10 @@ class Removals:
         hold.rejected = _is_rejected(hold)
         if hold.rejected:
             return False  # ORD-4
+        # ORD-12: some types stay while something refers to them, even after the timeout.
         if hold.referred and (hold.until is not None or session.table.spec.stays_while_referred):
             return False
+        # The client came back with these resources. Collect what they wait for while its other types subscribe.
         if hold.patient and hold.until is not None:
             hold.awaited = {**self._unanswered(session), **hold.awaited}  # of the types that are there by now
             hold.missing.update(self._lacking(session))

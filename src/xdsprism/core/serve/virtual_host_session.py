@@ -10,8 +10,8 @@ differs from other types in these ways:
   So a route configuration without base hosts is answered, too, by the removal of a name that nothing has.
 - A host that nothing serves is answered by a resource without contents, with a new version each time (VHD-7, V8).
 - When a route configuration is sent again, its virtual hosts follow it (VHD-16).
-- Envoy rebuilds its whole table with each response, so the session sends no more to an Envoy that is slow to ACK for a
-  moment, and then all at once (VHD-24).
+- Envoy rebuilds its whole table with each response. So if an Envoy is slow to ACK, the session waits for a moment, and
+  then sends all that is due together (VHD-24).
 """
 
 from __future__ import annotations
