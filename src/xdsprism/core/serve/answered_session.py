@@ -5,7 +5,8 @@ A response is in flight until its nonce comes back (in_flight.py). Then:
 - An ACK accepts its resources: rejections of the same resources end, and their TTLs begin (ttl.py).
 - A NACK of one resource rejects that resource. It is not sent again until it changes (NAK-3, rejections.py).
 - A delta NACK of several resources rejects none of them yet: isolation.py resends each of them alone (NAK-29).
-- A SotW NACK of several resources rejects all of them: the client may go on with the old version of any.
+- A SotW NACK of several resources rejects all of them: the client may go on with the old version of any. A NACK of a
+  full state rejects it as a whole, and names no resource (SOT-4).
 
 A NACK counts for nothing if the client no longer subscribes to what was in the response, or has since accepted newer
 versions of all of it (NAK-11).
@@ -155,6 +156,7 @@ class AnsweredSession(CollectingSession):
             self.progress.nack = None
 
     def _is_wanted(self, part: Part) -> bool:
+        """Whether the client still subscribes to this resource in this form."""
         return self.is_subscribed(part.name, located=part.located)
 
     def is_subscribed(self, name: str, *, located: bool) -> bool:
