@@ -1,4 +1,11 @@
-"""The transport on grpc.aio: a loop around each call, and nothing about the protocol."""
+"""Serve gRPC methods with grpc.aio: the transport loop around each call, without any xDS.
+
+`GrpcioEngine` is the server: options, TLS, start, stop. `Conversation` runs one RPC by the contract of calls.py: one
+task reads messages into `Call.receive`, another writes what `Call.poll` returns, and sleeps until the call wakes it.
+
+engine_h2.py does the same on a transport of our own. This engine has fewer limits, since grpc hides connections and
+buffers. Comments below say where that matters.
+"""
 
 from __future__ import annotations
 
@@ -26,38 +33,40 @@ log = logging.getLogger("xdsprism.server")
 
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    # grpc inflates 58 kB of gzip to 60 MB before it tells anybody, and has no limit for that but the one on messages.
-    # So it hands us messages as they came, and we inflate them. Identity is bit 0 and gzip bit 2; a call with another
+    # grpc inflates 58 kB of gzip to 60 MB before it calls us, and limits that only by its limit on messages. So it is
+    # told to hand us messages as they came, and we inflate them. Identity is bit 0 and gzip bit 2; a call with another
     # encoding ends with UNIMPLEMENTED.
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", 0b101),
-    # The window of a stream that nobody reads stays at 64 KiB. By its own measuring grpc widens it to 128 MiB, and
+    # Keep the window of a stream that nobody reads at 64 KiB. With its own measuring, grpc widens it to 128 MiB, and
     # keeps whatever a client then sends into it.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),  # two servers on one port by mistake must fail, not share
-    # Envoy and gRPC send keepalives of their own; do not answer those with GOAWAY.
+    # Envoy and gRPC send keepalive pings; do not answer those with GOAWAY.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
-# Each stream can make grpc hold a message of up to LARGEST before we see it, so there are fewer than in http2/.
+# Each stream can make grpc hold a message of up to LARGEST before we see it, so a connection may have fewer streams
+# than in http2/.
 LIMITS = Limits(streams=100)
 GZIP = b"\x1f\x8b"  # how gzip begins, and no protobuf message: 0x1f is a field of wire type 7, which does not exist
 AGE_GRACE = Times().age_grace
-# To grpc a call is over when its last bytes are in a buffer of its own, and it does not tell when they have left that.
-# If somebody took so many seconds to read, it has these to read the rest, before the process may end.
+# To grpc a call is over when its last bytes are in a buffer of grpc's own, and grpc does not tell when they have left
+# it. If a client took more than SLOW seconds to end its streams, it has LINGER seconds to read the rest before the
+# process may end.
 SLOW = 0.05
 LINGER = 0.5
-# Now and then grpc loses a call that comes while it stops, and would wait for its end until the grace is over. So, once
-# every call that it gave us is over, it has so many seconds to hand out the last bytes of those.
+# Now and then grpc loses a call that arrives while the server stops, and would wait for it until the grace is over. So,
+# once every call that we know of is over, grpc has so many seconds to send their last bytes.
 LAST_BYTES = 5.0
 DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
 
 
 class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
-    """Serves methods of bytes with grpc.aio."""
+    """A gRPC server for methods that take and return bytes, on grpc.aio."""
 
     def __init__(
         self,
@@ -69,22 +78,24 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         age: float | None = None,
         tls: Material | None = None,
     ) -> None:
-        """Of `limits`, grpc has those on connections and on streams of one.
+        """Make a server for these methods. It serves after `start`.
 
-        `preface`: seconds that a client has for the TLS handshake and its first SETTINGS. `age`: seconds until a
-        connection is drained; grpc takes up to a tenth off, or adds it. It says so to the client, and no more: that a
-        stream is to end is for us to say, and after that.
+        Of `limits`, grpc can enforce those on connections, and on streams per connection. `preface`: seconds that a
+        client has for the TLS handshake and its first SETTINGS. `age`: seconds until a connection drains, to which grpc
+        adds up to a tenth, or takes it off. grpc only announces that to the client (GOAWAY). We have to end the
+        streams, later than grpc announces it, so `_longest` is a tenth more.
         """
         self._longest = age * 1.1 if age is not None else None
         self._methods = {method.path: method for method in methods}
         self._calls: set[Call] = set()
-        self._idle = asyncio.Event()  # no call is under way
+        self._idle = asyncio.Event()  # set while no call is in progress
         self._idle.set()
-        self._ends: float | None = None  # once it drains: when that is to be over
+        self._ends: float | None = None  # once the server stops: when its last call must be over
         self._tls = tls
-        self.readers: list[Callable[[Sequence[Fact]], None]] = []  # of calls that are refused; the rest grpc keeps
+        # They are told of refused calls only: grpc does not report what else happens to its connections.
+        self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self._large = LargeMessages(receive_bytes)
-        largest = max(receive_bytes, LARGEST)  # of any method: grpc knows no limit of one
+        largest = max(receive_bytes, LARGEST)  # over all methods: grpc has no limit per method
         options: tuple[tuple[str, int], ...] = (
             *OPTIONS,
             ("grpc.max_receive_message_length", largest),
@@ -100,28 +111,30 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
     @property
     def open_calls(self) -> int:
+        """Return the number of calls in progress."""
         return len(self._calls)
 
     async def start(self, listen: str) -> str:
-        """Bind and serve; returns the address, with the port that was chosen for port 0."""
+        """Bind and serve. Return the address, with the port that was chosen for port 0."""
         try:
             if self._tls is None:
                 port = self._server.add_insecure_port(listen)
             else:
                 port = self._server.add_secure_port(listen, self._credentials(self._tls))
         except RuntimeError as error:
-            fault = await find_fault(asyncio.get_running_loop(), listen)  # grpc does not say what it is
+            fault = await find_fault(asyncio.get_running_loop(), listen)  # grpc does not say why it can't bind
             why = why_not(listen, fault) if fault is not None else str(error)
             raise UsageError(f"can't listen on {listen}: {why}") from error
         await self._server.start()
         return f"{listen.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace: float) -> None:
-        """Let every stream end cleanly; after `grace` seconds end those that did not."""
+        """Let every stream end cleanly. After `grace` seconds, end those that did not."""
         began = asyncio.get_running_loop().time()
         self._ends = began + grace
         for call in list(self._calls):
             call.drain(self._ends)
+        # grpc refuses new calls from here on. Wait for its own end, or for that of all calls that we know of.
         stopping = asyncio.create_task(self._server.stop(grace))
         calls_over = asyncio.create_task(self._outlast_calls())
         try:
@@ -129,16 +142,16 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             if not stopping.done():
                 stopping.cancel()
                 await asyncio.wait((stopping,))
-                await self._server.stop(None)  # it ends at once whatever it still takes for a call
+                await self._server.stop(None)  # end at once whatever grpc still takes for a call
         finally:
             stopping.cancel()
             calls_over.cancel()
-        await self._idle.wait()  # grpc does not wait for what it cancels to be over
+        await self._idle.wait()  # grpc does not wait for the calls that it cancels
         if asyncio.get_running_loop().time() - began > SLOW:
             await asyncio.sleep(LINGER)
 
     async def _outlast_calls(self) -> None:
-        """Until every call is over that grpc told us of, and its last bytes have had time to leave."""
+        """Wait until every call that we know of is over, and its last bytes have had time to leave."""
         while True:
             await self._idle.wait()
             await asyncio.sleep(LAST_BYTES)
@@ -146,16 +159,17 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
                 return
 
     def secure(self, tls: Material) -> None:
-        """From now on new connections get this. Not from plain to TLS while it serves."""
+        """Use this certificate for new connections. A plain server can't change to TLS while it serves."""
         self._tls = tls
 
     def _credentials(self, tls: Material) -> Any:
-        """It asks at each handshake, in a thread of its own, whether there is something new."""
+        """Return credentials. At each handshake grpc asks, in a thread of its own, whether there are new ones."""
         given = tls
 
         def fetch() -> Any:
             nonlocal given
             current = self._tls
+            # None tells grpc that nothing is new.
             if current is None or current is given:
                 return None
             given = current
@@ -166,9 +180,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         )
 
     def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of a method, for grpc."""
         path = handler_call_details.method
         method = self._methods.get(path)
-        if method is None:  # grpc's own words for it would not say which
+        if method is None:  # grpc's own status would not name the method
             return grpc.stream_stream_rpc_method_handler(self._refusing(path))
 
         async def serve(_: object, context: Any) -> None:
@@ -177,6 +192,8 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def _refusing(self, path: str) -> Callable[[object, Any], Awaitable[None]]:
+        """Return a handler that refuses a method which does not exist."""
+
         async def refuse(_: object, context: Any) -> None:
             for reader in self.readers:
                 reader([CallRefused(context.peer(), RefusalCause.METHOD, path)])  # OPS-15
@@ -185,14 +202,16 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         return refuse
 
     async def _serve(self, method: Method, context: Any) -> None:
+        """Run one call from its beginning to its end."""
         call = method.open(_peer_of(context))
         self._calls.add(call)
         self._idle.clear()
-        if self._ends is not None:  # it was under way when the server began to stop
+        if self._ends is not None:  # the call was on its way when the server began to stop
             call.drain(self._ends)
         timer: asyncio.TimerHandle | None = None
         if self._longest is not None:
             loop = asyncio.get_running_loop()
+            # grpc announces the end of an old connection (GOAWAY), but it is up to us to end its streams.
             old = loop.time() + self._longest
             timer = loop.call_at(old, call.drain, old + AGE_GRACE)
         try:
@@ -206,10 +225,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
 
 class Conversation:
-    """One RPC. It is read and written at once: a client that does not read may still speak.
+    """One RPC. It reads and writes at the same time: a client that does not read may still send.
 
-    grpc.aio takes no status while a write is under way, so a write is never abandoned: whatever ends the call waits
-    for it, unless grpc cancels the whole because the client is gone.
+    grpc.aio accepts no status while a write is in progress, so a write is never abandoned. Whatever ends the call waits
+    for the write, unless grpc cancels everything because the client is gone.
     """
 
     def __init__(self, call: Call, context: Any, large: LargeMessages, parting: PiecesFactory | None = None) -> None:
@@ -226,9 +245,11 @@ class Conversation:
         call.hold_back = self._hold_back
 
     async def run(self) -> None:
+        """Run the RPC: read in one task and write in this one, until either ends it."""
         reader = asyncio.create_task(self._read())
         try:
             await self._write()
+        # The client is gone: no status can be sent.
         except grpc.aio.BaseError:
             self._end()
             await _cancelled()
@@ -240,6 +261,7 @@ class Conversation:
         await self._tell()
 
     async def _read(self) -> None:
+        """Give each message of the client to the call. An error ends the call."""
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
                 if message.startswith(GZIP):
@@ -248,44 +270,47 @@ class Conversation:
                     await self._receive_parts(message)
                 else:
                     self._call.receive(message)
-                del message  # or it would stay until the next one comes: a first request may be large
-                await self._may_read.wait()  # the next is not read: let its sender wait, and not our memory
+                del message  # otherwise it would stay in memory until the next one: a first request may be large
+                await self._may_read.wait()  # while the call is busy, let the client wait, and not our memory
             self._call.half_close()
         except grpc.aio.BaseError:
-            return  # the server stopped under it; grpc cancels the rest
+            return  # the server stopped during the call; grpc cancels the rest
         except PeerError as error:
-            self._end(error.with_traceback(None))  # which would hold the message until the client can be told
+            self._end(error.with_traceback(None))  # a traceback would hold the message until the client can be told
         except Exception as error:  # noqa: BLE001 # OPS-10
-            self._end(error)  # at once: it may be long until a client that does not read can be told
+            self._end(error)  # at once: a client that does not read may take long to be told
         self._awake.set()
 
     async def _receive_parts(self, message: bytes) -> None:
+        """Give a message above the limit to the call in parts, one at a time."""
         with closing(self._large.parts(message, self._parting)) as parts:
             for part in parts:
                 if part is None:
                     await asyncio.sleep(0)
                 else:
                     self._call.receive(part)
-                    await self._may_read.wait()  # one of them at a time
+                    await self._may_read.wait()  # one part at a time
 
     async def _write(self) -> None:
-        """Write what there is, as fast as the peer reads it; sleep until there is more."""
+        """Write what the call has to send, as fast as the client reads it. Sleep until there is more."""
         while not self._ended:
             self._awake.clear()
-            last = self._call.finished  # if it is only set while we write, there may be something to say after that
+            last = self._call.finished  # if it is set only while we write, a further poll may have something to send
             for message in self._call.poll():
                 await self._context.write(message)
-                del message  # or it would stay while the stream sleeps: a first answer may be large, and not shared
+                del message  # otherwise it would stay in memory while the stream sleeps: a first response may be large
                 if self._ended:
                     return
             if last and not self._call.is_busy:
                 return
             await self._sleep()
 
-    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # as the call has it
+    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+        """Stop reading messages, or go on."""
         (self._may_read.clear if waits else self._may_read.set)()
 
     async def _sleep(self) -> None:
+        """Sleep until the call wakes, or until its deadline."""
         deadline = self._call.deadline()
         timer = asyncio.get_running_loop().call_at(deadline, self._awake.set) if deadline is not None else None
         try:
@@ -295,7 +320,7 @@ class Conversation:
                 timer.cancel()
 
     def _end(self, error: Exception | None = None) -> None:
-        """Let go of all that the call holds. The first reason counts."""
+        """Close the call. The first reason counts."""
         if self._ended:
             return
         self._ended = True
@@ -306,7 +331,7 @@ class Conversation:
             log.exception("a stream could not be closed")
 
     async def _tell(self) -> None:
-        """Say what was wrong; where nothing was, grpc ends the call with OK."""
+        """Send the status of the error that ended the call. Without one, grpc ends the call with OK."""
         error = self._error
         if error is None:
             return
@@ -320,7 +345,7 @@ class Conversation:
 
 
 def _inflated(message: bytes, limit: int) -> bytes:
-    """Raises PeerError for what becomes too large, or is not what gzip makes."""
+    """Return the message without gzip. Raises PeerError if it becomes too large, or is not valid gzip."""
     try:
         return inflated(message, limit)
     except GrpcError as error:
@@ -333,11 +358,12 @@ def _configuration(tls: Material) -> Any:
 
 
 def _peer_of(context: Any) -> Peer:
+    """Return who calls: the address, the identities of the client's certificate, and authorization headers."""
     shown = context.auth_context().get("x509_pem_cert", ())
     said = tuple(value for name, value in context.invocation_metadata() or () if name == "authorization")
     return Peer(context.peer(), identities_of(shown[0]) if shown else (), said)
 
 
 async def _cancelled() -> None:
-    """The peer went away while it was written to. grpc will say so too, and until then takes no other word for it."""
+    """Wait until grpc cancels this task: the client left during a write, and grpc accepts no status any more."""
     await asyncio.get_running_loop().create_future()

@@ -1,7 +1,16 @@
-"""The middle of the server: one store, the index of who wants what, the live streams.
+"""Connect the store to the live streams: wake the streams that a change concerns, and encode their responses.
 
-What changed goes store -> interest -> sessions in plain function calls, once per turn of the loop, however many changes
-the turn brought; with that the streams that are affected are woken (DESIGN 9).
+A change takes this way, by plain function calls (DESIGN 9):
+
+    Store.apply -> Hub._applied          queue the changes, schedule a turn
+    Hub._run_turn -> Interest.notify     once per turn of the loop, however many changes it brought
+                  -> Stream.stir         per session with a changed subscription
+                  -> XdsCall.wake        per stream: the transport polls it
+    XdsCall.poll -> Stream.poll          responses, from shared objects where possible
+                 -> Encoder.encode       once per shared response
+
+Work that would block the loop for long runs in slices (slicing.py): large requests and responses (long_work.py), and
+changes that concern very many sessions or hosts.
 """
 
 from __future__ import annotations
@@ -33,8 +42,8 @@ from .slicing import LONG_BYTES, LONG_COUNT, Slices
 
 log = logging.getLogger("xdsprism.server")
 
-# Where a connection drains, a client has so many seconds to answer the last response before its stream ends; but not
-# the last of those that the connection has, in which the end of the stream is to reach the client.
+# When a connection drains, a client has ANSWER seconds to ACK the last response before its stream ends. It ends
+# PARTING seconds before the connection at the latest, so that the end of the stream reaches the client.
 ANSWER = 3.0
 PARTING = 0.5
 
@@ -53,7 +62,7 @@ class Connected:
 
 
 class Hub:
-    """Owns everything that streams share. Belongs to one event loop; nothing in it awaits, so nothing is locked."""
+    """Everything that streams share. It belongs to one event loop, and nothing in it awaits, so it needs no locks."""
 
     def __init__(
         self,
@@ -64,14 +73,14 @@ class Hub:
         demand: Demand | None = None,
         slices: Slices | None = None,
     ) -> None:
-        """`slices`: where long work goes; without, it is done at once."""
+        """Serve `store`. `slices` runs long work in slices; without it, long work runs at once."""
         self.store = store
         self.slices = slices
         self.settings = replace(settings, epoch=settings.epoch or token_hex(4))
         self.interest = Interest(demand)
         self.reports = LoadReports(self.settings, self._clusters)
-        self.chores: list[Callable[[], None]] = []  # done at the beginning of each turn
-        # PRX-31: to other relays the name tells what a negative answer means (DYN-11).
+        self.chores: list[Callable[[], None]] = []  # run at the beginning of each turn
+        # PRX-31: the identifier tells other relays what a negative answer means (DYN-11).
         is_relay = self.interest.demand.caches and settings.identifier == SERVER
         identifier = RELAY if is_relay else settings.identifier
         self.encoder = Encoder(identifier)
@@ -84,21 +93,22 @@ class Hub:
         self._calls: dict[int, XdsCall] = {}
         self._count = 0
         self._woken: dict[XdsCall, None] = {}
-        self.changes: deque[Change] = deque()  # that not everybody was told of yet
+        self.changes: deque[Change] = deque()  # changes that not all sessions were notified of
         self._telling: _Telling | None = None  # while that takes several turns
         self.turn_due = False
         store.listeners.append(self._applied)
 
     def close(self) -> None:
-        """Hear of no more changes. May be said twice."""
+        """Stop listening to the store. Idempotent."""
         if self._applied in self.store.listeners:
             self.store.listeners.remove(self._applied)
 
     def connected(self) -> Iterable[Connected]:
+        """Return the live streams."""
         return [call.connected for call in self._calls.values()]
 
     def client(self, stream: int) -> Client | None:
-        """Who a stream belongs to: the address that it comes from, and the node's id; None: it is over."""
+        """Return the client of a stream, as the address of its connection and the node id; None: the stream is over."""
         call = self._calls.get(stream)
         if call is None:
             return None
@@ -106,18 +116,22 @@ class Hub:
         return host_of(call.connected.peer.address), node.id if node is not None else ""
 
     def open(self, method: str, peer: Peer, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
-        """`v2`: the method is one of version 2, which matters where a request does not name its type (VER-3)."""
+        """Begin a discovery stream.
+
+        `v2`: the method is one of xDS v2, which matters if a request does not name its type (VER-3).
+        """
         stream = self.stream(self.facts, delta=delta, only_type=only_type)
         call = XdsCall(self, Connected(stream, method, peer, self.clock()), Names(only_type, v2=v2))
         self.enter(call)
         return call
 
     def stream(self, facts: Facts, *, delta: bool, only_type: TypeUrl | None) -> Stream:
+        """Return a new stream over the store, with a number of its own. It is not live before `enter`."""
         self._count += 1
         return Stream(self._count, self.store, self.interest, self.settings, facts, delta=delta, only_type=only_type)
 
     def enter(self, call: XdsCall, *, brief: bool = False) -> None:
-        """From now on it is woken when something changes for its stream."""
+        """Make a call live: from now on it is woken when a change concerns its stream. `brief`: it is a fetch."""
         connected = call.connected
         self._calls[connected.stream.number] = call
         peer = connected.peer
@@ -125,12 +139,13 @@ class Hub:
         self.turn()
 
     def closed(self, number: int, reason: str) -> None:
+        """Forget a call whose stream is closed."""
         if self._calls.pop(number, None) is not None:
             self.facts.append(Closed(number, reason))
             self.turn()
 
     def listed(self, type_url: TypeUrl, name: str) -> None:
-        """A wildcard, or a glob, can be answered now, perhaps with nothing (core.model.cached)."""
+        """Wake the sessions of a wildcard or glob that can be answered now (core.model.cached)."""
         for session in self.interest.everybody(type_url, name):
             call = self._calls.get(session.stream)
             if call is not None:
@@ -139,18 +154,20 @@ class Hub:
         self.turn()
 
     def _clusters(self, params: Params) -> Iterator[str]:
-        """All that a client with these params gets."""
+        """Yield the names of all clusters that a client with these params gets."""
         tables = (table for table in self.store.tables() if table.spec.url == CLUSTER)
         return (variant.name for table in tables for variant in table.snapshot(params).variants)
 
     def turn(self) -> None:
-        """There is something to do before the loop's next turn: wake streams, hand facts to their readers."""
+        """Schedule `_run_turn` for the next turn of the loop, once."""
         if not self.turn_due:
             self.turn_due = True
             self._schedule(self._run_turn)
 
     def _applied(self, applied: Applied) -> None:
+        """Queue the changes of a transaction. If they concern very many, begin to notify in slices."""
         self.changes += applied.changes
+        # Changes that arrive while sessions are notified join that work, so that no response has half of them.
         if self._telling is not None:
             self._tell_in_slices(applied.changes)
         elif self.slices is not None and (
@@ -161,11 +178,13 @@ class Hub:
         self.turn()
 
     def _run_turn(self) -> None:
+        """Notify the sessions of what changed, wake their calls, and hand the facts to the readers."""
         for chore in self.chores:
             chore()
         self.turn_due = False
         if self.changes:
             self.is_told(None)
+        # Streams share encoded responses within a turn. A stream that polls later encodes anew.
         self.encoder.forget()
         self.v2_encoder.forget()
         woken, self._woken = self._woken, {}
@@ -176,30 +195,32 @@ class Hub:
             reader(facts)
 
     def is_told(self, call: XdsCall | None) -> bool:
-        """Tell of changes. False: that takes several turns, and this call may be one that they concern.
+        """Notify sessions of the queued changes. Return False if this call must wait until that is done.
 
-        DESIGN 9: one fan-out, however many changes the turn brought.
+        DESIGN 9: there is one fan-out, however many changes the turn brought. Where it takes several turns, a call that
+        the changes may concern waits, so that its response has all of a transaction.
         """
         if self._telling is not None:
             return call is None or not self._telling.holds_back(call)
         changes, self.changes = self.changes, deque()
-        many = len(changes) > LONG_COUNT  # which a session looks at in slices
+        many = len(changes) > LONG_COUNT  # then the sessions look at them in slices
         self._stir(self.interest.notify(changes), alone=not many)
         return True
 
     def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
-        """These have news. `alone`: what that is, is quickly found (core.serve.fast_path)."""
+        """Mark the calls of these sessions for waking. `alone`: they may take the fast path (core.serve.fast_path)."""
         calls, woken = self._calls, self._woken
         for session in sessions:
             call = calls.get(session.stream)
             if call is not None:
-                call.stream.stir(session if alone else None)  # type: ignore[arg-type] # who is interested is a session
+                call.stream.stir(session if alone else None)  # type: ignore[arg-type] # each Interested is a session
                 woken[call] = None
 
     def _tell_in_slices(self, changes: Iterable[Change]) -> None:
-        """Many changes: until all are told, nobody is asked who was there before them and wants such types.
+        """Notify sessions of many changes, in slices.
 
-        So each response has all of a transaction that concerns it. Long work of streams waits for the same reason.
+        Until that is done, streams that were there before and subscribe to the changed types are not polled. So each
+        response has all of a transaction that concerns it. For the same reason the long work of streams waits.
         """
         if self._telling is None and self.slices is not None:
             self._telling = _Telling()
@@ -208,6 +229,7 @@ class Hub:
             self._telling.add(changes, self._count)
 
     def _tell_on(self) -> Steps[None]:
+        """Notify the sessions in steps, then wake them and the calls that had to wait."""
         try:
             self._stir((yield from self.interest.notifying(self.changes)), alone=False)
         finally:
@@ -218,7 +240,11 @@ class Hub:
 
 
 class XdsCall(Call):
-    """One discovery stream: decodes what comes in, encodes what goes out; the stream decides."""
+    """One discovery stream: decodes requests and encodes responses. All decisions are the stream's.
+
+    Each request and each poll is short, and runs at once, or long, and then goes through a `LongWork`. While there is
+    one, everything else of the call goes through it, too, so that the order stays.
+    """
 
     def __init__(self, hub: Hub, connected: Connected, names: Names) -> None:
         super().__init__()
@@ -235,18 +261,21 @@ class XdsCall(Call):
             node_params=settings.node_params,
         )
         self._parting: _Parting | None = None  # once the connection drains
-        self._work: LongWork | None = None  # while there is some
+        self._work: LongWork | None = None  # while there is long work
         self._half_closed = False
-        self.deadline = connected.stream.deadline  # type: ignore[method-assign] # it is asked with every message
+        self.deadline = connected.stream.deadline  # type: ignore[method-assign] # called with every message
 
     def receive(self, message: bytes) -> None:
+        """Take one message at once, or queue it for slices if it, or the work before it, is long."""
         if self._work is not None or len(message) > LONG_BYTES:
             work = self._long_work()
             if work is not None:
                 work.receive(message)
                 self.hold_back(True)  # noqa: FBT003
                 return
+        # Many clients send the same bytes, such as the ACK of a shared response: decode them once.
         request = self._decoder.alike.get(message) or self._decoder.decode(message)
+        # A first request may be long work although it is small: "everything", with a version to compare.
         if not request.body.nonce and self.stream.weight(request) > LONG_COUNT:
             work = self._long_work()
             if work is not None:
@@ -258,6 +287,7 @@ class XdsCall(Call):
             self.wake()
 
     def take(self, request: Request) -> None:
+        """Give a request to the stream, and ask for a poll if that may have something to send."""
         hub = self._hub
         if self._names.others or request.is_v2:
             request = self._named(request)
@@ -267,18 +297,19 @@ class XdsCall(Call):
             hub.turn()
 
     def _named(self, request: Request) -> Request:
-        """As things are called in here, whatever the version."""
+        """Return the request with its type URL of v3, marked as v2 if it is of v2."""
         type_url = self._names.take(request.type_url)
-        # A service has a version where the type has none, or is not said.
+        # A service of v2 decides for types that are the same in v2 and v3, or that the request does not name.
         if self._names.is_v2(type_url if has_twin(type_url) else self.stream.only_type or ""):
             return replace(request, type_url=type_url, v2=True)
         return request
 
     def poll(self) -> Iterator[bytes]:
+        """Return the encoded responses that are due. Long work is begun instead, and wakes the call when it is done."""
         hub = self._hub
         if self._work is not None:
             return self._work.poll()
-        if hub.changes and not hub.is_told(self):  # it is asked before the turn is over
+        if hub.changes and not hub.is_told(self):  # the transport may poll before the hub's turn
             return iter(())
         if self.stream.backlog > LONG_COUNT:
             work = self._long_work()
@@ -290,6 +321,7 @@ class XdsCall(Call):
             self.end()
         if not hub.turn_due and (sends or hub.facts):
             hub.turn()
+        # The usual case: one response, and all types in v3.
         if len(sends) == 1 and not self._names.others:
             return iter((hub.encoder.encode(sends[0]),))
         return map(self.encode, sends)
@@ -297,39 +329,41 @@ class XdsCall(Call):
     # -- long work
 
     @property
-    def is_busy(self) -> bool:  # type: ignore[override] # here it depends
+    def is_busy(self) -> bool:  # type: ignore[override] # depends on the work
+        """Whether long work is in progress."""
         return self._work is not None and self._work.is_busy
 
     def _long_work(self) -> LongWork | None:
-        """None: this hub does everything at once."""
+        """Return the call's long work, created if needed; None: this hub runs everything at once."""
         if self._work is None and self._hub.slices is not None:
             self._work = LongWork(self, self._hub.slices)
         return self._work
 
     def reading(self, message: bytes) -> Steps[None]:
-        """What `receive` does, in steps."""
+        """Do what `receive` does, in steps."""
         if len(message) > LONG_BYTES:
             yield from self.taking((yield from self._decoder.decoding(message)))
         else:
             self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
 
     def taking(self, request: Request) -> Steps[None]:
-        """What `take` does, in steps."""
+        """Do what `take` does, in steps."""
         yield from self.stream.receiving(self._named(request), self._hub.clock())
         self._hub.turn()
 
     def _looking(self) -> Steps[None]:
-        """Find out what to say."""
+        """Poll the stream, in steps, and queue the responses."""
         sends = yield from self.stream.polling(self._hub.clock())
         if self._work is not None:
             self._work.give(sends)
         self._hub.turn()
 
     def encoding(self, send: Send) -> Steps[bytes]:
+        """Encode a response, in steps."""
         return self.encoder(send).encoding(send)
 
     def rested(self) -> None:
-        """The work is done, or waits for the transport to take what was found to say."""
+        """Go on after long work: it is done, or waits until the transport has taken its responses."""
         if self._work is not None and self._work.is_over:
             self._work = None
             self.finished = self.finished or self._half_closed
@@ -337,28 +371,30 @@ class XdsCall(Call):
         self.wake()
 
     def encode(self, send: Send) -> bytes:
+        """Encode a response."""
         return self.encoder(send).encode(send)
 
     def encoder(self, send: Send) -> Encoder:
-        """Of the version that the client asked in (VER-3)."""
+        """Return the encoder of the xDS version that the client uses for this type (VER-3)."""
         return self._hub.v2_encoder if self._names.is_v2(send.type_url) else self._hub.encoder
 
     def half_close(self) -> None:
+        """End after the responses to what the client has sent: it sends no more requests."""
         self._half_closed = True
-        self.finished = self.finished or self._work is None  # else when that is over
+        self.finished = self.finished or self._work is None  # otherwise `rested` finishes
 
     def drain(self, by: float) -> None:
-        """End when the client has answered every response, since only by that it is known to have read them.
+        """End the stream once the client has answered every response: only then it is known to have read them.
 
-        What is written may still be in a buffer of grpc, of the kernel, or of the client's library, and the end of the
-        connection takes it from there: the process ends and grpc's is lost, the client speaks once more and the kernel
-        drops its own, and grpc-js drops what its application has not taken.
+        A response that was written may still be in a buffer, and be lost when the connection ends: grpc's buffer with
+        the process, the kernel's if the client sends once more, and in grpc-js what the application has not read.
         """
         self._parting = _Parting(self.stream, self.clock, by - PARTING)
         self.deadline = self._parting.deadline  # type: ignore[method-assign]
         self.wake()
 
     def close(self, reason: str = "") -> None:
+        """Close the stream, in slices if it has many subscriptions."""
         if self._work is not None:
             self._work.close()
         slices = self._hub.slices
@@ -371,7 +407,7 @@ class XdsCall(Call):
             self._hub.closed(self.stream.number, reason)
 
     def _closing(self, reason: str) -> Steps[None]:
-        """Let go of all that the stream holds; until then it counts as connected."""
+        """Close the stream, in steps. Until that is done, it counts as connected."""
         try:
             yield from self.stream.closing()
         finally:
@@ -387,20 +423,21 @@ def _log_untold(error: Exception) -> None:
 
 
 class _Telling:
-    """Whom a change concerns that is being told in slices."""
+    """Changes that sessions are being notified of in slices, and the calls that wait for that."""
 
     def __init__(self) -> None:
-        self.held: dict[XdsCall, None] = {}  # who was asked meanwhile, and had to wait
-        self._types: set[TypeUrl] = set()  # of what changed
-        self._last = 0  # the newest stream that was there then: whoever came later sees the store as it is
+        self.held: dict[XdsCall, None] = {}  # calls that were polled meanwhile, and had to wait
+        self._types: set[TypeUrl] = set()  # the types that changed
+        self._last = 0  # the newest stream at that time: later ones see the changed store from their start
 
     def add(self, changes: Iterable[Change], last: int) -> None:
+        """Add changes. `last`: the number of the newest stream."""
         types = {change.type_url for change in changes}
         self._types |= types | ({VIRTUAL_HOST} if ROUTE in types else set())  # VHD-16
         self._last = last
 
     def holds_back(self, call: XdsCall) -> bool:
-        """Whether this call has to wait; then it is woken in the end."""
+        """Whether this call has to wait. It is woken in the end."""
         stream = call.stream
         if stream.number > self._last or self._types.isdisjoint(stream.sessions):
             return False
@@ -409,20 +446,20 @@ class _Telling:
 
 
 class _Parting:
-    """How long a stream goes on that is to end."""
+    """Decides when a draining stream ends."""
 
     def __init__(self, stream: Stream, clock: Callable[[], float], by: float) -> None:
         self._stream = stream
         self._clock = clock
         self._by = by
-        self._until: float | None = None  # how long the client has; once all that there was is written
+        self._until: float | None = None  # the client's time to answer; set once all responses are written
 
     def is_over(self) -> bool:
-        """Whether the client has answered every response, or had its time to."""
+        """Whether the client has answered every response, or its time is over."""
         return self._stream.is_answered or (self._until is not None and self._clock() >= self._until)
 
     def deadline(self) -> float | None:
-        """When to look again. Whoever asks has written all that there was."""
+        """Return when to poll again. The transport has written all responses, so the client's time begins."""
         if self._until is None:
             self._until = min(self._clock() + ANSWER, self._by)
         due = self._stream.deadline()

@@ -1,8 +1,9 @@
-"""Messages above the limit, where the transport can only hand them over as a whole (SRV-24, VHD-26).
+"""Split messages above the size limit, where the transport can only hand them over whole (SRV-24, VHD-26).
 
-The transport of our own reads such a message in pieces while it comes (http2/grpc.py). grpc.aio has all of it in memory
-before we see it. So there a message has a size that it may have at most, and all that calls hold of such messages at
-once has one too. What is held is taken in by the same pieces, one at a time.
+An Envoy that comes back with very many subscriptions sends them in one large request. The transport of our own reads
+such a message in pieces while it arrives (http2/grpc.py). grpc.aio has all of it in memory before we see it. So with
+grpc.aio there is a limit on one message, LARGEST, and a limit on all large messages that calls hold at once, HELD. A
+large message within these is split into the same pieces, which the call receives as requests one at a time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ..errors import PeerError
 from ..http2.grpc import PiecesFactory
 from ..http2.limits import Limits
 
-LARGEST = 256 * 1024 * 1024  # bytes of one message. While grpc makes it of what came, it takes three times as much.
-HELD = Limits().all_unfinished_bytes  # bytes that calls hold of large messages at once
-CHUNK = 64 * 1024  # bytes that are parted before others are served: some milliseconds, if all names are short
+LARGEST = 256 * 1024 * 1024  # bytes of one message. grpc needs three times as much while it assembles the message.
+HELD = Limits().all_unfinished_bytes  # bytes of large messages that all calls may hold at once
+CHUNK = 64 * 1024  # bytes that are split before others are served: some milliseconds, if all names are short
 
 
 class LargeMessages:
@@ -27,9 +28,9 @@ class LargeMessages:
         self._most = most
 
     def parts(self, message: bytes, parting: PiecesFactory | None) -> Generator[bytes | None]:
-        """The requests that such a message is made of. None: let others be served before the next one.
+        """Yield the requests that a large message is split into. None: let others be served before the next one.
 
-        It counts as held until this iterator is at its end, or closed. Raises PeerError for what is not read.
+        The message counts as held until this iterator ends or is closed. Raises PeerError if the message is refused.
         """
         size = len(message)
         if parting is None:

@@ -1,7 +1,10 @@
-"""Long work of one call: a large request, a large answer, taken in slices (slicing.py) in the order in which they came.
+"""Process large requests and responses of one call in slices, in the order in which they came.
 
-A call has a `LongWork` only while there is some. As long as that is busy, what comes in waits, and the transport is
-told to hold it back; what there is to say is said when it is known, each response encoded when there is room for it.
+A call has a `LongWork` only while there is some. While a job runs, further messages wait, and the transport is told to
+read no more. Responses that the job found are encoded one by one, when the transport has room for the next.
+
+    receive(message) -> queue -> job: decode, give to the stream -> rested: the transport polls
+    poll             -> responses; one that takes long to encode becomes a job first
 """
 
 from __future__ import annotations
@@ -16,23 +19,23 @@ from .slicing import LONG_COUNT, Job, Slices
 
 
 class Worker(Protocol):
-    """The call whose work it is."""
+    """The call that the work is for."""
 
     def reading(self, message: bytes) -> Steps[None]:
-        """Take a message in, in steps."""
+        """Take a message, in steps."""
 
     def encoding(self, send: Send) -> Steps[bytes]:
         """Encode a response, in steps."""
 
     def encode(self, send: Send) -> bytes:
-        """Encode it at once."""
+        """Encode a response at once."""
 
     def rested(self) -> None:
-        """All that is under way is done."""
+        """Go on: no job is running."""
 
 
 class LongWork:
-    """What a call has in work, and what waits for that."""
+    """The job of a call that runs, and the messages and responses that wait."""
 
     __slots__ = ("_call", "_encoded", "_error", "_job", "_sends", "_slices", "_waiting")
 
@@ -41,33 +44,36 @@ class LongWork:
         self._slices = slices
         self._job: Job | None = None
         self._error: Exception | None = None  # what the last job raised
-        self._waiting: deque[bytes] = deque()  # messages, as they came
-        self._sends: deque[Send] = deque()  # responses that are not given yet
-        self._encoded: bytes | None = None  # the first of these
+        self._waiting: deque[bytes] = deque()  # messages of the client, undecoded
+        self._sends: deque[Send] = deque()  # responses that the transport has not taken
+        self._encoded: bytes | None = None  # the first of these, if a job encoded it
 
     @property
     def is_busy(self) -> bool:
+        """Whether a job is running."""
         return self._job is not None
 
     @property
     def is_over(self) -> bool:
+        """Whether nothing is left to do, so that the call needs no LongWork any more."""
         return self._job is None and not self._sends and self._error is None
 
     def receive(self, message: bytes) -> None:
+        """Queue a message, and begin to process the queue."""
         self._waiting.append(message)
         self.begin()
 
     def give(self, sends: Iterable[Send]) -> None:
-        """These are to be said."""
+        """Queue responses."""
         self._sends.extend(sends)
 
     def begin(self, work: Callable[[], Steps[None]] | None = None) -> None:
-        """Do this in slices, unless something else is under way, and then take in what came meanwhile."""
+        """Begin a job with this work, followed by the messages that wait. If a job is running, do nothing."""
         if self._job is None:
             self._job = self._slices.begin(self._run(work), self._fail)
 
     def poll(self) -> Iterator[bytes]:
-        """Responses that are known; it ends before one that takes long to encode. Raises what the work raised."""
+        """Yield encoded responses, up to one that takes long to encode. Raises what the last job raised."""
         self.check()
         while self._sends and self._job is None:
             send = self._sends[0]
@@ -81,18 +87,19 @@ class LongWork:
             self._call.rested()
 
     def check(self) -> None:
-        """Raise what the work raised."""
+        """Raise what the last job raised."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Abandon it."""
+        """Abandon the job, and drop what waits."""
         if self._job is not None:
             self._job.abandon()
         self._waiting.clear()
         self._sends.clear()
 
     def _run(self, work: Callable[[], Steps[None]] | None) -> Steps[None]:
+        """Do the work of a job, then process the messages that came meanwhile."""
         if work is not None:
             yield from work()
         while self._waiting:
@@ -102,10 +109,11 @@ class LongWork:
         self._call.rested()
 
     def _encode_first(self) -> Steps[None]:
+        """Encode the first response, in steps."""
         self._encoded = yield from self._call.encoding(self._sends[0])
 
     def _fail(self, error: Exception) -> None:
-        """OPS-10: it ends this call, and no other; the transport hears of it with its next poll."""
+        """Keep an exception for the next poll, which ends this call and no other (OPS-10)."""
         self._job = None
         self._error = error
         self._waiting.clear()
@@ -113,6 +121,6 @@ class LongWork:
 
 
 def is_long(send: Send) -> bool:
-    """Whether it is to be encoded in steps."""
+    """Whether to encode this response in steps."""
     said = send.count, len(send.removed), len(send.withdrawn), len(send.errors), len(send.unresolved)
     return sum(said) > LONG_COUNT or sum(map(len, send.aliases)) > LONG_COUNT

@@ -1,8 +1,8 @@
-"""Long work of many streams in slices of time, so that a loop which does it still answers everybody else.
+"""Run long work of many streams in slices of time, so that the event loop still serves everybody else.
 
-Each turn of the loop runs the work that there is for `BUDGET` seconds at most, the streams in turn. What comes in
-meanwhile is served between two slices. The core says where work may be interrupted
-(core/model/steps.py), this file says when.
+Each turn of the loop runs long work for `BUDGET` seconds at most, and each stream for `SHARE` seconds in turn. The loop
+reads and writes sockets between two slices. The core decides where work may be interrupted (core/model/steps.py), and
+this file decides when.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..core.model.steps import Steps
 
 log = logging.getLogger("xdsprism.server")
 
-# A request that comes during a slice waits for three of them at most: what is ready in a turn runs before what the turn
-# finds in sockets, and the engine hears a request in the turn after the one that read it.
+# A request that arrives during a slice waits for three slices at most: asyncio runs what is ready before what it then
+# finds in sockets, and the engine handles a request in the turn after the one that read it.
 BUDGET = 0.008  # seconds of work in one turn of the loop
-SHARE = 0.004  # of these, until it is another stream's turn
+SHARE = 0.004  # seconds of these for one stream, before it is another's turn
 
-LONG_BYTES = 8 * 1024  # a request of more is read in slices
-LONG_COUNT = 1_000  # subscriptions or resources: more are looked at, encoded or dropped in slices
+LONG_BYTES = 8 * 1024  # a larger request is decoded in slices
+LONG_COUNT = 1_000  # subscriptions or resources: more are collected, encoded or dropped in slices
 
 
 class Job:
-    """Some work that is under way."""
+    """Work in progress: the steps that are left, and whom to tell if they raise."""
 
     __slots__ = ("failed", "steps")
 
@@ -35,7 +35,7 @@ class Job:
         self.failed = failed
 
     def abandon(self) -> None:
-        """Don't go on with it."""
+        """Stop the work where it is."""
         steps, self.steps = self.steps, None
         if steps is not None:
             steps.close()
@@ -47,17 +47,20 @@ class Slices:
     def __init__(
         self, schedule: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
     ) -> None:
-        """`schedule`: run soon, once, in the loop's next turn. `clock` must not stand still within a turn."""
+        """Make a scheduler without work.
+
+        `schedule` runs a function once in the loop's next turn. `clock` must advance within a turn.
+        """
         self._schedule = schedule
         self._clock = clock
         self._jobs: deque[Job] = deque()
-        self._first: deque[Job] = deque()  # what all others wait for
+        self._first: deque[Job] = deque()  # jobs that all others wait for
         self._due = False
 
     def begin(self, steps: Steps[None], failed: Callable[[Exception], None], *, first: bool = False) -> Job:
-        """Run this in slices, from the loop's next turn on. `failed` is told what it raised.
+        """Run `steps` in slices, from the loop's next turn on. `failed` is called with what they raise.
 
-        `first`: whatever else there is, and will be, does not go on before this is done.
+        `first`: no other job runs, old or new, before this one is done.
         """
         job = Job(steps, failed)
         (self._first if first else self._jobs).append(job)
@@ -65,11 +68,13 @@ class Slices:
         return job
 
     def _soon(self) -> None:
+        """Schedule `_run` for the next turn of the loop, once."""
         if not self._due:
             self._due = True
             self._schedule(self._run)
 
     def _run(self) -> None:
+        """Run jobs in turn until the budget of this turn is used up."""
         self._due = False
         now = self._clock()
         ends = now + BUDGET
@@ -82,7 +87,7 @@ class Slices:
             self._soon()
 
     def _slice(self, job: Job, until: float) -> float:
-        """Run one job until then, or until it is done; what time it is."""
+        """Run one job until that time, or until it is done. Return the time."""
         now = until
         try:
             while job.steps is not None:

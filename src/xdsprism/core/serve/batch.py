@@ -1,4 +1,16 @@
-"""What one look at the store found to say, and how it is taken apart where it can't be said in one response."""
+"""Hold what one poll has to send, and split it where one response can't carry it.
+
+A batch must be split into several responses in these cases:
+
+| case                                                               | split                                        |
+|--------------------------------------------------------------------|----------------------------------------------|
+| it is larger than the limit (DLT-21)                               | by resource; variants of a name stay joined |
+| a name is there both plain and with constraints (DYN-15)           | plain part, located part                     |
+| a glob collection is empty for some params, and not for others     | the removal of the collection goes last      |
+| a NACK does not say which resource was bad (NAK-29)                | each resource alone                          |
+
+Methods that return `Steps` pause after every few hundred entries, since a batch may have a million of them.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +25,28 @@ from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import Variant
 from ..model.xdstp import collection_of, is_xdstp
 
-# Where a resource is, whatever its contents: whether in locator form, its name, its constraints.
+# Identifies a resource at a client regardless of its contents: whether it is in locator form, its name, its
+# constraints.
 Slot = tuple[bool, str, Constraint]
 
-MANY = 8 * EVERY  # items whose names and sizes are looked at in one step
+MANY = 8 * EVERY  # entries whose names and sizes are looked at in one step
 
-ABOUT = 256  # bytes that a name with constraints, or an error, takes; roughly
+ABOUT = 256  # estimated bytes of a name with constraints, or of an error
 
 
 @dataclass(slots=True)
 class Batch:
-    """Dictionaries keep the order and drop what is there twice (SRV-19)."""
+    """The resources, removals and errors that a client is to be sent.
+
+        plain       added or changed resources for plain subscriptions, by name
+        located     added or changed variants for locators; they go out with constraints
+        removed     names of removed plain resources
+        withdrawn   names and constraints of removed variants, and negative answers
+        errors      resource_errors (TP3)
+        unresolved  hosts that there is no virtual host for: each is sent as a resource without contents
+
+    Dictionaries keep the order and drop duplicates (SRV-19).
+    """
 
     plain: dict[str, Variant] = field(default_factory=dict)
     located: dict[Variant, None] = field(default_factory=dict)
@@ -38,11 +61,12 @@ class Batch:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
+        """Return all added or changed variants."""
         return (*self.plain.values(), *self.located)
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Return about how many bytes the batch takes on the wire."""
         found = sum([variant.size for variant in self.variants])
         if self.removed or self.unresolved:
             found += sum(map(_length, self.removed)) + sum(map(_unresolved_length, self.unresolved))
@@ -51,7 +75,7 @@ class Batch:
         return found
 
     def weighing(self) -> Steps[int]:
-        """What `size` says, in steps."""
+        """Return what `size` returns, in steps."""
         found = 0
         for items, length in self._lengths():
             for piece in pieces(items, MANY):
@@ -61,7 +85,7 @@ class Batch:
         return found
 
     def _lengths(self) -> Iterator[tuple[Collection[Any], Callable[[Any], int]]]:
-        """All that it holds, and how many bytes one of each kind takes."""
+        """Yield each kind of entry, with the function that estimates the bytes of one."""
         yield self.plain.values(), _variant_length
         yield self.located, _variant_length
         yield self.removed, _length
@@ -70,7 +94,7 @@ class Batch:
         yield self.errors, _error_length
 
     def mixed(self) -> Steps[bool]:
-        """DYN-15: whether a name is spoken of in both forms."""
+        """Whether a name is there both plain and with constraints (DYN-15), in steps."""
         if not (self.located or self.withdrawn) or not (self.plain or self.removed):
             return False
         named = chain((variant.name for variant in self.located), (absence.name for absence in self.withdrawn))
@@ -82,6 +106,7 @@ class Batch:
         return False
 
     def join(self, other: Batch) -> None:
+        """Add everything of another batch."""
         self.plain.update(other.plain)
         self.located.update(other.located)
         self.removed.update(other.removed)
@@ -90,7 +115,7 @@ class Batch:
         self.unresolved.update(other.unresolved)
 
     def locate(self, variant: Variant) -> None:
-        """In place of another object that is the same variant: of hosts, each may have found its own (SRV-19)."""
+        """Add a virtual host, in place of an equal variant: each host may have made its own object of it (SRV-19)."""
         known = self._places.setdefault(variant.identity, variant)
         if known is not variant:
             self.located.pop(known, None)
@@ -98,11 +123,14 @@ class Batch:
         self.located[variant] = None
 
     def takes(self, held: Variant, *, located: bool) -> bool:
-        """Whether it removes this from a client that holds it in this form."""
+        """Whether the batch removes this variant from a client that holds it in this form."""
         return Absence(held.name, held.constraint) in self.withdrawn if located else held.name in self.removed
 
     def reconcile(self) -> Steps[None]:
-        """DLT-19: what one subscription let go and another has just got (an alias moved) is not removed."""
+        """Drop removals of what the batch itself brings (DLT-19), in steps.
+
+        This happens if an alias moves: one subscription lets go of a variant that another one has just got.
+        """
         for variants, located in ((self.plain.values(), False), (self.located, True)):
             for piece in pieces(variants):
                 for variant in piece:
@@ -111,16 +139,16 @@ class Batch:
                     yield
 
     def spare(self, held: Variant, *, located: bool) -> None:
-        """Don't remove this."""
+        """Drop the removal of this variant, if there is one."""
         if located:
             self.withdrawn.pop(Absence(held.name, held.constraint), None)
         else:
             self.removed.pop(held.name, None)
 
     def alone(self) -> tuple[dict[Slot, Batch], Batch]:
-        """NAK-29: each resource by itself, and what only goes away.
+        """Return a batch per resource, by slot, and one with the removals that replace nothing (NAK-29).
 
-        What variants of a name replaced goes with each of them, since any of them may be the one that is rejected.
+        The withdrawals of a name go with each variant of the name, since any of these may be the rejected one.
         """
         units: dict[Slot, Batch] = {
             (False, name, TRUE): Batch(plain={name: variant}) for name, variant in self.plain.items()
@@ -134,14 +162,14 @@ class Batch:
         return units, Batch(removed=self.removed, withdrawn=gone)
 
     def parts(self, limit: int) -> list[Batch]:
-        """Responses that say the same together. DLT-21: none is larger than `limit`, and each is valid alone.
+        """Return batches that say the same together, each at most `limit` bytes and valid alone (DLT-21).
 
-        A single resource above the limit is not for here: there is no way to split it.
+        The caller has taken out resources that are above the limit alone, since these can't be split.
         """
         return finish(self.in_parts(limit))
 
     def in_parts(self, limit: int) -> Steps[list[Batch]]:
-        """What `parts` does, in steps."""
+        """Return what `parts` returns, in steps."""
         emptied = yield from self._split_emptied()
         if emptied:
             filled = yield from self.in_parts(limit)
@@ -159,7 +187,11 @@ class Batch:
         return parts
 
     def _split_emptied(self) -> Steps[Batch]:
-        """XTP-6: that a glob collection is empty, for some params, is not said along with what others see in it."""
+        """Take out the removals of glob collections that the batch also has members of (XTP-6), in steps.
+
+        The collection is empty for the params of one subscription only. In one response the removal would contradict
+        what another subscription sees.
+        """
         emptied = Batch()
         if (yield from self._removes_xdstp()):
             filled = {collection_of(variant.name) for variant in self.variants}
@@ -170,7 +202,7 @@ class Batch:
         return emptied
 
     def _removes_xdstp(self) -> Steps[bool]:
-        """Whether anything that it takes away has a name of TP1."""
+        """Whether a removal is of an xdstp name (TP1), in steps."""
         if not (self.removed or self.withdrawn):
             return False
         for names in cut(chain(self.removed, (absence.name for absence in self.withdrawn)), MANY):
@@ -181,9 +213,9 @@ class Batch:
         return False
 
     def units(self, limit: int) -> Iterator[Batch | None]:
-        """The smallest responses that this one can be taken apart into; None: a pause, where that takes long.
+        """Yield the smallest batches that this one can be split into; None: a pause, where that takes long.
 
-        DYN-24: variants and what they replace stay together, which goes by their name.
+        DYN-24: variants of one name and what they replace stay together.
         """
         yield from (Batch(plain={name: variant}) for name, variant in self.plain.items())
         yield from (Batch(removed={name: None}) for name in self.removed)
@@ -198,11 +230,11 @@ class Batch:
                 (groups.get(absence.name) or groups.setdefault(absence.name, Batch())).withdrawn[absence] = None
             yield None
         for name in [*groups]:
-            unit = groups.pop(name)  # to free all of them at the end takes long
+            unit = groups.pop(name)  # to free all of them at once in the end would take long
             yield from unit.singles() if unit.size > limit else [unit]
 
     def singles(self) -> Iterator[Batch]:
-        """Of one name, what is too large together: what goes away goes first, with the first that comes."""
+        """Yield the variants of one name alone, if they are too large together. Withdrawals go with the first."""
         withdrawn = self.withdrawn
         for variant in self.located:
             yield Batch(located={variant: None}, withdrawn=withdrawn)
@@ -211,11 +243,12 @@ class Batch:
 
 
 def slot_of(variant: Variant, *, located: bool) -> Slot:
+    """Return the slot of a variant in this form."""
     return (True, variant.name, canonical(variant.constraint)) if located else (False, variant.name, TRUE)
 
 
 def portions(variants: Iterable[Variant], limit: int, *, whole: bool) -> Iterator[tuple[Variant, ...]]:
-    """DLT-21, for heartbeats: of each the whole is said, or only the name."""
+    """Split heartbeats into groups below `limit` bytes (DLT-21). `whole`: each goes out with its contents (SotW)."""
     portion: list[Variant] = []
     filled = 0
     for variant in variants:
@@ -230,11 +263,15 @@ def portions(variants: Iterable[Variant], limit: int, *, whole: bool) -> Iterato
 
 
 def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:
-    """Apart from the rest, since a name may be an error in one form and a resource in the other (ERR-2)."""
+    """Yield a batch per error. A name may be an error in one form and a resource in the other (ERR-2)."""
     return (Batch(errors={error: None}) for error in errors)
 
 
 def _filled(units: Iterable[Batch | None], limit: int, *, split_forms: bool) -> Steps[list[Batch]]:
+    """Join units into as few batches of at most `limit` bytes as possible, in steps.
+
+    `split_forms`: never put plain and located units into one batch (DYN-15).
+    """
     parts: list[Batch] = []
     filled = 0
     form = False

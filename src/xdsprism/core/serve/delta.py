@@ -1,12 +1,21 @@
-"""Delta: each request says what changes in what the client wants; each response, what changed in what it gets.
+"""Read delta (incremental) requests of one type, and make delta responses.
 
-Subscriptions count whatever the nonce (DLT-10). What a response removed and what it brought are in one message where
-the removal is the other half of a replacement (DYN-24); what only goes away goes last, in a message of its own, when
-other types on the stream still have to move off it (ORD-3).
+A request says what changes in the client's subscriptions, and a response says what changed in the resources. A request
+is read in this order:
 
-A NACK of several resources does not say which one was bad, and Envoy may have applied all, some or none of them. So
-the response counts as not delivered and its resources go out once more, each alone: the good ones arrive and the bad
-ones are named by the NACKs that remain (NAK-29).
+1. The nonce, if there is one, makes the request the ACK or NACK of that response.
+2. initial_resource_versions of the first request tell what the client holds from an earlier stream (DLT-16).
+3. Names of resource_names_subscribe and its locators begin or repeat subscriptions, whatever the nonce (DLT-10). A name
+   that is subscribed again is answered again (DLT-3).
+4. Names of resource_names_unsubscribe end subscriptions. The client drops their resources by itself, so no removal is
+   sent. But if a wildcard still covers the name, the client is sent the member again (WLD-6).
+
+A removal goes in the response that brings the replacement, if there is one (DYN-24). A resource that only goes away is
+removed last, by a response of its own, once the other types on the stream no longer refer to it (ORD-3).
+
+A NACK of several resources does not say which one was bad, and Envoy may have applied all, some or none of them. So the
+response counts as not delivered, and each of its resources goes out once more, alone: the client ACKs the good ones,
+and each remaining NACK names a bad one (NAK-29, isolation.py).
 """
 
 from __future__ import annotations
@@ -54,22 +63,27 @@ class DeltaSession(SteadySession):
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
         self._first = True
-        self._is_over = False  # the stream is closed: there is nobody to tell anything
-        self._given_up: dict[str, dict[Variant, None]] = {}  # what was held by what a request ends; by name
-        self._passing: list[NameSubscription] = []  # to be told that there is nothing, and not to be remembered
+        self._is_over = False  # the stream is closed, so no response can go out any more
+        self._given_up: dict[str, dict[Variant, None]] = {}  # by name: variants held by ended subscriptions
+        self._passing: list[NameSubscription] = []  # answered negatively in the next response, and not remembered
 
     # -- in
 
     def receive(
         self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True, continues: bool = False
     ) -> Steps[None]:
+        """Take one request, in steps: the ACK or NACK, then subscriptions, then unsubscriptions.
+
+        `legacy_wildcard`: an empty first request means everything (WLD-8). `continues`: the request is a further part
+        of a large one that the server reads in pieces (SRV-24).
+        """
         refused: dict[Key, Refusal] = {}
         wanted = yield from self._read(request.subscribe, refused)
-        gone = yield from self._read(request.unsubscribe, {})  # what was refused never was subscribed
+        gone = yield from self._read(request.unsubscribe, {})  # a refused key never was a subscription
         if request.nonce:
             self._take_verdict(request, now)
         first, self._first = self._first, False
-        # DLT-16: only on the first of the type, which may come in several parts (SRV-24)
+        # DLT-16: only the first request of the type counts, which may come in several parts (SRV-24).
         claimed = request.initial_versions if first or continues else {}
         initial = (yield from self._spelled(claimed)) if claimed else {}
         self._returns = self._returns or bool(initial)
@@ -84,7 +98,7 @@ class DeltaSession(SteadySession):
         kept = (yield from chosen(wanted, lambda key: key not in passing)) if passing else wanted
         if self._room.is_short(len(kept)):
             refused |= yield from self._lacking_room(kept, leaving)
-        # First, so that a name takes over what its wildcard held when that goes.
+        # Subscribe before unsubscribing, so that a name takes over from its wildcard what the client holds.
         allowed = (yield from chosen(kept, lambda key: key not in refused)) if refused else kept
         yield from self._subscribe_all(allowed, initial)
         for piece in pieces(leaving):
@@ -93,6 +107,7 @@ class DeltaSession(SteadySession):
             if len(piece) == EVERY:
                 yield
         yield from self._withdraw_silently_lost()
+        # A client that unsubscribes from a refused key needs no answer about it any more.
         if self._refused is not None:
             for key in request.unsubscribe:
                 self._refused.drop(key)
@@ -100,28 +115,31 @@ class DeltaSession(SteadySession):
             self._refuse_unless_told(refused, claimed)
 
     def _claim_more(self, initial: Mapping[str, str]) -> None:
-        """SRV-24: what the client has comes in a later part of its first request than its wildcards."""
+        """Give the wildcards further initial_resource_versions, from a later part of the first request (SRV-24)."""
         for wild in self._wildcards():
             wild.initial = {**wild.initial, **initial}
             self._due = True
 
     def _read(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[dict[Key, None]]:
-        """What of these can be subscribed, each once; the others are noted in `refused` (DYN-46)."""
+        """Return the keys within the limits, each once. Note the others in `refused` (DYN-46)."""
         if len(keys) <= EVERY:
             return dict.fromkeys(self._admitted(keys, refused)) if keys else {}
         return (yield from in_order((yield from self._admitting(keys, refused))))
 
     def _take_verdict(self, request: DeltaRequest, now: float) -> None:
+        """Take the ACK or NACK that the request's nonce makes it. After a NACK, resend each resource alone (NAK-29)."""
         rejected = self._judge(request.nonce, request.error, now)
         if rejected is not None and request.error is not None and rejected.send is not None:
             self._isolate(rejected.send)
 
-    accept = SteadySession.acknowledged  # of an ACK, that is all
+    accept = SteadySession.acknowledged  # a delta ACK carries nothing else
 
     def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str], most: int) -> Steps[Collection[Key]]:
-        """VHD-25: of very many names, those that nothing has and that would be forgotten at once; the oldest.
+        """Return the names to answer negatively at once, without a subscription, out of very many (VHD-25).
 
-        An Envoy whose users scanned hosts or clusters comes back with all of them. They are answered, and that is all.
+        An Envoy whose users scanned hosts or clusters comes back with all of these names. `_forget_unknown` would drop
+        the oldest of those that match nothing right after they were added. So the session answers them and marks them
+        as forgotten.
         """
         passing: dict[Key, None] = {}
         if not self.table.authoritative:
@@ -142,9 +160,11 @@ class DeltaSession(SteadySession):
         return passing
 
     def _exists(self, name: str) -> bool:
+        """Whether the store has any variant of this name or alias."""
         return self.table.get(name) is not None
 
     def collect(self) -> Steps[Batch]:
+        """Collect what the client must be sent, and the negative answers to names that were passed over."""
         batch = yield from super().collect()
         passing, self._passing = self._passing, []
         for piece in pieces(passing):
@@ -155,7 +175,7 @@ class DeltaSession(SteadySession):
         return batch
 
     def _refuse_unless_told(self, refused: Mapping[Key, Refusal], initial: Mapping[str, str]) -> None:
-        """VHD-7: who comes back with the version of a host that there is none for was told on an earlier stream."""
+        """Refuse these keys, except hosts for which the client came back with the negative answer (VHD-7)."""
         known = {name for name, tag in refused if tag is None and initial.get(name, "").startswith(ABSENT)}
         if known:
             self._suppressed(len(known))
@@ -164,7 +184,10 @@ class DeltaSession(SteadySession):
         )
 
     def _spelled(self, versions: Mapping[str, str]) -> Steps[Mapping[str, str]]:
-        """XTP-1. DYN-46: what a client has by a name past the limit is not remembered either."""
+        """Return initial_resource_versions with canonical names (XTP-1), in steps.
+
+        DYN-46: a name past the limits is left out, as it would be in a subscription.
+        """
         limits, type_url, on_demand = self.settings.limits, self.table.spec.url, self.table.spec.on_demand
         found: dict[str, str] = {}
         for piece in pieces(versions.items()):
@@ -176,12 +199,14 @@ class DeltaSession(SteadySession):
         return found
 
     def _begin_wild(self, initial: Mapping[str, str]) -> None:
-        """WLD-8: only a first message without any name means everything, and only for types that have it."""
+        """Subscribe to everything after a first request without any names, for types that have a wildcard (WLD-8)."""
         if self.table.spec.has_wildcard:
             self._subscribe((WILDCARD, None), initial)
 
     def _subscribe_all(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[None]:
+        """Begin or repeat these subscriptions, in steps."""
         for piece in pieces(keys):
+            # Create the new ones of a large piece together; `_subscribe` then finds them.
             if len(piece) == EVERY and not self._declined:
                 yield from self._adding([key for key in piece if not self._is_wild(key[0])])
                 yield
@@ -191,13 +216,14 @@ class DeltaSession(SteadySession):
                 yield
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
+        """Begin one subscription, or mark it as due for an answer if there is one already (DLT-3)."""
         if self._is_wild(key[0]):
             wild = self._wild(key)
             if wild is not None:
                 wild.again = True  # DLT-3: asked again, answered again
             else:
                 self._add_wild(key).initial = initial
-            self._due = self._due or not initial  # WLD-10; who comes back with all it needs is told nothing
+            self._due = self._due or not initial  # WLD-10; a client that comes back with everything is sent nothing
             return
         want = self._add(key)
         want.answered = False  # DLT-3: asked again, answered again
@@ -207,13 +233,14 @@ class DeltaSession(SteadySession):
         self._spare(want, initial)
 
     def _spare(self, want: NameSubscription, initial: Mapping[str, str]) -> None:
-        """DLT-13: on the first message, what the client has in its current version is not sent again."""
+        """Record what the client claims to hold. What it holds in the current version is not sent again (DLT-13)."""
         want.claimed = initial or None
         current = self._selected(want) if initial else None
         if current is not None and self._is_claimed(want, current):
             self._hold(want, current)
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
+        """End the subscriptions that this key means."""
         wild = self._wild(key)
         if wild is not None:
             self._drop_wild(wild)  # WLD-9: the client drops what only the wildcard gave it
@@ -222,33 +249,41 @@ class DeltaSession(SteadySession):
             self._forgotten.unsubscribe(key[0])
         for want in self._meant(key):
             if want.key in wanted:
-                continue  # an alias of what the same message subscribes
+                continue  # the same request subscribes to it by another alias
             name, tag = want.held.name if want.held is not None else want.name, key[1]
             self._drop(want)
-            for wild in self._over((name, tag)):  # WLD-6, XTP-7: it may be covered; the client must know
+            for wild in self._over((name, tag)):  # WLD-6, XTP-7: if a wildcard covers it, say what it is now
                 if wild.started:
                     self._owed[name, tag] = None
-                else:  # and does not yet know what it covers
+                else:  # the wildcard has not sent anything yet: its start sends the member, or its removal
                     wild.initial = {**wild.initial, name: ""}
 
     def _is_wild(self, name: str) -> bool:
-        """XTP-3: a glob collection is a wildcard; one that can't have members is a name that nothing has (XTP-9)."""
+        """Whether this name is a wildcard: `*`, or a glob collection (XTP-3).
+
+        A glob collection that can't have members, as its URL is malformed or of another type, is a name that nothing
+        has (XTP-9).
+        """
         if not is_wild(name):
             return False
         return name == WILDCARD or (not self.table.spec.on_demand and self.complaint(name) is None)
 
     def _wild(self, key: Key) -> WildcardSubscription | None:
+        """Return the wildcard subscription with this key, if there is one."""
         return self._wilds.get(key[0], {}).get(key[1])
 
     def _drop_wild(self, wild: WildcardSubscription) -> None:
+        """End a wildcard, and forget isolated withdrawals of names that no locator covers any more (WLD-9)."""
         super()._drop_wild(wild)
         self.isolation.forget_all_withdrawals(self)
 
     def close(self) -> Steps[None]:
+        """End all subscriptions without withdrawing anything: the stream is over."""
         self._is_over = True
         yield from super().close()
 
     def _drop(self, want: NameSubscription) -> None:
+        """End a subscription. In a cache, note the variant that the client held by it (PRX-31)."""
         held = want.held
         super()._drop(want)
         self.isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self)
@@ -256,10 +291,11 @@ class DeltaSession(SteadySession):
             self._given_up.setdefault(held.name, {})[held] = None
 
     def _withdraw_silently_lost(self) -> Steps[None]:
-        """PRX-31: say removals that were left unsaid because a variant was still held by subscriptions that end now.
+        """Withdraw variants that only the subscriptions that end now kept alive at the client (PRX-31).
 
-        A cache learns for one parameter set after the other that a variant is gone. A client that asks with several of
-        them is told when the last one loses it, since a removal is about the variant, and not about a subscription.
+        A cache learns for one parameter set after the other that a variant is gone. A removal is about the variant and
+        not about one subscription. So while one subscription of the client still holds the variant, the others that
+        lost it are not told. When the last one ends, they must be.
         """
         let_go, self._given_up = self._given_up, {}
         for name, variants in let_go.items():
@@ -277,7 +313,11 @@ class DeltaSession(SteadySession):
                     yield
 
     def _meant(self, key: Key) -> list[NameSubscription]:
-        """DLT-20: a resource can be unsubscribed by its name or by any alias. DLT-8: or it never was subscribed."""
+        """Return the subscriptions that an unsubscribe of this key ends.
+
+        DLT-20: a client may unsubscribe by the resource's name or by any of its aliases. DLT-8: if there is no such
+        subscription, the list is empty.
+        """
         want = self._find(key)
         if want is not None:
             return [want]
@@ -291,7 +331,7 @@ class DeltaSession(SteadySession):
         return [*dict.fromkeys(want for want in found if want is not None)]
 
     def _isolate(self, send: Send) -> None:
-        """NAK-29: send each resource of a NACKed response again, alone."""
+        """Send each resource of a NACKed response again, alone (NAK-29)."""
         self._deny_again(absence for absence in send.withdrawn if absence.never)
         for name in send.unresolved:  # VHD-24: the good ones arrive, with a version of their own (V8)
             for want in self._wants.get(name, {}).values():
@@ -300,7 +340,7 @@ class DeltaSession(SteadySession):
         self.isolation.add_delta(send, self)
 
     def _deny_again(self, absences: Iterable[Absence]) -> None:
-        """A negative answer is not repeated as it was: it is given anew, as things are by then (DESIGN 6.4)."""
+        """Mark negative answers of a NACKed response as due: they are made anew from the store (DESIGN 6.4)."""
         for absence in absences:
             for want in self._wants.get(absence.name, {}).values():
                 if want.absence == absence.constraint:
@@ -314,18 +354,22 @@ class DeltaSession(SteadySession):
     # -- out
 
     def _collect_wild(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
+        """Collect what a wildcard has new, and remove what the client held before and the wildcard does not list."""
         yield from super()._collect_wild(wild, batch)
         if wild.initial and wild.started:
             yield from self._take_leave(wild, batch)
 
     def is_judging(self, names: Iterable[str]) -> bool:
+        """Whether a change of these names is unsent, in flight, or to be resent alone after a NACK."""
         return self.isolation.has_resources or super().is_judging(names)
 
     @property
     def at_rest(self) -> bool:
+        """Whether only a change or a request can make a response due: also nothing is in isolation."""
         return not (self.isolation or self._first) and super().at_rest
 
     def _shared(self, replaced: list[Replaced]) -> Send | None:
+        """Return the shared response with these replacements. None if they are in both forms (DYN-15)."""
         located = replaced[0][0].located
         if len(replaced) == 1:
             return self._once((replaced[0][1],), located=located)
@@ -334,7 +378,11 @@ class DeltaSession(SteadySession):
         return self._once(tuple(dict.fromkeys(after for _, after in replaced)), located=located)  # SRV-19
 
     def _shared_name(self, want: NameSubscription, after: Variant) -> Send | None:
-        """By the variant alone: who gets it by its plain name, and had another."""
+        """Return the shared response with one plain variant, looked up by the variant alone.
+
+        The general lookup in `_once` builds a key with the form and a tuple. This runs for each client, so it avoids
+        that.
+        """
         held = want.held
         if want.key[1] is not None or held is None or held.version == after.version:
             return super()._shared_name(want, after)
@@ -347,9 +395,14 @@ class DeltaSession(SteadySession):
         return send
 
     def _shared_wild(self, wild: WildcardSubscription, news: News) -> Send | None:  # noqa: ARG002
+        """Return the shared response with a wildcard's changed members."""
         return self._once(news, located=False)
 
     def _once(self, news: News, *, located: bool) -> Send | None:
+        """Return the response with these variants, made by the first session that asks at this revision.
+
+        All sessions that send it use the same object, and so the same nonce, and it is encoded once.
+        """
         key = True, located, news
         send = self.table.shared.get(key)
         if send is None and self._fits(news):
@@ -360,20 +413,25 @@ class DeltaSession(SteadySession):
 
     @property
     def pending(self) -> bool:
+        """Whether the next poll has something to look at, or may resend a NACKed resource."""
         return bool(self._passing or (self.isolation.is_waiting and self.in_flight.room)) or super().pending
 
     @property
     def paced_until(self) -> float | None:
-        """Until when a client that does not keep up is let alone; None: it is not paced."""
+        """Return until when the session sends nothing to a client that is slow to ACK; None: it does not wait."""
         return None
 
     def poll(self, now: float, *, together: bool = True) -> Steps[list[Send]]:
-        """What is to be said now. `together`: removals need not wait for other types."""
+        """Return the responses that are due, in steps.
+
+        `together`: no other type on the stream refers to this one, so removals go with the rest and do not wait.
+        """
         if not self.pending or now < (self.paced_until or now):
             return []
         greeting = self.greet(now) if not self.progress.sent else None
         if greeting is not None:
             return greeting
+        # An empty response is due only once nothing waits for the upstream.
         due = self._due and not self._waits
         self._due = self._due and not due
         batch = yield from self.collect()
@@ -382,11 +440,12 @@ class DeltaSession(SteadySession):
         self.isolation.add_withdrawals(batch, self)
         yield
         sends = (yield from self._chunks(batch, now)) if batch or due else []
-        if self._refused:  # in responses of their own, of which nothing is kept
+        if self._refused:  # in responses of their own: a NACK of them resends nothing
             told = yield from self._answer_refused()
             parts = yield from told.in_parts(self.settings.response_bytes)
             for part in parts:
                 sends.append((yield from self._respond(part, now, keep=False)))
+        # What a NACK isolated goes out last, if this poll has not said something newer about it.
         alone = self.isolation.take(batch, self, self.in_flight.room, self.settings.response_bytes)
         self.news = (*batch.variants, *(variant for part in alone for variant in part.variants))
         for part in alone:
@@ -394,21 +453,21 @@ class DeltaSession(SteadySession):
         return sends
 
     def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
-        """These removals may go."""
+        """Return the responses that remove these leaving variants: removals.py allows them."""
         gone = self.release(keys)
         self.isolation.add_withdrawals(gone, self)
         return finish(self._chunks(gone, now)) if gone else []
 
     def _start_member(self, wild: WildcardSubscription, variant: Variant, batch: Batch) -> None:
-        """DLT-13: a member that the client has in this version is not sent again."""
-        due = self.table.spec.always_resend or variant.ttl is not None  # TTL-2: how long it is good, nobody knows
+        """Deliver a member of a new wildcard, unless the client came back with its current version (DLT-13)."""
+        due = self.table.spec.always_resend or variant.ttl is not None  # TTL-2: the TTL's remainder is unknown
         if wild.initial.get(variant.name) == variant.version and not due:
             self._suppressed(1)
         else:
             super()._start_member(wild, variant, batch)
 
     def _take_leave(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
-        """DLT-14: of what the client has from an earlier stream, what is not there for it any more goes."""
+        """Remove what the client holds from an earlier stream and the wildcard no longer lists (DLT-14), in steps."""
         if not self._may_take_leave():
             return
         for number, name in enumerate(wild.initial):
@@ -420,14 +479,17 @@ class DeltaSession(SteadySession):
             still = any(wild.tag is None or matches(variant.constraint, wild.params) for variant in held)
             if still or self._find((name, wild.tag)) is not None:
                 continue
-            if wild.tag is None:  # ORD-2: it goes when whoever may refer to it has moved on
+            if wild.tag is None:  # ORD-2: its removal waits until nothing refers to it
                 self.leaving[name, None] = remnant(self.table.spec.url, name)
             else:
                 self._depart(name, wild, batch)
         wild.initial = {}
 
     def _chunks(self, batch: Batch, now: float) -> Steps[list[Send]]:
-        """DLT-21, DYN-15: in several responses, where it is too much for one or there are two forms of a name."""
+        """Return the batch as responses: several, if one would be too large or have a name in both forms.
+
+        DLT-21 limits the size. DYN-15 forbids a name both plain and with constraints in one response.
+        """
         limit = self.settings.response_bytes
         if (yield from batch.weighing()) > limit:
             yield from self._refuse(batch, limit)
@@ -438,7 +500,7 @@ class DeltaSession(SteadySession):
         return sends
 
     def _refuse(self, batch: Batch, limit: int) -> Steps[None]:
-        """DLT-22: what is too large for any response becomes an error."""
+        """Replace each resource that is too large for any response by an error (DLT-22)."""
         for variant in (yield from chosen(batch.variants, lambda variant: variant.size > limit)):
             batch.errors[self._oversize(variant)] = None
             batch.located.pop(variant, None)
@@ -446,6 +508,7 @@ class DeltaSession(SteadySession):
                 del batch.plain[variant.name]
 
     def _respond(self, batch: Batch, now: float, *, keep: bool = True) -> Steps[Send]:
+        """Make the response with this batch, and wait for its ACK. `keep`: isolation needs its content after a NACK."""
         send = Send(
             self.table.spec.url,
             True,  # noqa: FBT003
@@ -462,16 +525,18 @@ class DeltaSession(SteadySession):
     # -- what is different about virtual hosts (core.serve.virtual_host_session)
 
     def _claim(self, initial: Mapping[str, str]) -> None:
-        """The client has these from an earlier stream."""
+        """Note the client's initial_resource_versions."""
 
     def _may_take_leave(self) -> bool:
-        """Whether it is known by now what the client still asks for of what it has."""
+        """Whether `_take_leave` can tell by now which of the client's resources are still subscribed."""
         return True
 
     def _completed(self, send: Send, _batch: Batch) -> Steps[Send]:
+        """Return the response with what only virtual hosts have: aliases, and hosts that there are none for."""
         yield from ()
         return send
 
     def _beat_with(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
+        """Return a response with these heartbeats. In delta they have no contents."""
         version = str(self.table.revision)
         return Send(self.table.spec.url, True, self._nonce(), version, beats=plain, located_beats=located)  # noqa: FBT003

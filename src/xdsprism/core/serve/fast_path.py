@@ -1,11 +1,29 @@
-"""The usual case without ceremony: something changed, the client is told, and accepts it.
+"""Fast path: send one changed variant to sessions that have nothing else pending, and take the ACK.
 
-A session is at rest when it owes its client nothing and waits for nothing: no removal is held up, nothing was rejected,
-nothing has a time to live. A change then means one variant in place of another, and all that held the one and see the
-other are told so by the same response, which is made once. `push` says that, and `accept` takes the ACK. Where things
-are not as simple as that they decline, having done nothing, and `poll` and `receive` look at everything.
+A session is at rest when no response, removal, heartbeat or refusal is due and the client rejected nothing (`at_rest`
+lists the conditions). A change then means that one variant replaces another, and all clients that hold the one and see
+the other are sent the same response, which the first of their sessions makes (`table.shared`).
 
-This runs for each message to each client, so that every line of it counts: where a call could be spared, it is.
+- `greet` makes the first response to a client with a single `*` subscription.
+- `push` makes the response to a change.
+- `acknowledged` takes an ACK.
+
+Each of them returns None, or False, and changes nothing, if the case is not that simple. The caller then takes the
+general path: `poll`, which collects from all subscriptions, or `receive`. These cases need the general path:
+
+| case                                                     | because                                                  |
+|----------------------------------------------------------|----------------------------------------------------------|
+| the resource has, or had, a TTL                          | a heartbeat must be scheduled (TTL-2)                    |
+| the variant went, or one with other constraints came     | a removal is due, in order or in one response (DYN-24)   |
+| there are names and wildcards, or several wildcards      | a member must be sent by one of them only (WLD-7)        |
+| a response went out at the same revision                 | its shared nonce is used up on this stream (SRV-8)       |
+| a relay has an error about the resource                  | the error must be sent, or ended, with it (TP3)          |
+| the variants are too large for one response              | they must be split (DLT-21)                              |
+
+A response need not be answered before the next one goes out, so what is in flight does not matter here (DLT-23).
+
+This runs for each message to each client. So the code saves calls, and repeats some lines of `AnsweredSession._sent`
+and `InFlight`.
 """
 
 from __future__ import annotations
@@ -20,19 +38,19 @@ from .in_flight import MOST, InFlightResponse
 from .subscriptions import NameSubscription, WildcardSubscription
 
 News = tuple[Variant, ...]
-Replaced = tuple[NameSubscription, Variant]  # what the client has by a subscription, from now on
+Replaced = tuple[NameSubscription, Variant]  # a subscription, and the variant that its client holds from now on
 
 _NOTHING: list[Send] = []
 
 
 class SteadySession(AnsweredSession):
-    """A session that knows when it has little to think about."""
+    """A session that knows when a change needs nothing but one shared response."""
 
     __slots__ = ()
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing but a change, or a request, can give it something to say."""
+        """Whether only a change or a request can make a response due."""
         progress = self.progress
         return not (
             self.table.spec.on_demand
@@ -48,7 +66,8 @@ class SteadySession(AnsweredSession):
         )
 
     def greet(self, now: float) -> list[Send] | None:
-        """The first answer to who wants all that there is, and nothing else; None: it is not as simple as that."""
+        """Return the first response to a client that subscribes to `*` alone; None: take the general path."""
+        # One wildcard, `*`, in plain form, and no names. The client brought no versions from an earlier stream.
         wild = self._wilds.get(WILDCARD, {}).get(None) if len(self._wilds) == 1 and not self._wants else None
         if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
             return None
@@ -62,12 +81,14 @@ class SteadySession(AnsweredSession):
             or self._trouble(wild) is not None
         ):
             return None
+        # Resources with a TTL need timers, and a second response at this revision needs a nonce of its own.
         snapshot = wild.listing.snapshot(wild.params)
         if not snapshot.is_plain or self.in_flight.revision == table.revision:
             return None
         send = self._shared_wild(wild, snapshot.variants)
         if send is None:
             return None
+        # Nothing above changed the session. From here on the response goes out.
         wild.started, self._due = True, False
         wild.cursor = wild.listing.advance(wild.cursor)
         self.in_flight.use_shared_nonce(table.revision)
@@ -75,13 +96,13 @@ class SteadySession(AnsweredSession):
         return [self._sent(send, now)]
 
     def push(self, now: float) -> list[Send] | None:
-        """What a change means to a session that was at rest before it; None: it is not as simple as that."""
+        """Return the responses to a change for a session that was at rest; None: take the general path."""
         if self.in_flight.revision == self.table.revision:
-            return None  # something was said at this revision already, so this needs a nonce of its own
+            return None  # a response went out at this revision already, so this one needs its own nonce
         if not self._wilds:
             if len(self._dirty) != 1:
                 return self._push_names(now)
-            (want,) = self._dirty  # as it nearly always is
+            (want,) = self._dirty  # nearly always there is one
             after = self._successor(want)
             send = self._shared_name(want, after) if after is not None else None
             if send is None or after is None:
@@ -89,12 +110,14 @@ class SteadySession(AnsweredSession):
             self._dirty.clear()
             self._hold(want, after)
             return [self._pushed_out(send, now)]
+        # With wildcards: a single `*`, and nothing else.
         wilds = self._wilds.get(WILDCARD, {})
         if self._wants or len(self._wilds) > 1 or len(wilds) != 1:
             return None
         return self._push_wild(next(iter(wilds.values())), now)
 
     def _push_names(self, now: float) -> list[Send] | None:
+        """Push to name subscriptions, if each dirty one has a simple successor."""
         moved: list[Replaced] = []
         for want in self._dirty:
             after = self._successor(want)
@@ -102,6 +125,7 @@ class SteadySession(AnsweredSession):
                 return None
             if after is not want.held:
                 moved.append((want, after))
+        # A variant that was deleted and put back unchanged is another object, but the client need not be sent it.
         replaced = [each for each in moved if not alike(each[0].held, each[1])]
         send = self._shared(replaced) if replaced else None
         if replaced and send is None:
@@ -112,7 +136,7 @@ class SteadySession(AnsweredSession):
         return [self._pushed_out(send, now)] if send is not None else _NOTHING
 
     def _successor(self, want: NameSubscription) -> Variant | None:
-        """What the client has from now on, if it is the same thing, be it with other contents."""
+        """Return the variant that replaces what the client holds; None if that needs more than a new version."""
         table, held, (name, tag) = self.table, want.held, want.key
         known = table.named(name)
         if known is None or held is None or not want.answered or held.ttl is not None:
@@ -121,17 +145,20 @@ class SteadySession(AnsweredSession):
         if after is None or after.ttl is not None or after.name != held.name:
             return None
         if tag is not None and after.constraint != held.constraint:
-            return None  # it is replaced by another one, which has to be said (DYN-24)
+            return None  # other constraints: the old variant must be withdrawn (DYN-24)
+        # A relay may have an error to send, or one to end, with the resource (TP3).
         if not table.authoritative and (want.trouble is not None or table.trouble(name, want.params) is not None):
             return None
         return after
 
     def _push_wild(self, wild: WildcardSubscription, now: float) -> list[Send] | None:
+        """Push what changed for a single `*` subscription, if nothing went away."""
         listing, located = wild.listing, wild.tag is not None
         if not wild.started or wild.again or wild.initial or wild.trouble is not None or self._dirty:
             return None
         if not self.table.authoritative and self.table.trouble(wild.name, wild.params) is not None:
             return None
+        # `news` is None if a member went or has a TTL. A located member may withdraw another variant (DYN-24).
         news = listing.difference(wild.cursor, wild.params).news
         if news is None or (located and news):
             return None
@@ -142,34 +169,36 @@ class SteadySession(AnsweredSession):
         if send is None:
             return _NOTHING
         self._pushed_out(send, now)
-        self.news = news  # of full state, only what is new in it
+        self.news = news  # a full state has more in it than what is new
         return [send]
 
     @abstractmethod
     def _shared(self, replaced: list[Replaced]) -> Send | None:
-        """The response that says this, made once for all; None: there is no single one, or not in this form alone."""
+        """Return the response with these replacements, shared by all sessions that send it; None if there is none."""
 
     def _shared_name(self, want: NameSubscription, after: Variant) -> Send | None:
-        """The same for one, if it is known; None: it may be looked for in the usual way."""
+        """Return the shared response with one replacement; None: `_push_names` looks at it."""
         return self._shared([(want, after)]) if not alike(want.held, after) else None
 
     @abstractmethod
     def _shared_wild(self, wild: WildcardSubscription, news: News) -> Send | None:
-        """The same for what a wildcard has new."""
+        """Return the shared response with what a wildcard has new."""
 
     def _fits(self, news: News) -> bool:
-        """DLT-21, DLT-22."""
+        """Whether these variants fit into one response (DLT-21, DLT-22)."""
         return sum(variant.size for variant in news) <= self.settings.response_bytes
 
     def _pushed_out(self, send: Send, now: float) -> Send:
-        """What `_sent` does, where there are no times to live."""
+        """Count a response and wait for its ACK: `AnsweredSession._sent` without TTLs."""
         in_flight = self.in_flight
         in_flight.use_shared_nonce(self.table.revision)
         self.news = send.plain or send.located
         progress, responses, version = in_flight.progress, in_flight.responses, send.version
         number = progress.sent = progress.sent + 1
         progress.sent_version, progress.sent_at = version, now
+        # A NACK of a full state resends nothing, so that is not kept.
         kept = send if self.delta or not self._full_state else None
+        # `tuple.__new__` skips the constructor of the NamedTuple, which is written in Python.
         responses[send.nonce] = tuple.__new__(InFlightResponse, (number, now, version, kept, ()))
         if len(responses) > MOST:
             del responses[next(iter(responses))]
@@ -179,7 +208,10 @@ class SteadySession(AnsweredSession):
         return send
 
     def acknowledged(self, request: SotwRequest | DeltaRequest, now: float) -> bool:
-        """Whether what may be an ACK and nothing else is one, of a session at rest: then it is done with."""
+        """Take the ACK of a response in flight. Return False, and do nothing, if the general path must look at it.
+
+        It must if the response had TTLs, or if a NACK is not overcome, which this ACK may end.
+        """
         nonce = request.nonce
         responses, progress = self.in_flight.responses, self.progress
         found = responses.get(nonce)

@@ -1,12 +1,15 @@
-"""One question and one answer: what a stream of state of the world becomes where there is none (Fetch, REST).
+"""Answer one request with one SotW response, where there is no stream: unary Fetch, and REST.
 
-A stream is opened for the question and ends with its answer, so all that holds for streams holds here. Three things
-are different, since nobody will listen after that:
+A `Fetch` opens a stream for the request and ends it with the response, so all rules of streams hold. Three things
+differ, since the client does not listen after the response:
 
-- what is not known yet (in a relay, or from a provider) is waited for;
-- the answer is whole, whatever the client has;
-- unless that is just what it has, or what it refused: then nothing is said until something changes, or until the
-  client's patience is over (RST-2, RST-4). Whatever wakes us makes us ask again from the start.
+- The response waits until everything is known that the client asks for, in a relay or with a provider (PRX-11).
+- The response is complete, whatever version the client has.
+- If the client has, or NACKed, this very version, there is no response until something changes, or until the client's
+  time is over (RST-2, RST-4). The fetch is held meanwhile. Each change makes it ask again from the start.
+
+    receive -> poll: None (something is unknown) ... -> poll: Send
+                     or None (held) ... -> poll: Send (after a change), or UNCHANGED (time is over)
 """
 
 from __future__ import annotations
@@ -22,56 +25,58 @@ from ..model.types import TypeUrl
 from .removals import AnySession
 from .stream import Stream
 
-NOTHING = f"{0:016x}"  # the version of no resources at all; it is the sum of their hashes
-ANSWER = 10.0  # seconds for those who know, where the client does not say how long it waits
+NOTHING = f"{0:016x}"  # the version of an empty response: versions are sums of hashes
+ANSWER = 10.0  # seconds to wait for an upstream, if the client does not say how long it waits
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Until when the client can wait: for something new, and for anything at all."""
+    """Until when the client can wait: for a version that is new to it, and for any response at all."""
 
     news: float
     answer: float
 
 
 class Unchanged:
-    """The client has it already."""
+    """The outcome of a fetch whose client has the current version."""
 
 
 UNCHANGED = Unchanged()
 
 
 class Fetch:
-    """One question on a stream of its own. `facts` is the stream's, and nobody else's."""
+    """One request on a stream of its own. `facts` belongs to this stream alone."""
 
     def __init__(self, stream: Stream, facts: Facts, type_url: TypeUrl) -> None:
-        self.told: list[Fact] = []  # what others may know
+        self.told: list[Fact] = []  # the facts that the server's readers are to be told
         self._stream = stream
         self._facts = facts
         self._type_url = type_url
         self._request: Request | None = None
         self._patience = Patience(0.0, 0.0)
-        self._known: frozenset[str] = frozenset()  # versions that are no news
+        self._known: frozenset[str] = frozenset()  # versions that are not new to the client
         self._sends: list[Send] = []
         self._until = 0.0
-        self.is_held = False  # it waits for something to change
+        self.is_held = False  # it waits for a change
         self._was_held = False
 
     @property
     def is_asked(self) -> bool:
+        """Whether the request has been received."""
         return self._request is not None
 
     def receive(self, request: Request, now: float, patience: Patience | None = None) -> None:
-        """Take the question. Without patience it is answered whatever the client has. Raises PeerError."""
+        """Take the request. Without `patience` it is answered even if the client has this version. Raises PeerError."""
         finish(self.receiving(request, now, patience))
 
     def receiving(self, request: Request, now: float, patience: Patience | None = None) -> Steps[None]:
-        """What `receive` does, in steps."""
+        """Do what `receive` does, in steps."""
         body = request.body
         if isinstance(body, SotwRequest):
+            # The client has `version`, and NACKed `nonce`, which is a version, too (RST-4).
             if patience is not None:
                 self._known = frozenset({body.version, body.nonce if body.error is not None else ""} - {""})
-            # SOT-12 is for streams: an empty answer here would read as if all that the client has were gone.
+            # SOT-12 is for streams: here an empty response would tell the client that everything is gone.
             request = replace(request, body=replace(body, version=""))
         self._request = request
         self._patience = patience or Patience(now, now + ANSWER)
@@ -79,34 +84,37 @@ class Fetch:
         yield from self._ask(now)
         self.told += [fact for fact in self._facts if isinstance(fact, (Joined, Requested))]
         if isinstance(body, SotwRequest) and body.error is not None:
-            # RST-4: the nonce of an answer is its version, as there is no stream in which to count.
+            # RST-4: the nonce of a fetched response is its version, since there is no stream to count in.
             number, nonce = self._stream.number, body.nonce
             self.told.append(Nacked(number, self._type_url, nonce, nonce, body.error))
 
     def poll(self, now: float) -> Send | Unchanged | None:
-        """The answer; None: not yet. Raises PeerError where there can be none."""
+        """Return the response, or UNCHANGED; None: not yet. Raises PeerError if there can be none."""
         return finish(self.polling(now))
 
     @property
     def backlog(self) -> int:
-        """About how much the next poll looks at."""
+        """Return about how many items the next poll looks at."""
         return self._session.count if self.is_held else self._stream.backlog
 
     def polling(self, now: float) -> Steps[Send | Unchanged | None]:
-        """What `poll` does, in steps."""
+        """Do what `poll` does, in steps."""
         if self._request is None:
             return None
+        # Something woke a held fetch: close the sessions of its stream, and ask anew.
         if self.is_held:
             if now >= self._until:
                 return self._unchanged()
             yield from self._ask_again(now)
         self._sends += yield from self._stream.polling(now)
+        # PRX-11: wait for the upstream while the client can. Then answer what is known, if anything is.
         if self._waits:
             if now < self._until:
                 return None
             if not self._sends:
                 return self._nothing_known()
         answer = self._answer()
+        # A version that is new to the client ends the fetch.
         if answer.version not in self._known:
             self.told += [fact for fact in self._facts if not isinstance(fact, (Joined, Requested))]
             return answer
@@ -114,15 +122,19 @@ class Fetch:
         return self._unchanged() if now >= self._until else None
 
     def deadline(self) -> float | None:
+        """Return when the client's time is over."""
         return self._until if self._request is not None else None
 
     def hurry(self, now: float) -> None:
-        """Wait for nothing any more."""
+        """Make the next poll final: wait for nothing any more."""
         self._patience = Patience(now, now)
         self._until = now
 
     def _hold(self, version: str, now: float) -> None:
-        """Its stream is like that of any client that has this, or has refused it: so it is shown (RST-4)."""
+        """Wait for a change: the client has this version, or NACKed it.
+
+        The stream is given the matching ACK or NACK, so that status pages show it as that of any other client (RST-4).
+        """
         self.is_held = self._was_held = True
         self._until = self._patience.news
         if self._sends and self._request is not None and isinstance(self._request.body, SotwRequest):
@@ -132,6 +144,7 @@ class Fetch:
             self._stream.receive(replace(self._request, body=body), now)
 
     def _ask_again(self, now: float) -> Steps[None]:
+        """Start over with the same request: something may have changed."""
         self.is_held = False
         self._facts.clear()
         self._sends.clear()
@@ -139,24 +152,30 @@ class Fetch:
         yield from self._ask(now)
 
     def _nothing_known(self) -> Unchanged:
-        """A client that has something keeps it, if that was right a moment ago."""
+        """Tell a client that was held before that nothing changed; fail with UNAVAILABLE for any other.
+
+        The held client's version was current a moment ago, so it keeps that.
+        """
         if self._was_held:
             return self._unchanged()
         raise PeerError("UNAVAILABLE", "it is not known yet what there is: those who know have not answered")
 
     def _ask(self, now: float) -> Steps[None]:
+        """Give the request to the stream, in steps."""
         if self._request is not None:
             yield from self._stream.receiving(self._request, now)
 
     def _unchanged(self) -> Unchanged:
+        """Count the resources that need not be sent."""
         resources = sum(send.count for send in self._sends)
         self.told.append(Suppressed(self._stream.number, self._type_url, resources))
         return UNCHANGED
 
     def _answer(self) -> Send:
-        """Where a stream would stay quiet, an empty one."""
+        """Join the responses of the stream into one. Where a stream would send nothing, return an empty response."""
         if not self._sends:
             return Send(self._type_url, False, NOTHING, NOTHING)  # noqa: FBT003
+        # A full state replaces those before it. Otherwise the responses add up.
         newest = self._sends[-1]
         whole = self._session.table.spec.full_state
         sends = self._sends[-1:] if whole else self._sends
@@ -178,22 +197,25 @@ class Fetch:
 
     @property
     def _session(self) -> AnySession:
+        """Return the only session of the stream."""
         return self._stream.sessions[self._type_url]
 
     @property
     def _waits(self) -> bool:
-        """PRX-11: whether something that was asked for is neither known nor known not to be."""
+        """Whether a subscription is neither known to exist nor known not to (PRX-11)."""
         session = self._session
         return not session.table.authoritative and any(_unknown(session, session.subscriptions))
 
 
 def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
+    """Yield the keys for which a cache knows no answer yet."""
     table = session.table
     for key in keys:
         params = key[1] or session.plain_params(key[0])  # DYN-13
         if key[0] == WILDCARD:
             known = table.lists(params)
         else:
+            # An error, or a timeout, or a name that can't exist is an answer, too.
             known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
             known = known or table.is_late(key[0], params, claims=False) or session.complaint(key[0]) is not None
         if not known:

@@ -1,13 +1,20 @@
-"""When a client has to be told that what it holds is still good (TTL-2).
+"""Schedule heartbeats: when a client must be told that a resource with a TTL is still good (TTL-2).
 
-A resource with a time to live goes away by itself at the client, unless it hears of it again. Half that time after the
-client was last told, it gets a heartbeat: but only of what it accepted, and not while something newer about the same
-resource is on its way, since a heartbeat names the version that the client has.
+A client drops a resource with a TTL by itself, unless it receives the resource or a heartbeat in time. A heartbeat is
+due when half of the TTL is over since the client was last sent either. It is sent only for a resource that the client
+ACKed, and not while a response about the same resource is in flight, since a heartbeat names the version that the
+client has. The state of one resource:
 
-In delta a heartbeat has no contents. In SotW it has: Envoy takes one without for no news of the time to live, and among
-listeners and clusters for the full state. There the whole state is sent again.
+    sent -> response in flight, not in the heap
+    ACK  -> accepted: in the heap, due after half of the TTL (or forgotten, if this version has no TTL)
+    NACK -> the version before it, if there is one, is in the heap again
+    due  -> the caller sends a heartbeat (in flight again), or forgets the resource
 
-Only what is due costs anything: a heap knows the next.
+In delta a heartbeat has no contents. In SotW it repeats the contents, since Envoy ACKs one without contents and still
+lets the TTL expire. For listeners and clusters Envoy takes a heartbeat for the full state, so the full state is sent
+(S17).
+
+A heap gives the next resource that is due, so resources that are not due cost nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +25,23 @@ from heapq import heapify, heappop, heappush
 from ..model.types import Variant
 from .batch import Slot
 
-SOON = 1 / 2  # of the time to live: when a heartbeat is due
-GRACE = 1 / 10  # what is due this soon comes along, and so is due together from then on
-STALE = 64  # entries of the heap that mean nothing any more, before it is worth cleaning up
+SOON = 1 / 2  # of the TTL: when a heartbeat is due
+GRACE = 1 / 10  # of the TTL: resources due this soon come along, and so are due together from then on
+STALE = 64  # outdated entries of the heap, beyond which it is cleaned up
 
 
 @dataclass(eq=False, slots=True)
 class TimedResource:
-    """One resource with a time to live, at one client."""
+    """One resource with a TTL, at one client."""
 
     slot: Slot
     variant: Variant | None = None  # what the client accepted
-    told_at: float = 0.0  # when it was last sent this, or a heartbeat of it
-    response: int = 0  # the newest response about it that the client has not judged; 0: none
-    due: float | None = None  # when the heap gives it back
+    told_at: float = 0.0  # when the client was last sent it, or a heartbeat of it
+    response: int = 0  # the newest response in flight about it; 0: none
+    due: float | None = None  # when the heap returns it
 
     def at(self, part: float) -> float:
+        """Return the time at which this part of the TTL is over."""
         ttl = self.variant.ttl if self.variant is not None else None
         return self.told_at + part * (ttl or 0.0)
 
@@ -50,7 +58,7 @@ class Heartbeats:
     def __init__(self) -> None:
         self._lives: dict[Slot, TimedResource] = {}
         self._heap: list[tuple[float, int, TimedResource]] = []
-        self._count = 0  # so that the heap never compares lives
+        self._count = 0  # breaks ties, so that the heap never compares TimedResources
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -60,12 +68,13 @@ class Heartbeats:
 
     @property
     def deadline(self) -> float | None:
+        """Return when the next heartbeat is due."""
         return self._heap[0][0] if self._heap else None
 
     # -- what became of it
 
     def sent(self, slot: Slot, response: int) -> None:
-        """Until the client judged this, nobody knows which version it has."""
+        """Note that a response about this resource is in flight: until its ACK, no heartbeat is due."""
         life = self._lives.get(slot)
         if life is None:
             life = self._lives[slot] = TimedResource(slot)
@@ -73,25 +82,31 @@ class Heartbeats:
         self._tidy()
 
     def accepted(self, slot: Slot, variant: Variant, response: int, sent_at: float) -> None:
+        """Note the ACK of a response about this resource. Its TTL counts from when the response was sent."""
         life = self._lives.get(slot)
-        if life is not None and response <= life.response:  # otherwise it went away, or the client is further
+        if life is not None and response <= life.response:  # otherwise it was removed, or the client is further
             life.variant, life.told_at = (variant if variant.ttl is not None else None), sent_at
             self._judged(life, response)
 
     def rejected(self, slot: Slot, response: int, *, lost: bool = False) -> None:
-        """The client goes on with what it had; or nobody knows with what, and that is not kept alive."""
+        """Note the NACK of a response about this resource: the client goes on with the version before.
+
+        `lost`: nobody knows which version the client has, so none is kept alive.
+        """
         life = self._lives.get(slot)
         if life is not None and response <= life.response:
             life.variant = None if lost else life.variant
             self._judged(life, response)
 
     def forget(self, slot: Slot) -> None:
+        """Stop heartbeats for this resource."""
         if self._lives.pop(slot, None) is not None:
             self._tidy()
 
     def _judged(self, life: TimedResource, response: int) -> None:
+        """Schedule the next heartbeat, unless a newer response about the resource is in flight."""
         if life.response != response:
-            return  # there is something newer on its way
+            return  # a newer response is in flight
         life.response = 0
         if life.variant is None:
             self.forget(life.slot)
@@ -101,7 +116,7 @@ class Heartbeats:
     # -- what is due
 
     def take(self, now: float) -> list[TimedResource]:
-        """What is due, each once: it is up to the caller to send something, or to `forget` it."""
+        """Return the resources that are due, each once. The caller must send each, or `forget` it."""
         taken: list[TimedResource] = []
         if self._heap and self._heap[0][0] <= now:
             while self._heap and self._is_near(self._heap[0], now):
@@ -113,19 +128,22 @@ class Heartbeats:
         return taken
 
     def _is_near(self, entry: tuple[float, int, TimedResource], now: float) -> bool:
+        """Whether an entry is due within GRACE."""
         due, _, life = entry
         return due - (life.at(GRACE) - life.told_at) <= now
 
     def _push(self, life: TimedResource, due: float) -> None:
+        """Schedule a resource. Older heap entries of it are outdated from now on."""
         life.due = due
         self._count += 1
         heappush(self._heap, (due, self._count, life))
 
     def _is_current(self, life: TimedResource, due: float) -> bool:
+        """Whether a heap entry is still valid: the resource was not rescheduled or forgotten."""
         return life.due == due and self._lives.get(life.slot) is life
 
     def _tidy(self) -> None:
-        """What was sent again long before it was due must not pile up."""
+        """Drop outdated heap entries: at the front always, elsewhere once there are many."""
         while self._heap and not self._is_current(self._heap[0][2], self._heap[0][0]):
             heappop(self._heap)
         if len(self._heap) > 2 * len(self._lives) + STALE:

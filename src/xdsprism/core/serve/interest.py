@@ -1,4 +1,17 @@
-"""The reverse index: from a changed name to the sessions that want it, without asking all the others."""
+"""Find the sessions that a change concerns, without asking all others: the reverse index.
+
+The index has an entry for each subscription, and three ways to look one up:
+
+- by name: the sessions with a subscription to the name, or to an alias or host that the named resource serves;
+- by wildcard: the sessions with a subscription to `*` or to a glob collection that the name belongs to;
+- by group: of a name with several variants, the subscriptions whose client holds a certain variant, or nothing. If one
+  variant of a thousand changes, only the clients that hold it are looked at (DESIGN 6.3).
+
+`notify` marks the subscriptions as dirty and returns their sessions, whose streams the hub then wakes.
+
+The index also holds the `Demand`, which sessions tell of each subscription. A relay or a provider implements it, and
+gets what is subscribed from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +33,21 @@ FEW = 16  # changes between two steps: each may concern thousands of sessions
 
 
 class Demand(Protocol):
-    """Who has to get what is wanted from elsewhere hears of each subscription: name or wildcard, and params."""
+    """Receives each subscription, so that a relay or a provider can get the resource from elsewhere."""
 
-    caches: bool  # what there is was said by another server, to some; of the others nothing may be known
+    caches: bool  # a relay: it knows what the upstream answered, for some params; the rest may be unknown
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
-        """stream: who wants it."""
+        """Get this name, or this wildcard, for these params. `stream`: the downstream stream that subscribed."""
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
 
     def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        """A session forgot a name that nothing has, and its client still waits for it (VHD-25)."""
+        """Note that a session dropped a subscription that matches nothing, while its client still waits (VHD-25)."""
 
 
 class NoDemand:
-    """Everything there is, is here."""
+    """The demand of a server whose store has everything: it does nothing."""
 
     caches = False
 
@@ -49,42 +62,45 @@ class NoDemand:
 
 
 class Interested(Protocol):
+    """A session, as the index sees it."""
+
     stream: int
 
     def notify(self, name: str) -> None:
-        """What is called this, and is wanted here, changed."""
+        """Mark the subscriptions to this changed name as dirty."""
 
     def touch(self, want: NameSubscription) -> None:
-        """What this subscription is about changed."""
+        """Mark this subscription as dirty."""
 
     def rerouted(self, config: str) -> Steps[None]:
-        """The route configuration of virtual hosts that are wanted here changed."""
+        """Note that the route configuration of subscribed virtual hosts changed."""
 
     def recall(self, change: Change) -> bool:
-        """Whether this changed something that was forgotten here, and so is wanted again."""
+        """Subscribe again to dropped names that this change may create. Return whether there are any."""
 
     def has_forgotten(self, name: str) -> bool:
-        """Whether its client waits for this name, and it is not known here any more."""
+        """Whether its client waits for this name although the session dropped the subscription."""
 
     def wants(self, name: str, params: Params) -> bool:
-        """Whether it has a subscription to this, with these params."""
+        """Whether it has a subscription to this name, or this wildcard, with these params."""
 
     def is_judging(self, names: Iterable[str]) -> bool:
-        """Whether its client has yet to be sent what changed of these names, or to answer what it was sent."""
+        """Whether a change of one of these names has yet to be sent, or is in flight."""
 
 
 class Interest:
-    """Who wants what. Dictionaries are used as ordered sets, so that a fan-out has a reproducible order."""
+    """The reverse index of all sessions. Dictionaries serve as ordered sets: a fan-out has a reproducible order."""
 
     def __init__(self, demand: Demand | None = None) -> None:
         self.demand: Demand = demand or NoDemand()
         self._names: dict[TypeUrl, dict[str, dict[Interested, None]]] = {}
-        self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by wildcard, or glob collection
+        self._wild: dict[tuple[TypeUrl, str], dict[Interested, None]] = {}  # by `*`, or by glob collection
         self._hosts = AskedHosts()
         self._groups: dict[Group, dict[NameSubscription, Interested]] = {}
-        self._forgetful: dict[TypeUrl, dict[Interested, None]] = {}  # who forgot names that nothing had (VHD-25)
+        self._forgetful: dict[TypeUrl, dict[Interested, None]] = {}  # sessions that dropped names (VHD-25)
 
     def add(self, session: Interested, type_url: TypeUrl, name: str) -> None:
+        """Register a session for changes of this name."""
         by_name = self._names.setdefault(type_url, {})
         if name not in by_name:
             by_name[name] = {}
@@ -93,6 +109,7 @@ class Interest:
         by_name[name][session] = None
 
     def remove(self, session: Interested, type_url: TypeUrl, name: str) -> None:
+        """Undo `add`."""
         by_name = self._names.get(type_url, {})
         sessions = by_name.get(name, {})
         sessions.pop(session, None)
@@ -104,30 +121,36 @@ class Interest:
             self._names.pop(type_url, None)
 
     def add_wild(self, session: Interested, type_url: TypeUrl, name: str = WILDCARD) -> None:
+        """Register a session for changes under this wildcard."""
         self._wild.setdefault((type_url, name), {})[session] = None
 
     def remove_wild(self, session: Interested, type_url: TypeUrl, name: str = WILDCARD) -> None:
+        """Undo `add_wild`."""
         sessions = self._wild.get((type_url, name), {})
         sessions.pop(session, None)
         if not sessions:
             self._wild.pop((type_url, name), None)
 
     def add_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
-        """From now on, ask this session whether it forgot what changes."""
+        """Register a session that dropped names: each change is offered to its `recall`."""
         self._forgetful.setdefault(type_url, {})[session] = None
 
     def remove_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
+        """Undo `add_forgetful`."""
         sessions = self._forgetful[type_url]
         del sessions[session]
         if not sessions:
             del self._forgetful[type_url]
 
     def is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
-        """Whether a client waits for a name that its session forgot."""
+        """Whether a client waits for this name although its session dropped the subscription."""
         return any(session.has_forgotten(name) for session in self._forgetful.get(type_url, ()))
 
     def group(self, session: Interested, want: NameSubscription, group: Group | None) -> None:
-        """Note what this subscription is affected by, where not by all that happens to its name."""
+        """Move a subscription to this group, so that changes of other variants pass it by.
+
+        None: the subscription belongs to no group, and `notify` finds it by its name.
+        """
         if want.group is not None:
             members = self._groups[want.group]
             del members[want]
@@ -138,22 +161,22 @@ class Interest:
         want.group = group
 
     def everybody(self, type_url: TypeUrl, name: str = WILDCARD) -> dict[Interested, None]:
-        """Who follows the whole table, or a collection."""
+        """Return the sessions with a subscription to this wildcard."""
         return self._wild.get((type_url, name), {})
 
     def subscribers(self, type_url: TypeUrl, name: str) -> int:
-        """How many sessions want this name, by itself or under a wildcard."""
+        """Return how many sessions subscribe to this name, by itself or under a wildcard."""
         wild = {session for each in wildcards(name) for session in self.everybody(type_url, each)}
         return len(self._named(type_url, (name,))) + len(wild)
 
     def notify(self, changes: Sequence[Change]) -> dict[Interested, None]:
-        """Tell everyone affected, and return them. The cost is that of the affected, whoever else is there."""
+        """Mark what these changes concern as dirty, and return the sessions. It costs nothing per other session."""
         woken: dict[Interested, None] = {}
         finish(self._notify_all(changes, set(), woken))
         return woken
 
     def notifying(self, changes: deque[Change]) -> Steps[dict[Interested, None]]:
-        """What `notify` does, in steps. It takes each change away, and with the last one it is done."""
+        """Do what `notify` does, in steps. It removes each change from `changes`, and returns after the last one."""
         woken: dict[Interested, None] = {}
         told: set[tuple[TypeUrl, str]] = set()
         while changes:
@@ -165,14 +188,20 @@ class Interest:
         return woken
 
     def weight(self, changes: Iterable[Change]) -> int:
-        """How many hosts that somebody asked for one of these changes may concern, at most."""
+        """Return how many requested hosts one of these changes may concern at most.
+
+        A new wildcard domain, or a changed route configuration, may concern each host that anybody requested on demand.
+        """
         kinds = (ROUTE,) if self.demand.caches else (VIRTUAL_HOST, ROUTE)
         return max([self._hosts.weight(change) for change in changes if change.type_url in kinds], default=0)
 
     def _notify_all(
         self, changes: Sequence[Change], told: set[tuple[TypeUrl, str]], woken: dict[Interested, None]
     ) -> Steps[None]:
-        """Tell of these, in steps where one of them concerns very many hosts that were asked for."""
+        """Do what `notify` does for these changes, in steps where one concerns very many requested hosts.
+
+        `told`: the names that were notified before, in an earlier step of the same work.
+        """
         for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
             woken.update(self._wild.get(wild, {}))
         for change in changes:
@@ -181,7 +210,7 @@ class Interest:
                 told.update((change.type_url, name) for name in names)  # once is enough, however often it changed
                 self._notify(change.type_url, names, woken)
             if change.type_url == VIRTUAL_HOST:
-                if not self.demand.caches:  # a cache resolves nothing by itself: each host has an answer of its own
+                if not self.demand.caches:  # a relay resolves no hosts: the upstream answers each of them
                     yield from self._notify_hosts(change, woken)
             elif change.type_url == ROUTE:
                 yield from self._reroute(change, woken)
@@ -190,20 +219,25 @@ class Interest:
                 woken.update(dict.fromkeys(recalled))
 
     def _wildcards(self, changes: Sequence[Change]) -> Iterator[tuple[TypeUrl, str]]:
-        """All that something belongs to which changed."""
+        """Yield the wildcards that a changed name belongs to."""
         for change in changes:
             if change.is_listed:
                 yield from ((change.type_url, each) for each in wildcards(change.name))
 
     def _notify_hosts(self, change: Change, woken: dict[Interested, None]) -> Steps[None]:
-        """Tell those who asked for hosts that another virtual host may serve now."""
+        """Notify those who requested hosts that another virtual host may serve now, in steps."""
         yield from self._hosts.sorting(change)
         for asked in cut(self._hosts.concerned(change)):
             self._notify(VIRTUAL_HOST, asked, woken)
-            if len(asked) > FEW:  # as many changes as are told in one step may each concern some
+            if len(asked) > FEW:  # one step tells of several changes, each of which may concern some hosts
                 yield
 
     def _reroute(self, change: Change, woken: dict[Interested, None]) -> Steps[None]:
+        """Tell sessions that a route configuration changed whose virtual hosts they requested, in steps.
+
+        VHD-6: if it now reads hosts differently (say, without the port), each requested host may resolve to another
+        one.
+        """
         is_read_otherwise = _reading(change.before) != _reading(change.after)
         sessions: dict[Interested, None] = {}
         for asked in cut(self._hosts.under(change.name)):
@@ -217,6 +251,7 @@ class Interest:
         woken.update(sessions)
 
     def _notify(self, type_url: TypeUrl, names: Iterable[str], woken: dict[Interested, None]) -> None:
+        """Mark the subscriptions to these names as dirty."""
         by_name = self._names.get(type_url, {})
         for name in names if by_name else ():
             for session in by_name.get(name, ()):
@@ -224,9 +259,10 @@ class Interest:
                 woken[session] = None
 
     def _notify_some(self, change: Change, woken: dict[Interested, None]) -> bool:
-        """DESIGN 6.3: who has a variant that stays as it is has nothing to do with it, and is not even asked.
+        """Notify only the subscriptions whose variant changed or went (DESIGN 6.3).
 
-        False: it can't be told apart who has. Of virtual hosts, and of most that is known in part, everybody is asked.
+        Return False if they can't be told apart, and `_notify` must mark all subscriptions to the name: for virtual
+        hosts, and for most of what a cache knows.
         """
         before, after = change.before, change.after
         if before is None or after is None or change.type_url == VIRTUAL_HOST:
@@ -238,6 +274,7 @@ class Interest:
             for want, session in self._groups.get(variant, {}).items():
                 session.touch(want)
                 woken[session] = None
+        # Subscriptions that hold nothing may match a variant that came. In a relay, only those that do are marked.
         came = FirstMatch([variant.constraint for variant in moved.came]) if self.demand.caches else None
         for name in change.names:
             for want, session in self._groups.get((change.type_url, name), {}).items():
@@ -247,18 +284,19 @@ class Interest:
         return True
 
     def concerned(self, type_url: TypeUrl, names: Sequence[str]) -> Iterator[Interested]:
-        """Who wants one of these names, by itself or under a wildcard; the same one perhaps several times."""
+        """Yield the sessions that subscribe to one of these names, by itself or under a wildcard. May repeat some."""
         yield from self._named(type_url, names)
         for wild in dict.fromkeys(each for name in names for each in wildcards(name)) if self._wild else ():
             yield from self.everybody(type_url, wild)
 
     def wanting(self, type_url: TypeUrl, name: str, params: Params) -> Iterator[int]:
-        """The streams that have a subscription to a name, or to a wildcard, with these params."""
+        """Yield the streams with a subscription to this name, or this wildcard, with these params."""
         for session in (*self._names.get(type_url, {}).get(name, ()), *self.everybody(type_url, name)):
             if session.wants(name, params):
                 yield session.stream
 
     def _named(self, type_url: TypeUrl, names: Iterable[str]) -> dict[Interested, None]:
+        """Return the sessions that subscribe to one of these names by itself."""
         by_name = self._names.get(type_url)
         if not by_name:
             return {}
@@ -269,5 +307,5 @@ class Interest:
 
 
 def _reading(known: VariantSet | None) -> dict[Constraint, Routing | None]:
-    """VHD-6: how a route configuration wants hosts to be read."""
+    """Return how each variant of a route configuration wants hosts to be read (VHD-6)."""
     return {variant.constraint: variant.routing for variant in known.variants} if known is not None else {}

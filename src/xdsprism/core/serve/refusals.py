@@ -1,8 +1,17 @@
-"""Subscriptions that are past a limit: each is answered by itself, and not remembered (DYN-46, VHD-26).
+"""Answer subscriptions that are past a limit, without remembering them (DYN-46, VHD-26).
 
 To remember a name of 60 MB, or the first name past the limit on names, would defeat the limit. So a refused
-subscription lives from the request that brought it to the response that answers it, and whoever asks again is answered
-again.
+subscription lives from the request that contains it to the response that answers it. A client that asks again is
+answered again.
+
+The answer says, in the form of the request, that there is nothing, and a resource_error (TP3) says which limit it was:
+
+| subscription                   | answer                                      |
+|--------------------------------|---------------------------------------------|
+| delta, plain name              | the name in removed_resources               |
+| delta, locator                 | a negative answer (TP2)                     |
+| delta, host on demand (VHDS)   | a resource without contents                 |
+| SotW                           | the error only                              |
 """
 
 from __future__ import annotations
@@ -19,15 +28,15 @@ from ..model.types import TypeSpec, TypeUrl, Variant
 from .batch import Batch
 
 INVALID_ARGUMENT = 3
-ABSENT = "absent."  # how the version of what is not there begins (VHD-7)
+ABSENT = "absent."  # prefix of the version of a host that there is no virtual host for (VHD-7)
 
 # Bytes of names that may wait for their answer on one session. Only a client that asks and does not read gets there;
-# beyond it the oldest are not answered.
+# beyond it the oldest subscriptions are not answered.
 PENDING_BYTES = 128 * 1024 * 1024
 
 
 class Refusals:
-    """What one session has refused and not answered yet."""
+    """The subscriptions that one session refused and has not answered yet."""
 
     __slots__ = ("_bytes", "_pending")
 
@@ -39,6 +48,7 @@ class Refusals:
         return len(self._pending)
 
     def add(self, refused: Mapping[Key, Refusal]) -> None:
+        """Queue these for an answer. Drop the oldest ones above PENDING_BYTES."""
         for key, refusal in refused.items():
             if key not in self._pending:
                 self._bytes += len(key[0])
@@ -47,33 +57,35 @@ class Refusals:
             self.drop(next(iter(self._pending)))
 
     def drop(self, key: Key) -> None:
-        """It was unsubscribed before it was answered, or there is no more room for it."""
+        """Forget one: the client unsubscribed before it was answered, or there is no room for it."""
         if self._pending.pop(key, None) is not None:
             self._bytes -= len(key[0])
 
     def keep(self, keys: Container[Key]) -> None:
-        """All others are not asked for any more."""
+        """Forget all others: the client's newest list does not have them."""
         for key in [key for key in self._pending if key not in keys]:
             self.drop(key)
 
     def take(self) -> dict[Key, Refusal]:
+        """Return all that wait for an answer, and forget them."""
         taken, self._pending, self._bytes = self._pending, {}, 0
         return taken
 
 
 class RefusedTypes:
-    """Answers about types that a delta stream has no session for: there are too many of them, or it is no type URL."""
+    """Answers about types without a session on a delta stream: too many types, or an invalid type URL."""
 
     __slots__ = ("_bytes", "_count", "_pending", "_settings", "_stream")
 
     def __init__(self, stream: int, settings: Settings) -> None:
         self._stream = stream
         self._settings = settings
-        self._pending: list[tuple[int, Send]] = []  # with their sizes
+        self._pending: list[tuple[int, Send]] = []  # responses with their sizes
         self._bytes = 0
         self._count = 0
 
     def add(self, spec: TypeSpec, keys: Iterable[Key], refusal: Refusal) -> None:
+        """Queue the responses that refuse these keys. Drop the oldest ones above PENDING_BYTES."""
         errors = self._settings.resource_errors != "none"
         batch = answer_refused(dict.fromkeys(keys, refusal), spec, delta=True, errors=errors)
         for part in batch.parts(self._settings.response_bytes):
@@ -83,8 +95,9 @@ class RefusedTypes:
             self._bytes -= self._pending.pop(0)[0]
 
     def _send(self, type_url: TypeUrl, batch: Batch) -> Send:
+        """Return the response with this batch."""
         self._count += 1
-        nonce = f"refused.{self._count}"  # of a session it would begin with a revision
+        nonce = f"refused.{self._count}"  # the nonces of sessions begin with a revision, so these differ from them
         return Send(
             type_url,
             True,  # noqa: FBT003
@@ -98,6 +111,7 @@ class RefusedTypes:
         )
 
     def take(self) -> list[Send]:
+        """Return the responses that wait, and forget them."""
         taken, self._pending, self._bytes = self._pending, [], 0
         return [send for _, send in taken]
 
@@ -105,7 +119,7 @@ class RefusedTypes:
 def note_refused(
     type_url: TypeUrl, refused: Mapping[Refusal, int], room: SubscriptionBudget, stream: int, facts: Facts
 ) -> None:
-    """Count these, by limit, and tell whoever reads facts."""
+    """Count refused subscriptions by limit, in the stream's budget and as facts."""
     tally: Counter[RefusalKind] = Counter()
     reasons: dict[RefusalKind, str] = {}
     for refusal, count in refused.items():
@@ -117,8 +131,8 @@ def note_refused(
 
 
 def refused_among(keys: Iterable[Key], type_url: TypeUrl, limits: Limits) -> dict[Key, Refusal]:
-    """Those of these subscriptions that can't be served, whatever else is on the stream."""
-    # Characters that are within the limits whichever they are.
+    """Return those of these keys that are past a limit, regardless of what else is on the stream."""
+    # So many characters are within every limit, whichever they are.
     short = min(limits.name_bytes // 4, max(limits.context_params - 1, 0))
     refused: dict[Key, Refusal] = {}
     for key in [key for key in keys if key[1] or len(key[0]) > short or not key[0].isascii()]:  # nearly always none
@@ -136,10 +150,10 @@ def answer_refused(
     errors: bool,
     held: Callable[[Key], Iterable[Variant]] = lambda _: (),
 ) -> Batch:
-    """Say of each that there is nothing, in the form in which it was asked for, and why (DYN-46).
+    """Return a batch that answers each refused key in its own form, and says why (DYN-46).
 
-    `errors`: resource_errors are in use. `held`: what the client has of this name by other subscriptions of the same
-    form, which it is to keep: by a wildcard, or by a locator with other params.
+    `errors`: the server sends resource_errors. `held`: returns what the client holds of this name in the same form by
+    other subscriptions, a wildcard or a locator with other params. A negative answer must not take that away.
     """
     batch = Batch()
     for key, refusal in refused.items():

@@ -1,11 +1,27 @@
-"""What one stream subscribed to of one type, and what its client holds by each subscription.
+"""Keep the subscriptions of one type on one stream, and what the client holds by each.
 
-A session has two kinds of subscription. A `NameSubscription` is to one name; it remembers which variant the client
-holds. A `WildcardSubscription` is to all names, or to a glob collection, which is a wildcard over some names (TP1). It
-remembers one number, the revision of the table up to which the client was told; what the client holds follows from it.
+A session has two kinds of subscription (subscriptions.py). A `NameSubscription` is to one name; it remembers which
+variant the client holds. A `WildcardSubscription` is to all names, or to a glob collection, which is a wildcard over
+some names (TP1). It remembers one number, the revision of the table up to which the client was sent it.
 
-collecting.py decides what the client is told, and answered_session.py what an ACK or NACK means. SotW and delta differ
-in how a request is read and in how a batch becomes responses: see sotw.py and delta.py.
+The session is one object, built in layers. Each layer adds one decision:
+
+| file                      | class                | decides                                                       |
+|---------------------------|----------------------|---------------------------------------------------------------|
+| session.py                | `Session`            | which subscriptions there are, and which of them are due      |
+| collecting.py             | `CollectingSession`  | which resources, removals and errors the client must be sent  |
+| answered_session.py       | `AnsweredSession`    | what an ACK or a NACK means, and when a heartbeat is due      |
+| fast_path.py              | `SteadySession`      | when one shared response is all that a change needs           |
+| sotw.py, delta.py         | `SotwSession`, ...   | how a request is read, and how a batch becomes responses      |
+| virtual_host_session.py   | `VirtualHostSession` | what differs for VHDS                                         |
+
+A subscription is due for a look at the store when it is in `_dirty`. `Interest` puts it there when its name changed,
+and a request does when it is new. A wildcard is due when its cursor is behind its listing, so changes cost nothing per
+wildcard. A resource that the client holds and should hold no more moves to `leaving`, and stays there until the stream
+allows the removal (removals.py).
+
+Methods that return `Steps` are generators. They yield after every `EVERY` items, so that the server can serve other
+streams in between (core/model/steps.py).
 """
 
 from __future__ import annotations
@@ -30,7 +46,7 @@ from .subscriptions import Group, NameSubscription, WildcardSubscription, read_k
 
 
 class Session:
-    """The part that SotW and delta share."""
+    """The subscriptions of one type on one stream: the part that SotW and delta share."""
 
     __slots__ = (
         "_aliased",
@@ -75,36 +91,43 @@ class Session:
         self.table = table
         table.sessions += 1
         self.settings = settings
-        self.params = params  # of plain subscriptions, by the node
+        self.params = params  # the params of plain subscriptions, taken from the node
+        # Variants that the client holds and should not hold any more: their removals wait (ORD-2).
         self.leaving: dict[Key, Variant] = {}
-        self.news: tuple[Variant, ...] = ()  # what the last poll found to be new or changed (ORD-11)
+        self.news: tuple[Variant, ...] = ()  # the variants that the last poll found new or changed (ORD-11)
         self.stream = stream
         self._facts = facts
         self._full_state = table.spec.full_state and not self.delta  # SOT-4: each response holds everything
         self._interest = interest
         self._wants: dict[str, dict[Key, NameSubscription]] = {}  # by name
-        self._asked_keys: dict[str, Counter[str]] = {}  # of names that are wanted with many params: keys of these
-        self.count = 0  # of subscriptions
-        # By the name of what they hold, where that is not what they asked for: an alias, or a host (VHD-3).
+        self._asked_keys: dict[str, Counter[str]] = {}  # of names with many subscriptions: uses of each params key
+        self.count = 0  # how many subscriptions there are
+        # Subscriptions by the name of the resource that they hold, where the client subscribed to another string: an
+        # alias of the resource, or a host that a virtual host serves (VHD-3).
         self._aliased: dict[str, dict[NameSubscription, None]] = {}
         self._wilds: dict[str, dict[Params | None, WildcardSubscription]] = {}  # by name: `*`, or a glob collection
         self._declined: frozenset[Key] = frozenset()  # VHD-11: members of a wildcard that the client unsubscribed
-        self._open: dict[NameSubscription, None] = {}  # of a cache: not answered when this was last looked at
+        self._open: dict[NameSubscription, None] = {}  # in a cache: subscriptions not yet seen answered by `_waits`
+        # Subscriptions that the next `collect` compares with the store.
         self._dirty: dict[NameSubscription, None] = {}
-        self._owed: dict[Key, None] = {}  # members of a wildcard that are due an answer of their own
-        self._parted: list[tuple[Variant, bool]] = []  # replaced for one subscription, by whether it is a locator
-        # VHD-25, of delta by plain names: what there is none for, the oldest first; and what of it was forgotten.
+        self._owed: dict[Key, None] = {}  # members of a wildcard that the client must be sent, or told to be absent
+        self._parted: list[tuple[Variant, bool]] = []  # variants that `collect` replaced, and whether by locator
+        # VHD-25, delta, plain names: subscriptions that match nothing, the oldest first. Above a limit the session
+        # drops the oldest ones, and marks their names in `_forgotten`.
         self._unknown: dict[NameSubscription, None] = {}
         self._forgotten: ForgottenNames | None = None
-        self._room = room  # what the stream counts, over all its sessions
-        self._refused: Refusals | None = None  # subscriptions past a limit that are to be answered
-        self._due = False  # the request must be answered even if there is nothing to say
-        self._returns = False  # the client has something from an earlier stream
+        self._room = room  # the budget of the stream, over all its sessions
+        self._refused: Refusals | None = None  # subscriptions past a limit that wait for their answer
+        self._due = False  # the request must be answered even with an empty response
+        self._returns = False  # the client holds something from an earlier stream
 
     # -- the verbs that both kinds share
 
     def notify(self, name: str) -> None:
-        """A name that is subscribed here changed. Wildcards need no telling: they compare numbers."""
+        """Mark the subscriptions to a changed name as dirty.
+
+        `Interest` calls this. Wildcards need no call: they compare their cursor with the listing.
+        """
         wants = self._wants.get(name)
         if wants is not None:
             for want in wants.values():
@@ -117,20 +140,20 @@ class Session:
         self._dirty[want] = None
 
     def has_forgotten(self, name: str) -> bool:
-        """Whether the client waits for this name, and it is not among the subscriptions any more (VHD-25)."""
+        """Whether the client still waits for this name although the session dropped its subscription (VHD-25)."""
         return self._forgotten is not None and self._forgotten.awaits(name) and name not in self._wants
 
     def wants(self, name: str, params: Params) -> bool:
-        """Whether there is a subscription to this, with these params."""
+        """Whether the client has a subscription to this name, or this wildcard, with these params."""
         named = any(want.params == params for want in self._wants.get(name, {}).values())
         return named or any(wild.params == params for wild in self._wilds.get(name, {}).values())
 
     def rerouted(self, config: str) -> Steps[None]:  # noqa: ARG002 # for virtual hosts
-        """The route configuration of virtual hosts that are wanted here changed."""
+        """Note that the route configuration of subscribed virtual hosts changed. Only VHDS sessions act on it."""
         yield from ()
 
     def recall(self, change: Change) -> bool:
-        """Whether this changed something that was forgotten here, and so is wanted again (VHD-25)."""
+        """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any."""
         names = self._forgotten.concerned(change) if self._forgotten is not None else ()
         keys: list[Key] = [(name, None) for name in names]
         recalled = [self._add(key) for key in keys if self._find(key) is None]
@@ -140,7 +163,7 @@ class Session:
         return bool(recalled)
 
     def is_judging(self, names: Iterable[str]) -> bool:
-        """Whether the client has yet to be sent what changed of these names, or to answer what it was sent."""
+        """Whether a change of one of these names has yet to be sent, or is in flight."""
         if any(wild.started and wild.is_behind for wild in self._wildcards()):
             return True
         wants = (want for name in names for want in (*self._wants.get(name, {}).values(), *self._aliased.get(name, ())))
@@ -148,12 +171,14 @@ class Session:
 
     @property
     def pending(self) -> bool:
+        """Whether the next poll has something to look at."""
         return bool(self._dirty or self._owed or self._due or self._refused or self._behind)
 
     def close(self) -> Steps[None]:
+        """Drop all subscriptions, in steps, and leave the table and the index."""
         names = [*self._wants]
         names.reverse()
-        while names:  # the list is freed piece by piece too
+        while names:  # `del` frees the list in pieces too: one large list would take long to free
             piece = names[: -EVERY - 1 : -1]
             del names[-EVERY:]
             for name in piece:
@@ -169,18 +194,19 @@ class Session:
 
     @property
     def backlog(self) -> int:
-        """About how many subscriptions and resources the next poll looks at."""
+        """Return about how many subscriptions and resources the next poll looks at."""
         found = len(self._dirty) + len(self._owed)
         if self._refused is not None:
             found += len(self._refused)
         for wilds in self._wilds.values():
             for wild in wilds.values():
+                # A wildcard may have to look at each of its members.
                 if wild.is_behind or not wild.started or wild.again:
                     found += len(wild.listing)
         return found
 
     def resend(self, name: str) -> None:
-        """Send again what the client holds under this name although it did not change (ORD-11)."""
+        """Send the client again what it holds under this name, although it did not change (ORD-11)."""
         for want in self._holders(name):
             want.answered = False
             self._dirty[want] = None
@@ -192,33 +218,39 @@ class Session:
 
     @property
     def subscriptions(self) -> list[Key]:
+        """Return the keys of all subscriptions, wildcards first."""
         return [*self.keys()]
 
     def keys(self) -> Iterator[Key]:
-        """The same one by one: there can be a million, and `count` says how many there are."""
+        """Yield what `subscriptions` lists, without the list: a stream may have a million of them."""
         yield from ((wild.name, wild.tag) for wild in self._wildcards())
         for wants in self._wants.values():
             yield from wants
 
     @property
     def _behind(self) -> bool:
-        wilds = self._wildcards() if self._wilds else ()  # this is asked with every poll
+        """Whether a wildcard has something to send."""
+        wilds = self._wildcards() if self._wilds else ()  # every poll asks this
         return any(wild.is_behind or not wild.started or wild.again for wild in wilds)
 
     @property
     def _waits(self) -> bool:
-        """Something that was asked for is not known yet, neither what it is nor that it is not (PRX-11)."""
+        """Whether a subscription has no answer yet because a cache does not know one (PRX-11).
+
+        A relay knows a resource, or that there is none, only once its upstream has answered.
+        """
         if self.table.authoritative:
             return False
         if any(not wild.started and not self._lists(wild) for wild in self._wildcards()):
             return True
         answered: list[NameSubscription] = []
         waiting = next((want for want in self._open if self._is_waiting(want, answered)), None)
-        for want in answered:  # seen once: what is looked at each time is what is still open
+        for want in answered:  # each is seen answered once; then only the open ones remain to be looked at
             del self._open[want]
         return waiting is not None
 
     def _is_waiting(self, want: NameSubscription, answered: list[NameSubscription]) -> bool:
+        """Whether this subscription waits for the upstream. Note it in `answered` if it has its answer."""
         if want.answered:
             answered.append(want)
             return False
@@ -226,25 +258,29 @@ class Session:
         return not (self._knows(want) or late or self._is_refused(want)) and self._trouble(want) is None
 
     def _lists(self, wild: WildcardSubscription) -> bool:
-        """PRX-25: what a cache has from disk may be older than what a client comes back with.
+        """Whether the table knows the whole listing of this wildcard, well enough for this client (PRX-25).
 
-        So it is for those who have nothing yet. The others keep what they have until a server has spoken.
+        What a relay restored from disk may be older than what a client holds that comes back. So the restored listing
+        serves only clients that hold nothing yet. The others keep what they have until the upstream has answered.
         """
         return self.table.lists(wild.params, wild.name, sure=self._returns)
 
     def complaint(self, name: str) -> str | None:
-        """XTP-9: why there can't be anything of this name, whoever is asked."""
+        """Return why no server can have a resource of this name, or None (XTP-9)."""
         return complaint(name, self.table.spec.url, globs=self.delta) if not self.table.spec.on_demand else None
 
     def _knows(self, want: NameSubscription) -> bool:
+        """Whether the table knows the answer to this subscription: a variant, or that there is none."""
         if not self.table.authoritative and self.complaint(want.name) is not None:
             return True
         return self.table.knows(want.name, want.params, sure=self._returns) and self._serves(want)
 
     def _trouble(self, want: NameSubscription | WildcardSubscription) -> ResourceProblem | None:
-        """What is wrong with getting it, if the client is one to be told: others would take it for an answer.
+        """Return the problem with getting this resource, if this client may be told of it in resource_errors.
 
-        PRX-35: that there is no room for it is an answer, as where it is past a limit (DYN-46).
+        A client that does not read TP3 errors as transient would take one for an answer. So plain subscriptions hear of
+        problems only where the settings say "all", or where the relay has no room for the resource: that is an answer,
+        as for a subscription past a limit (PRX-35, DYN-46).
         """
         told = self.settings.resource_errors
         if told == "none":
@@ -253,16 +289,20 @@ class Session:
         return trouble if told == "all" or want.located or (trouble is not None and trouble.refused) else None
 
     def _is_refused(self, want: NameSubscription) -> bool:
-        """PRX-35: whether there is no room for it, whoever is told why."""
+        """Whether the relay has no room for this resource, even if the client is not told why (PRX-35)."""
         trouble = self.table.trouble(want.name, want.params)
         return trouble is not None and trouble.refused
 
     def _serves(self, want: NameSubscription) -> bool:
-        """PRX-17: what must not be cached is not for those who come later."""
+        """Whether this subscription may have what the table holds (PRX-17).
+
+        A resource with do_not_cache serves only the subscriptions that were there before it arrived. PRX-25: a
+        resource that no upstream confirmed for too long serves nobody new.
+        """
         return want.answered or self.table.serves(want.name, want.params, want.since)
 
     def _admitted(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> tuple[Key, ...]:
-        """Those that can be subscribed, each in one spelling; the others are noted in `refused` (DYN-46)."""
+        """Return the keys that are within the limits, in canonical spelling. Note the others in `refused` (DYN-46)."""
         found = refused_among(keys, self.table.spec.url, self.settings.limits)
         if found:
             refused.update(found)
@@ -270,7 +310,7 @@ class Session:
         return read_keys(keys, self.table.spec)
 
     def _admitting(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[tuple[Key, ...]]:
-        """What `_admitted` does, in steps."""
+        """Do what `_admitted` does, in steps."""
         admitted: list[Key] = []
         for piece in pieces(keys):
             admitted += self._admitted(tuple(piece), refused)
@@ -279,14 +319,17 @@ class Session:
         return tuple(admitted)
 
     def _refuse_keys(self, refused: Mapping[Key, Refusal]) -> None:
-        """These are to be answered, each by itself, and not remembered (DYN-46)."""
+        """Queue an answer for each of these keys. The session does not remember them as subscriptions (DYN-46)."""
         if refused:
             note_refused(self.table.spec.url, Counter(refused.values()), self._room, self.stream, self._facts)
             self._refused = self._refused or Refusals()
             self._refused.add(refused)
 
     def _lacking_room(self, wanted: Collection[Key], leaving: Collection[Key]) -> Steps[dict[Key, Refusal]]:
-        """Those that the stream has no room for (DYN-46), when what is `leaving` has left; asked where it is short."""
+        """Return those of `wanted` that exceed the stream's budget once `leaving` is gone (DYN-46), in steps.
+
+        The caller asks only where the budget is nearly used up.
+        """
         room, on_demand = self._room, self.table.spec.on_demand
         kinds = {located: counted_as(NO_PARAMS if located else None, on_demand=on_demand) for located in (False, True)}
         left = {kind: room.left(kind) for kind in kinds.values()}
@@ -300,7 +343,7 @@ class Session:
             for key in piece:
                 kind = kinds[key[1] is not None]
                 if key == (WILDCARD, None) or self._has_subscribed(key):
-                    continue  # there is one wildcard at most, and that is what most clients live by
+                    continue  # `*` is at most one subscription, and most clients depend on it
                 if left[kind] > 0:
                     left[kind] -= 1
                 else:
@@ -310,20 +353,23 @@ class Session:
         return refused
 
     def _has_subscribed(self, key: Key) -> bool:
+        """Whether there is a subscription with this key, by name or as a wildcard."""
         return self._find(key) is not None or key[1] in self._wilds.get(key[0], {})
 
     def _counted(self, key: Key, step: int) -> None:
+        """Count a subscription that came (`step` 1) or went (-1), here and in the budget of the stream."""
         self.count += step
         self._room.count(counted_as(key[1], on_demand=self.table.spec.on_demand), step)
 
     def plain_params(self, name: str) -> Params:
-        """What a subscription has that sends no params (DESIGN 6.2)."""
+        """Return the params of a subscription to `name` that sends none (DESIGN 6.2)."""
         return self.settings.plain_params(self.params, name)
 
     def _find(self, key: Key) -> NameSubscription | None:
         return self._wants.get(key[0], {}).get(key)
 
     def _add(self, key: Key) -> NameSubscription:
+        """Return the subscription with this key. Begin it if there is none."""
         want = self._find(key)
         if want is None:
             want = self._note(key)
@@ -331,21 +377,21 @@ class Session:
         return want
 
     def _adding(self, keys: Iterable[Key]) -> Steps[list[NameSubscription]]:
-        """What `_add` does, for a piece of very many, in steps; returns those that are new.
+        """Begin many subscriptions at once, in steps. Return the new ones.
 
-        A dictionary that grows is copied as a whole, which takes 10 ms for 200,000 entries. All dictionaries with an
-        entry for each subscription grow at the same one. So each step adds to one or two of them.
+        A dictionary that grows is copied as a whole, which takes 10 ms for 200,000 entries. All dictionaries with one
+        entry per subscription would grow at the same subscription. So each step adds to one or two of them only.
         """
         wants = [self._note(key) for key in keys if self._find(key) is None]
         try:
             yield
-        finally:  # also where the work is abandoned: `_drop` takes back all of this
+        finally:  # even if the caller abandons the work: `_drop` takes all of this back
             for want in wants:
                 self._follow(want)
         return wants
 
     def _note(self, key: Key) -> NameSubscription:
-        """Begin a subscription: remember it, and count it."""
+        """Begin a subscription: remember it and count it."""
         name, params = key
         # DYN-13: a locator without params matches like a plain name.
         want = NameSubscription(key, params or self.plain_params(name), self.table.revision)
@@ -358,7 +404,7 @@ class Session:
         return want
 
     def _follow(self, want: NameSubscription) -> None:
-        """Hear of all that changes for a new subscription, and have it got from elsewhere, if that is to be."""
+        """Register a new subscription with the index, and ask the upstream for it if this is a cache."""
         name = want.name
         self._interest.add(self, self.table.spec.url, name)
         self._lack(want)
@@ -370,23 +416,24 @@ class Session:
         return (wild for wilds in self._wilds.values() for wild in wilds.values())
 
     def _covering(self, name: str) -> list[WildcardSubscription]:
-        """The wildcards that a name belongs to."""
+        """Return the wildcards that this name is a member of (XTP-3)."""
         if not self._wilds:
             return []
         return [wild for each in wildcards(name) for wild in self._wilds.get(each, {}).values()]  # XTP-3
 
     def _over(self, key: Key) -> Iterator[WildcardSubscription]:
-        """Of these, those that were asked for in the same way."""
+        """Yield the wildcards over this key's name that have the same params and form."""
         return (wild for wild in self._covering(key[0]) if wild.tag == key[1])
 
     def _inherit(self, want: NameSubscription) -> None:
-        """A name that its wildcard already delivered: the client holds what the wildcard gave it.
+        """Let a new subscription hold what a wildcard has already sent the client of this name.
 
-        By an alias it gets the same, but of that the wildcard goes on speaking, under the name.
+        A subscription to an alias inherits nothing: the wildcard goes on sending the resource under its name.
         """
         wild = next((wild for wild in self._over(want.key) if wild.started), None)
         if wild is None or self.table.owner(want.name) is not None:
             return
+        # The client holds the variant as of the wildcard's cursor, which may be older than the listing.
         held = self.leaving.get(want.key)
         if held is None:
             change = wild.listing.difference(wild.cursor, wild.params).transitions.get(want.name)
@@ -395,6 +442,7 @@ class Session:
         self._hold(want, held)
 
     def _drop(self, want: NameSubscription) -> None:
+        """End a subscription and undo all that `_note`, `_follow` and `_hold` did for it."""
         name = want.name
         del self._wants[name][want.key]
         if name in self._asked_keys:
@@ -414,7 +462,7 @@ class Session:
         self._interest.group(self, want, None)
 
     def _keys_of_all(self, name: str) -> Iterable[str]:
-        """The keys of all params with which a name is wanted here; counted where these are many."""
+        """Return the params keys of all subscriptions to this name. Keep a count where there are many of them."""
         wants = self._wants.get(name, {})
         if len(wants) <= FEW:
             return {key for want in wants.values() for key in want.params}
@@ -423,14 +471,19 @@ class Session:
         return [key for key, count in self._asked_keys[name].items() if count]
 
     def _lose_interest(self, name: str) -> None:
+        """Leave the index for this name if no subscription asks for it or holds it."""
         if name not in self._wants and name not in self._aliased:
             self._interest.remove(self, self.table.spec.url, name)
 
     def _hold(self, want: NameSubscription, variant: Variant | None) -> None:
-        """The client has this now by this subscription."""
+        """Record that the client holds this variant, or nothing, by this subscription.
+
+        Also move the subscription to the right group of the index, and to `_aliased` if the variant has another name.
+        """
         held = want.held
         if variant is not None and (variant.constraint is not TRUE or want.group is not None):
             self._group(want, variant if variant.constraint is not TRUE else None)
+        # The usual case: a new version of the same resource.
         if held is not None and variant is not None and held.name == variant.name:
             want.held = variant
             return
@@ -453,19 +506,21 @@ class Session:
             self._interest.add(self, self.table.spec.url, after)
 
     def _lack(self, want: NameSubscription) -> None:
-        """The client has nothing by this, or will not have it for long: whatever comes may be for it."""
+        """Group the subscription with those that hold nothing: any variant that comes may match it."""
         self._group(want, (self.table.spec.url, want.name))
 
     def _group(self, want: NameSubscription, group: Group | None) -> None:
-        if not self.table.spec.on_demand:  # of hosts there may be a million
+        """Register the subscription's group with the index, except for hosts: a stream may have a million of those."""
+        if not self.table.spec.on_demand:
             self._interest.group(self, want, group)
 
     def _holders(self, name: str) -> list[NameSubscription]:
-        """The subscriptions by which the client has what is called this."""
+        """Return the subscriptions by which the client holds the resource of this name."""
         own = (want for want in self._wants.get(name, {}).values() if want.held is not None and want.held.name == name)
         return [*own, *self._aliased.get(name, {})]
 
     def _add_wild(self, key: Key) -> WildcardSubscription:
+        """Return the wildcard subscription with this key. Begin it if there is none."""
         name, tag = key
         wild = self._wilds.get(name, {}).get(tag)
         if wild is None:
@@ -477,6 +532,7 @@ class Session:
         return wild
 
     def _drop_wild(self, wild: WildcardSubscription) -> None:
+        """End a wildcard subscription, and forget the removals and answers that only it owed the client."""
         del self._wilds[wild.name][wild.tag]
         self._counted((wild.name, wild.tag), -1)
         self._interest.demand.unwant(self.table.spec.url, wild.name, wild.params)

@@ -1,10 +1,17 @@
-"""One stream: who is at the other end, its sessions by type, and the order between them.
+"""Hold one xDS stream: its node, its sessions by type, and the order in which types go out.
 
-The four verbs: `receive` a request, be told of changes (through the sessions' `notify`), `poll` for what to send, and
-`deadline` for when to poll again although nothing happened. A shell is a loop around them.
+A server drives a stream by four verbs. `receive` takes a request. `stir` notes that a session has changes. `poll`
+returns the responses to send. `deadline` says when to poll again although nothing happened. None of them waits or reads
+a clock.
 
-Order (DESIGN 6.9): what is added or changed goes out by rank, clusters first. What only goes away follows in the
-opposite order, and waits until the client needs it no more (removals.py).
+A request goes to the session of its type. The first request for a type creates the session: `SotwSession`,
+`DeltaSession`, or `VirtualHostSession` for VHDS on a delta stream.
+
+Order (DESIGN 6.9): added and changed resources go out by the rank of their type, clusters first. Removals follow in the
+opposite order, and each waits until the client no longer needs the resource (removals.py). Heartbeats go last.
+
+The stream is settled when all its sessions are at rest and no removal waits. Then a change takes the fast path, and so
+does an ACK (fast_path.py).
 """
 
 from __future__ import annotations
@@ -27,11 +34,11 @@ from .removals import AnySession, Removals
 from .sotw import SotwSession
 from .virtual_host_session import VirtualHostSession
 
-MAX_SHOWN = 256  # characters of what a client sent that go into a status
+MAX_SHOWN = 256  # characters of a client's type URL that go into a gRPC status
 
 
 class Stream:
-    """The protocol side of one xDS stream, aggregated or of a single type."""
+    """The protocol side of one xDS stream, aggregated (ADS) or of a single type."""
 
     __slots__ = (
         "_changed",
@@ -67,36 +74,35 @@ class Stream:
         self.delta = delta
         self.only_type = only_type
         self.node: Node | None = None
-        self.params = NO_PARAMS  # by the node
+        self.params = NO_PARAMS  # the node's, once the first request has named it
         self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
-        self.room = SubscriptionBudget(
-            settings.limits
-        )  # how many subscriptions there are, and how many were refused (DYN-46)
-        self._refused_types: RefusedTypes | None = None  # answers about types that there is no session for
+        self.room = SubscriptionBudget(settings.limits)  # counts subscriptions, and refused ones (DYN-46)
+        self._refused_types: RefusedTypes | None = None  # answers about types that have no session
         self._store = store
         self._interest = interest
         self._settings = settings
         self._facts = facts
         self._removals = Removals(settings, aggregated=only_type is None)
-        self._settled = False  # nothing is under way: all sessions are at rest, and no removal waits
-        self._changed: AnySession | None = None  # the one session that has news
-        self._working = False  # `receiving` or `polling` is under way
+        self._settled = False  # all sessions are at rest and no removal waits
+        self._changed: AnySession | None = None  # the only session that has changes
+        self._working = False  # `receiving` or `polling` is in progress
 
     def plain_params(self, name: str) -> Params:
-        """What a subscription to `name` has that sends no params (DESIGN 6.2)."""
+        """Return the params of a subscription to `name` that sends none (DESIGN 6.2)."""
         return self._settings.plain_params(self.params, name)
 
     def receive(self, request: Request, now: float) -> bool:
-        """Take one request in; whether there may be something to say now. Raises PeerError if it can't go on."""
+        """Take one request. Return whether a poll may have something to send. Raises PeerError, which ends the RPC."""
         if self._is_accepted(request, now):
             return False
         finish(self._take(request, now))
         return True
 
     def weight(self, request: Request) -> int:
-        """About how many resources `receive` has to look at for this request.
+        """Return about how many resources `receive` has to look at for this request.
 
-        SOT-12: who wants everything and names a version gets nothing, if that is the version of all that there is.
+        SOT-12: a client that wants everything and names a version is sent nothing if it has everything. To compare the
+        version, the session computes a snapshot of the table.
         """
         body, type_url = request.body, as_v3(request.type_url) or self.only_type or ""
         if not isinstance(body, SotwRequest) or not body.version or body.wanted or type_url in self.sessions:
@@ -104,26 +110,29 @@ class Stream:
         return self._store.size(type_url)
 
     def receiving(self, request: Request, now: float) -> Steps[None]:
-        """What `receive` does, in steps. Until it is done there is no other request to take in, and no poll."""
+        """Do what `receive` does, in steps. Until it is done, the stream must be given no other request and no poll."""
         if not self._is_accepted(request, now):
             self._working = True
             yield from self._take(request, now)
             self._working = False
 
     def _is_accepted(self, request: Request, now: float) -> bool:
-        """Whether it is an ACK and nothing else, of a session at rest."""
+        """Take the request on the fast path if it is nothing but an ACK of a session at rest. Return whether it was."""
         session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
         known = session is not None and session.v2 == request.v2 and not request.other_node
-        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # of the stream's own kind
+        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # same protocol
 
     def _take(self, request: Request, now: float) -> Steps[None]:
+        """Give a request to the session of its type, in steps."""
         self._settled = False
         self._identify(request)
         type_url = self._type_of(request)
         self._facts.append(Requested(self.number, type_url))
+        # DYN-46: the decoder did not read the names past the limit of one request.
         if request.unread:
             refusal = Refusal("request_names", f"a request has more than {self._settings.limits.request_names} names")
             note_refused(type_url, {refusal: request.unread}, self.room, self.number, self._facts)
+        # The first request for a type creates its session.
         session = self._session(type_url)
         if session is None:
             self._refuse_type(type_url, request.body)
@@ -137,22 +146,28 @@ class Stream:
             yield from session.receive(request.body, now, legacy_wildcard=legacy, continues=request.continues)
 
     def stir(self, session: AnySession | None) -> None:
-        """What this session wants changed; None: something did. The next poll is short if it is about one session."""
+        """Note that this session has changes; None: several may have.
+
+        The next poll takes the fast path if exactly one session has changes.
+        """
         if session is None or (self._changed is not None and self._changed is not session):
             self._settled = False
         self._changed = session
 
     def poll(self, now: float) -> list[Send]:
+        """Return the responses that are due: of the one session with changes if the stream is settled, else of all."""
         changed, self._changed = self._changed, None
+        # Fast path: only this session has changes, and nothing else on the stream is due.
         if changed is not None and self._settled:
             sends = changed.push(now)
             if sends is not None:
+                # ORD-11: a changed cluster may make its endpoints due. Then all sessions are polled.
                 warms = sends and changed.table.spec.url == CLUSTER and self._passes_on(changed)
                 return sends + self._look(now) if warms else sends
         return self._look(now)
 
     def polling(self, now: float) -> Steps[list[Send]]:
-        """What `poll` does, in steps. Until it is done there is no request to take in, and no other poll."""
+        """Do what `poll` does, in steps. Until it is done, the stream must be given no request and no other poll."""
         self._changed = None
         self._working = True
         for session in [*self.sessions.values()]:
@@ -163,7 +178,7 @@ class Stream:
 
     @property
     def backlog(self) -> int:
-        """About how much the next poll looks at; nothing, where that is one change for all (core.serve.fast_path)."""
+        """Return about how many items the next poll looks at; 0 on the fast path."""
         if self._settled:
             return 0
         found = 0
@@ -173,26 +188,30 @@ class Stream:
 
     @property
     def count(self) -> int:
-        """Of subscriptions."""
+        """Return the number of subscriptions."""
         return sum([session.count for session in self.sessions.values()])
 
     def _look(self, now: float) -> list[Send]:
+        """Poll every session on the stream."""
         return finish(self._looking(now))
 
     def _looking(self, now: float) -> Steps[list[Send]]:
-        """Look at everything."""
+        """Poll every session on the stream, in steps: first what is new, by rank, then removals, then heartbeats."""
         sends = self._answer_refused_types() if self._refused_types is not None else []
         for session in self.sessions.values():
             session.tick(now)
+        # If one session alone has something to send and nothing refers to its type, its removals need not wait.
         alone = sum([session.pending for session in self.sessions.values()]) == 1
         for type_url, session in self.sessions.items():
             if not session.pending:
                 continue
             sends += yield from session.poll(now, together=alone and not self._removals.referrers(session))
+            # Sessions of a higher rank come later in this loop, so what these calls make due goes out now.
             if type_url == CLUSTER:
                 self._warm(session.news)
             elif type_url == ROUTE:
                 yield from self._revisit(session.news)
+        # Removals go in the opposite order: listeners before the clusters that they refer to.
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removals.due(type_url, session, now)
             if keys:
@@ -203,7 +222,10 @@ class Stream:
         return sends
 
     def _passes_on(self, session: AnySession) -> bool:
-        """Whether it gives another session something to say. Hosts on demand there are none, or all is not settled."""
+        """Whether these changed clusters make endpoints due (ORD-11).
+
+        No virtual hosts need a look here: a stream with a VHDS session is never settled.
+        """
         endpoints = self.sessions.get(ENDPOINT)
         if endpoints is None:
             return False
@@ -211,6 +233,8 @@ class Stream:
         return endpoints.pending
 
     def deadline(self) -> float | None:
+        """Return when to poll again although nothing changed: for a removal, a heartbeat, or a paced client."""
+        # A settled stream has no removals or TTLs. While work is in progress, its end polls the stream.
         if self._settled or self._working:
             return None
         times = [*self._removals.deadlines()]
@@ -220,19 +244,21 @@ class Stream:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the client has said of all that it was sent what it thinks of it."""
+        """Whether the client has ACKed or NACKed every response."""
         return all(session.progress.is_answered for session in self.sessions.values())
 
     def close(self) -> None:
+        """Drop all subscriptions of the stream at once."""
         finish(self.closing())
 
     def closing(self) -> Steps[None]:
-        """Let go of all that the stream holds, in steps. The stream itself has nothing from the first of them on."""
+        """Drop all subscriptions of the stream, in steps. The stream has no sessions from the first step on."""
         sessions, self.sessions = self.sessions, {}
         self._refused_types = None
         self._removals.clear()
         self._changed = None
         self._working = False
+        # A table that has no resources and no sessions is discarded with its last session.
         for type_url, session in sessions.items():
             yield from session.close()
             self._store.discard(type_url)
@@ -240,7 +266,7 @@ class Stream:
     # -- who and what
 
     def _identify(self, request: Request) -> None:
-        """SRV-6, SRV-7: the first message says who it is, or it is anonymous; the others change nothing."""
+        """Take the node from the first request. Later requests don't change it (SRV-6, SRV-7)."""
         if self.node is None:
             self.node = request.node or Node()
             self.params = self._settings.params_of(self.node)
@@ -249,6 +275,7 @@ class Stream:
             self._facts.append(OtherNode(self.number))
 
     def _type_of(self, request: Request) -> TypeUrl:
+        """Return the type of a request. Raises PeerError if it is missing on ADS, or not the service's own type."""
         if self.only_type is None:
             if not request.type_url:  # SRV-4
                 raise PeerError("INVALID_ARGUMENT", "type_url is empty: an aggregated stream needs one in each request")
@@ -259,7 +286,7 @@ class Stream:
         return self.only_type
 
     def _session(self, type_url: TypeUrl) -> AnySession | None:
-        """None: there is none for this type, and no room for one (DYN-46)."""
+        """Return the session of this type, created if needed; None: a limit does not allow one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
             if self._refusal_of(type_url) is not None:
@@ -270,12 +297,13 @@ class Stream:
             if isinstance(session, VirtualHostSession):
                 session.configs, session.is_alone = self._configs, self.only_type is not None
             self.sessions[type_url] = session
+            # `_looking` goes through the sessions in this order.
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
             self.sessions = self._removals.sessions = dict(ordered)
         return session
 
     def _refusal_of(self, type_url: TypeUrl) -> Refusal | None:
-        """Why there can't be a session for a type that is new on this stream; for the type of a service there can."""
+        """Return why this stream can't have a session for another type, or None. A service always has its own type."""
         limits = self._settings.limits
         if self.only_type is not None:
             return None
@@ -284,7 +312,10 @@ class Stream:
         return limits.refuses(type_url, "", None)
 
     def _refuse_type(self, type_url: TypeUrl, body: SotwRequest | DeltaRequest) -> None:
-        """DYN-46: answer without a session, and keep nothing. In SotW stay quiet, as of an unknown type (SRV-5)."""
+        """Answer a request for a type that has no session, and keep nothing of it (DYN-46).
+
+        SotW answers nothing, as for an unknown type (SRV-5).
+        """
         refusal = self._refusal_of(type_url)
         keys = body.subscribe if isinstance(body, DeltaRequest) else body.wanted
         if refusal is not None and keys:
@@ -294,6 +325,7 @@ class Stream:
                 self._refused_types.add(self._store.spec(type_url), keys, refusal)
 
     def _answer_refused_types(self) -> list[Send]:
+        """Return the responses about types that have no session."""
         sends = self._refused_types.take() if self._refused_types is not None else []
         self._facts += [Sent(self.number, each.type_url, each.nonce, 0, len(each.removed)) for each in sends]
         return sends
@@ -301,7 +333,10 @@ class Stream:
     # -- order
 
     def _warm(self, clusters: Iterable[Variant]) -> None:
-        """ORD-11: a changed cluster warms until its endpoints come again, and delta Envoy does not ask (S11)."""
+        """Send the endpoints of changed clusters again (ORD-11).
+
+        Envoy warms a changed cluster until its endpoints arrive, and a delta Envoy does not ask for them (S11).
+        """
         endpoints = self.sessions.get(ENDPOINT)
         if endpoints is not None:
             for cluster in clusters:
@@ -311,15 +346,18 @@ class Stream:
     # -- virtual hosts on demand
 
     def _revisit(self, routes: Iterable[Variant]) -> Steps[None]:
+        """Send the virtual hosts of changed route configurations again, after these (VHD-16), in steps."""
         hosts = self.sessions.get(VIRTUAL_HOST)
         configs = {route.name: None for route in routes if route.is_on_demand}
         if isinstance(hosts, VirtualHostSession) and configs:
             yield from hosts.revisit(configs)
 
     def _configs(self) -> list[str]:
-        """VHD-13: the route configurations that this client may know; if it gets these elsewhere, all that there are.
+        """Return the route configurations with VHDS that this client may know (VHD-13).
 
-        VHD-27: it may have others from its own static configuration, and use virtual hosts that are here under these.
+        They are those that the stream sent it, or, if the client gets its routes elsewhere, all in the store. VHD-27:
+        the client may have others in its static configuration, so those that only virtual hosts in the store name are
+        included.
         """
         hosts, routes = self._store.table(VIRTUAL_HOST), self.sessions.get(ROUTE)
         if routes is not None:

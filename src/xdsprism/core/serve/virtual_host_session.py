@@ -1,11 +1,17 @@
-"""Virtual hosts on one delta stream: what Envoy gets without asking, and what it asks for by the host (VHDS).
+"""Serve virtual hosts on one delta stream (VHDS): the base set, and hosts that Envoy requests on demand.
 
-Three things are different from other types:
+Envoy subscribes to strings of the form `route configuration/host`. The store resolves the host to the virtual host that
+serves it, as Envoy would by its domains, and the response names the requested strings as aliases (VHD-3, VHD-4). VHDS
+differs from other types in these ways:
 
-- the wildcard of a client is the base set (VHD-13), and not all that there is. A client may unsubscribe a base host,
-  which then stays away from it until it asks again (VHD-11);
-- a route configuration whose listener waits for its virtual hosts needs a word about them, whatever it says (V3);
-- Envoy makes its table anew with each response, so that one that does not keep up is let alone for a moment (VHD-24).
+- The wildcard stands for the base set (VHD-13), and not for all virtual hosts. A client may unsubscribe from a base
+  host, which then stays away until the client asks again (VHD-11).
+- A listener whose route configuration uses VHDS waits for a response about its virtual hosts, whatever that says (V3).
+  So a route configuration without base hosts is answered, too, by the removal of a name that nothing has.
+- A host that nothing serves is answered by a resource without contents, with a new version each time (VHD-7, V8).
+- When a route configuration is sent again, its virtual hosts follow it (VHD-16).
+- Envoy rebuilds its whole table with each response. So if an Envoy is slow to ACK, the session waits for a moment, and
+  then sends all that is due together (VHD-24).
 """
 
 from __future__ import annotations
@@ -28,8 +34,8 @@ from .interest import Interest
 from .refusals import ABSENT
 from .subscriptions import NameSubscription, WildcardSubscription
 
-AHEAD = 4  # responses about virtual hosts that may be under way
-PATIENCE = 0.5  # seconds
+AHEAD = 4  # responses about virtual hosts that may be in flight
+PATIENCE = 0.5  # seconds that a response waits for a client with AHEAD of them in flight
 
 
 class VirtualHostSession(DeltaSession):
@@ -48,32 +54,36 @@ class VirtualHostSession(DeltaSession):
         room: SubscriptionBudget,
     ) -> None:
         super().__init__(table, interest, settings, params, stream, facts, room)
-        self._released: dict[str, None] = {}  # route configurations whose listeners wait for a virtual host (V3)
-        self._claims: Mapping[str, str] = {}  # virtual hosts that the client has, by whichever hosts
-        self._answering: dict[
-            str, dict[NameSubscription, None]
-        ] = {}  # whom the last `collect` answered, by the virtual host
-        self.is_alone = False  # there are no other types on this stream
-        self.configs: Callable[[], Iterable[str]] = tuple  # route configurations with virtual hosts on demand
+        self._released: dict[str, None] = {}  # route configurations whose listeners wait for a response (V3)
+        self._claims: Mapping[str, str] = {}  # virtual hosts that the client holds from an earlier stream
+        # By virtual host: the subscriptions that the last `collect` answered with it.
+        self._answering: dict[str, dict[NameSubscription, None]] = {}
+        self.is_alone = False  # the stream is of the VHDS service, without other types
+        self.configs: Callable[[], Iterable[str]] = tuple  # returns the route configurations that use VHDS
 
     # -- in
 
     def _claim(self, initial: Mapping[str, str]) -> None:
+        """Note the virtual hosts that the client holds from an earlier stream."""
         self._claims = {**self._claims, **initial} if self._claims else initial
 
     def _subscribe(self, key: Key, initial: Mapping[str, str]) -> None:
+        """Begin a subscription to a host, even if it is a base host that the client unsubscribed from."""
         if self._declined:
             self._take_back(key)
         super()._subscribe(key, initial)
 
     def _take_back(self, key: Key) -> None:
-        """VHD-11: a base host that was unsubscribed is asked for again, by itself or with all the others."""
+        """Let the wildcard send a base host again that the client unsubscribed from (VHD-11).
+
+        The client may ask for the one host, or for the whole base set.
+        """
         tag, meant = key[1], self._meant_base(key)
         back = {each for each in self._declined if each[1] == tag and (key[0] == WILDCARD or each[0] == meant)}
         self._declined = self._declined - back
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
-        """VHD-11: a base host goes with the last string that the client has for it, and stays away."""
+        """End a subscription. A base host goes with the last string that the client has for it (VHD-11)."""
         meant, tag = self._meant_base(key), key[1]
         super()._unsubscribe(key, wanted)
         if meant is not None and all(want.key[1] != tag for want in self._holders(meant)):
@@ -82,7 +92,7 @@ class VirtualHostSession(DeltaSession):
             self.leaving.pop((meant, tag), None)
 
     def _meant_base(self, key: Key) -> str | None:
-        """Which virtual host of the base set a string stands for, by its name or an alias; None: none of it."""
+        """Return the virtual host of the base set that this string means, by name or by host; None: none of it."""
         name, tag = key
         wild = self._wild((WILDCARD, tag))
         if wild is None or name == WILDCARD:
@@ -93,6 +103,7 @@ class VirtualHostSession(DeltaSession):
         return found.name if found is not None and wild.listing.member(found.name, wild.params) is not None else None
 
     def _drop_wild(self, wild: WildcardSubscription) -> None:
+        """End the subscription to the base set, and forget which base hosts the client unsubscribed from."""
         super()._drop_wild(wild)
         self._declined = frozenset(key for key in self._declined if key[1] != wild.tag)
         if wild.tag is None:
@@ -101,14 +112,18 @@ class VirtualHostSession(DeltaSession):
     # -- out
 
     def rerouted(self, config: str) -> Steps[None]:
-        """VHD-16: where the route configuration itself goes by another stream, nothing else would say so."""
+        """Send the virtual hosts of a changed route configuration again, if that goes by another stream (VHD-16).
+
+        On ADS, the stream calls `revisit` after it has sent the route configuration.
+        """
         if self.is_alone:
             yield from self.revisit({config})
 
     def revisit(self, configs: Collection[str]) -> Steps[None]:
-        """VHD-16: route configurations changed, so their virtual hosts are sent again, after them.
+        """Send the virtual hosts of these route configurations again (VHD-16), in steps.
 
-        VHD-23: of one that is new Envoy does not ask for the base set (V4).
+        VHD-23: for a route configuration that is new to it, Envoy does not ask for the base set (V4), so the base set
+        is sent.
         """
         for piece in pieces([*self._wants.values()]):
             for want in [want for wants in piece for want in wants.values()]:
@@ -128,12 +143,13 @@ class VirtualHostSession(DeltaSession):
                 self._released.update(dict.fromkeys(configs))
 
     def _base(self, wild: WildcardSubscription) -> Iterator[tuple[str, str]]:
-        """The base set of this client: route configurations and names."""
+        """Yield the base set of this client, as route configurations and names."""
         for variant in wild.listing.snapshot(wild.params).variants:
             if (variant.name, wild.tag) not in self._declined:
                 yield split(variant.name)[0], variant.name
 
     def collect(self) -> Steps[Batch]:
+        """Collect what the client must be sent, and remove what it claimed to hold and no longer asks for."""
         self._answering.clear()
         batch = yield from super().collect()
         if self._claims and not self._waits:
@@ -143,15 +159,16 @@ class VirtualHostSession(DeltaSession):
         return batch
 
     def _collect_want(self, want: NameSubscription, batch: Batch) -> None:
+        """Collect one host, and note that its virtual host answers it."""
         answered, before = want.answered, want.held
         super()._collect_want(want, batch)
         if want.held is not None and not (answered and alike(before, want.held)):
             self._answering.setdefault(want.held.name, {})[want] = None
 
     def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> Steps[None]:
-        """DLT-14, where hosts were asked for: what the client has, and what none of them leads to now, goes."""
+        """Remove virtual hosts that the client holds and that no requested host leads to (DLT-14), in steps."""
         if all(None not in (tag for _, tag in wants) for wants in self._wants.values()):
-            return  # locators: each has been told what there is in place of it
+            return  # locators only: each was answered by what replaces its variant
         for number, (name, version) in enumerate(claims.items()):
             if number % EVERY == EVERY - 1:
                 yield
@@ -160,12 +177,13 @@ class VirtualHostSession(DeltaSession):
                 batch.removed[name] = None
 
     def _start(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
-        """VHD-13: the base set, and for route configurations without one an answer all the same."""
+        """Send the base set, and note the route configurations that need an answer even without base hosts (VHD-13)."""
         yield from super()._start(wild, batch)
         if wild.tag is None:
             self._released.update(dict.fromkeys(self.configs()))
 
     def _collect_wild(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
+        """Collect the base set's changes, and an answer for each route configuration without base hosts."""
         yield from super()._collect_wild(wild, batch)
         if self._released and wild.tag is None and wild.started:
             released, self._released = self._released, {}
@@ -175,24 +193,26 @@ class VirtualHostSession(DeltaSession):
                     batch.removed[f"{config}/_"] = None  # V3: the cheapest answer that ends Envoy's waiting
 
     def _may_take_leave(self) -> bool:
-        """What the client asks for by hosts may turn out to be what it has."""
+        """Whether all requested hosts are resolved: one of them may lead to a virtual host that the client holds."""
         return not self._waits
 
     @property
     def pending(self) -> bool:
+        """Whether the next poll has something to look at, or a route configuration waits for an answer."""
         return bool(self._released) or super().pending
 
     @property
     def paced_until(self) -> float | None:
-        """VHD-24: Envoy makes its whole table anew with each response, which takes the longer the more it has (V18).
+        """Return until when to send nothing, so that a slow client gets what it asks for together (VHD-24).
 
-        So where it does not keep up, what is asked meanwhile waits for it and goes out together. A client that answers
-        nothing waits for a moment only.
+        Envoy rebuilds its whole table with each response, which takes the longer the more virtual hosts it has (V18). A
+        client that ACKs nothing waits for a moment only.
         """
         late = len(self.in_flight) >= AHEAD and self.pending
         return self.progress.sent_at + PATIENCE if late and self.progress.sent_at is not None else None
 
     def _completed(self, send: Send, batch: Batch) -> Steps[Send]:
+        """Add aliases to the resources of a response, and the hosts that there is no virtual host for, in steps."""
         absent = f"{ABSENT}{self.settings.epoch}.{self.stream}.{send.nonce}"  # V8: a new one each time
         aliases: list[tuple[str, ...]] = []
         named = 0  # strings since the last step
@@ -206,13 +226,14 @@ class VirtualHostSession(DeltaSession):
         return replace(send, unresolved=tuple(batch.unresolved), absent=absent, aliases=tuple(aliases))
 
     def _strings(self, variant: Variant, *, located: bool) -> Steps[tuple[str, ...]]:
-        """VHD-4: every explicit domain, and whatever this client called it.
+        """Return the aliases of a virtual host: its explicit domains, and the strings that this client sent (VHD-4).
 
-        Where it is the answer to some hosts, and others have it already as it is, only those that it answers are named:
-        otherwise the answers to a scan of hosts under a wildcard would grow with its square.
+        If the response answers new requests, only the strings of these are named, and not those that the client asked
+        by before. Otherwise the answers to a scan of hosts under a wildcard domain would grow with the square of their
+        number.
 
-        A locator may have been given one that is for fewer than the virtual host is (HostSet.proven): of that it is
-        known for this host alone.
+        A locator may have been given a variant for fewer params than the virtual host is for (HostSet.proven). Such a
+        variant is known for the requested host only, so it gets no domains as aliases.
         """
         config, _ = split(variant.name)
         domains = explicit(variant.domains) if not located else ()
