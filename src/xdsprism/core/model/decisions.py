@@ -203,7 +203,7 @@ class Decisions:
         self.spend(1 + len(redo) + len(values) // 8)  # a copied value costs less than a combined one, but not nothing
         for value in redo:
             child = self.apply(operation, a_values.get(value, a_other), b_values.get(value, b_other))
-            if child is other:
+            if child is other:  # the value leads where all other values lead: keep the branch reduced
                 values.pop(value, None)
             else:
                 values[value] = child
@@ -237,6 +237,7 @@ class Decisions:
         for value, ends in inner.items():
             for end in ends:
                 places.setdefault(end, []).append(value)
+        # An end behind `other` is there for every value that is not listed, so each listed value has to be looked at.
         for end in (*other, *absent):
             places[end] = list(inner) if end in other else places.get(end, [])
         memo[node] = {}
@@ -257,6 +258,7 @@ def _split(node: Node, key: str) -> tuple[dict[str, Node], Node, Node]:
 
 
 def _decide_and(a: Node, b: Node) -> Node:
+    """Decide an `and`: False wins, True is neutral, and a node with itself is the node."""
     if a is False or b is False:
         return False
     if a is True or a is b:
@@ -265,6 +267,7 @@ def _decide_and(a: Node, b: Node) -> Node:
 
 
 def _decide_or(a: Node, b: Node) -> Node:
+    """Decide an `or`: True wins, False is neutral, and a node with itself is the node."""
     if a is True or b is True:
         return True
     if a is False or a is b:
@@ -273,6 +276,7 @@ def _decide_or(a: Node, b: Node) -> Node:
 
 
 def _decide_not(a: Node, _: Node) -> Node:
+    """Decide a negation at the terminals; the second argument is unused."""
     return _UNDECIDED if isinstance(a, Branch) else not a
 
 
@@ -326,7 +330,7 @@ def _walk(node: Node, seen: set[Node]) -> Iterator[Node]:
 # ---- from diagrams back to params (`paths`) and to constraints (`expression`)
 
 _OTHER: Final = object()
-_Choice: TypeAlias = Any  # a value, _OTHER, or None for absent
+_Choice: TypeAlias = Any  # a value of the key, or _OTHER for any value that is not listed, or None for absent
 
 
 def _choices(node: Branch) -> list[tuple[_Choice, Node]]:
@@ -389,13 +393,15 @@ def _guards(node: Branch) -> list[tuple[Node, Constraint]]:
     for choice, child in _choices(node):
         groups.setdefault(child, []).append(choice)
     guards = [(child, _guard(node, choices)) for child, choices in groups.items() if child is not False]
-    if len(groups) == 2 and len(guards) == 2:  # `g or (not g and x)` is `g or x`
+    # Two children, one of them True: `g or (not g and x)` is `g or x`, so the other child needs no guard.
+    if len(groups) == 2 and len(guards) == 2:
         return [(child, guard if child is True or True not in groups else TRUE) for child, guard in guards]
     return guards
 
 
 def _guard(node: Branch, choices: list[_Choice]) -> Constraint:
     """Return the constraint on the branch's key that picks exactly these choices."""
+    # Without "other", list the values that are picked. With it, list the values that are left out instead.
     values = [choice for choice in choices if isinstance(choice, str)]
     if _OTHER not in choices:
         picked = _one_of(node.key, values)

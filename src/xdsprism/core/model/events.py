@@ -36,7 +36,7 @@ class Node:
     id: str = ""  # still unique per client when cut: the cut form includes a digest of the whole id
     cluster: str = ""
     user_agent: str = ""
-    metadata: Params = NO_PARAMS  # the string values only
+    metadata: Params = NO_PARAMS  # top-level metadata whose value is a string
     features: frozenset[str] = frozenset()
     # Further params that the settings name: node fields, nested keys, numbers and booleans (node_params.py).
     named: Params = NO_PARAMS
@@ -59,10 +59,10 @@ class Rejection:
 class SotwRequest:
     """The body of a SotW request, which lists every subscription of the type each time."""
 
-    wanted: tuple[Key, ...] = ()
-    version: str = ""
-    nonce: str = ""
-    error: Rejection | None = None
+    wanted: tuple[Key, ...] = ()  # resource_names and resource_locators
+    version: str = ""  # version_info: the last version that the client accepted
+    nonce: str = ""  # response_nonce; empty in the first request of a type on a stream
+    error: Rejection | None = None  # set in a NACK
 
     def with_lists(self, parts: Iterable[SotwRequest]) -> SotwRequest:
         """Return the request with the lists of its continuation parts appended."""
@@ -78,9 +78,10 @@ class DeltaRequest:
 
     subscribe: tuple[Key, ...] = ()
     unsubscribe: tuple[Key, ...] = ()
+    # initial_resource_versions: what a client that reconnects still has, by name.
     initial_versions: Mapping[str, str] = field(default_factory=dict)
-    nonce: str = ""
-    error: Rejection | None = None
+    nonce: str = ""  # response_nonce: set in an ACK or NACK
+    error: Rejection | None = None  # set in a NACK
 
     def with_lists(self, parts: Iterable[DeltaRequest]) -> DeltaRequest:
         """Return the request with the lists of its continuation parts appended."""
@@ -145,7 +146,7 @@ class Send:
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
     beats: tuple[Variant, ...] = ()  # TTL-2: heartbeats, in plain form
-    located_beats: tuple[Variant, ...] = ()
+    located_beats: tuple[Variant, ...] = ()  # the same, for locators
     ttl: bool = False  # SotW: wrap resources that have a TTL in discovery.Resource (TTL-1)
     unresolved: tuple[str, ...] = ()  # VHD-7: hosts without a virtual host, each sent as a resource without contents
     absent: str = ""  # the version of those in `unresolved`

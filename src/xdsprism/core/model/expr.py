@@ -22,6 +22,7 @@ from .constraints import FALSE, MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exi
 
 KEYWORDS = frozenset({"and", "or", "not", "in", "exists", "true"})
 
+# A key or value without quotes; and one token after optional white space.
 _WORD = re.compile(r"[A-Za-z0-9_.\-/:@*]+")
 _TOKEN = re.compile(rf'\s*(?:(?P<word>{_WORD.pattern})|(?P<string>"(?:[^"\\]|\\.)*")|(?P<sign>!=|[=(),]))')
 
@@ -128,7 +129,10 @@ class _Parser:
         self.fail(found.column, f"expected {what}, found {found}{self.hint(found, what)}")
 
     def hint(self, found: _Token, what: str) -> str:
-        """Return a hint for common mistakes: unquoted keywords, capital letters, `==`."""
+        """Return a hint for a common mistake, or nothing.
+
+        People forget to quote a key or value that is a keyword, write keywords in capitals, or write `==`.
+        """
         before = self.tokens[self.at - 1] if self.at else None
         if found.kind == "keyword" and ("key" in what or "value" in what):
             return f' (a keyword; quote it to mean the text: "{found.text}")'
@@ -165,14 +169,14 @@ class _Parser:
         return constraint
 
     def expr(self, depth: int) -> Constraint:
-        """Read alternatives joined by `or`."""
+        """Read alternatives joined by `or`. A single one needs no AnyOf around it."""
         items = [self.conjunction(depth)]
         while self.accept("keyword", "or"):
             items.append(self.conjunction(depth))
         return items[0] if len(items) == 1 else AnyOf(tuple(items))
 
     def conjunction(self, depth: int) -> Constraint:
-        """Read conditions joined by `and`."""
+        """Read conditions joined by `and`. A single one needs no All around it."""
         items = [self.unary(depth)]
         while self.accept("keyword", "and"):
             items.append(self.unary(depth))
@@ -184,7 +188,7 @@ class _Parser:
             self.fail(self.tokens[self.at].column, f"nested more than {MAX_DEPTH} deep")
         if self.accept("keyword", "not"):
             item = self.unary(depth + 1)
-            return FALSE if item == TRUE else Not(item)  # FALSE has no word of its own
+            return FALSE if item == TRUE else Not(item)  # there is no word for FALSE: it is written `not true`
         if self.accept("keyword", "true"):
             return TRUE
         if self.accept("sign", "("):

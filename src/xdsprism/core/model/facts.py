@@ -31,7 +31,7 @@ Outcome = Literal["found", "none", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A client opened a stream."""
+    """A client opened a stream, or a fetch that the server handles like one."""
 
     stream: int
     method: str
@@ -57,7 +57,10 @@ class Closed:
 
 
 class Requested(NamedTuple):
-    """A request arrived."""
+    """A request arrived.
+
+    This and the two below are named tuples, which are cheaper to make, because there is one for each message.
+    """
 
     stream: int
     type_url: TypeUrl
@@ -111,7 +114,10 @@ class Nacked:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """The session did not send these resources, because the client has them already."""
+    """The session did not send these resources, because the client has these versions already.
+
+    A client that reconnects lists its versions in initial_resource_versions (delta).
+    """
 
     stream: int
     type_url: TypeUrl
@@ -173,7 +179,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ChangeHeldBack:
-    """A configuration removes so much that it waits for a confirmation; the current one stays (OPS-13)."""
+    """A configuration removes so much that it waits for a confirmation; the current one stays (OPS-13).
+
+    `HeldBack` says what would go and why it waits (removal_guard.py).
+    """
 
     change: HeldBack
     remedy: str  # how an operator lets the change through
@@ -205,7 +214,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionQuarantined:
-    """PRX-35: a server ends the stream over this subscription, so it is not sent again for this many seconds."""
+    """PRX-35: a server ends the stream over this subscription.
+
+    The relay leaves the subscription out of its requests for this many seconds, so that the others are served.
+    """
 
     server: str
     type_url: TypeUrl
@@ -216,7 +228,10 @@ class SubscriptionQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class ShareExceeded:
-    """PRX-35: a relay can't ask its servers for more, and one client has, or asks for, more than its fair share."""
+    """PRX-35: a relay can't ask its servers for more, and one client exceeds its fair share.
+
+    Either the client loses subscriptions that it had (`gave_way`), or the ones that it asks for now are refused.
+    """
 
     kind: Scarce
     client: Client
@@ -251,7 +266,7 @@ class LacksDelta:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A client subscribed at a cache, which had an answer, had none, or had one that may be out of date."""
+    """A client subscribed at a cache: a hit, a miss, or an answer that may be out of date (stale)."""
 
     type_url: TypeUrl
     found: Lookup
@@ -354,6 +369,7 @@ Fact = (
 )
 
 
+# A plain list, because the core appends to it with every request and response.
 class Facts(list[Fact]):
     """The list of facts since the last `take`, and the counters of routine pushes."""
 

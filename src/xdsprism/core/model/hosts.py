@@ -134,13 +134,14 @@ class Patterns:
         owners = self._owners(domain)
         owners.pop(name, None)
         if owners or domain == "*":
-            return
+            return  # other virtual hosts have the domain, or it is `*`, whose mapping is never dropped
         lengths, length = self._side(domain), len(domain) - 1
         del lengths[length][_rest(domain)]
         if not lengths[length]:
             del lengths[length]
 
     def _owners(self, domain: str) -> dict[str, None]:
+        """Return the virtual hosts with this wildcard domain, as a mapping to change."""
         if domain == "*":
             return self._all
         return self._side(domain).setdefault(len(domain) - 1, {}).setdefault(_rest(domain), {})
@@ -392,6 +393,7 @@ class _Hosts:
         return len(self._strings)
 
     def add(self, host: str, string: str) -> None:
+        """Add a string under each form of its host."""
         for form in forms(host):
             if form not in self._strings:
                 self._strings[form] = {}

@@ -68,8 +68,8 @@ class Limits:
     key_bytes: int = 256
     value_bytes: int = 8 * 1024
     params_bytes: int = 64 * 1024  # keys and values of one locator together
-    subscriptions: int = 2_000_000  # plain names per stream, without virtual hosts
-    locators: int = 2_000_000  # per stream, without virtual hosts
+    subscriptions: int = 2_000_000  # plain names per stream, virtual hosts not counted
+    locators: int = 2_000_000  # per stream, virtual hosts not counted
     hosts: int = 2_000_000  # virtual hosts per stream: Envoy reconnects with all that it ever asked for (V15)
     # Names of one type on a delta stream that do not exist; past this the session forgets the oldest (VHD-25).
     unresolved: int = 10_000

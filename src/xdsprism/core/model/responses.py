@@ -48,6 +48,7 @@ class Heartbeat:
 
     @property
     def identity(self) -> Identity:
+        """Return what tells it apart, as for an `Arrival`."""
         return self.name, canonical(self.constraint) if self.constraint is not None else None
 
 
@@ -79,6 +80,7 @@ class InvalidResource:
 
     @property
     def identity(self) -> Identity:
+        """Return what tells it apart, as for an `Arrival`."""
         return self.name, canonical(self.constraint) if self.constraint is not None else None
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ class StagedChanges:
         self.listed: list[Change] = []  # changes that a wildcard may see
         self.aliased: list[Change] = []  # changes of resources that have aliases, before or after
         self.placed: list[tuple[str, Change]] = []  # changes of xdstp names, with their glob collections
-        self._has_globs = not spec.on_demand
+        self._has_globs = not spec.on_demand  # virtual hosts are in no glob collection
 
     def count(self) -> Steps[None]:
         """Sum up every change, in steps."""
@@ -70,6 +70,7 @@ class StagedChanges:
         for known, step in ((change.before, -1), (change.after, 1)):
             if known is not None:
                 self._count(known, step)
+        # The rest is needed one by one: for the log, for the aliases and for the glob collections.
         if change.is_listed:
             self.listed.append(change)
         if len(change.names) > 1:
@@ -89,7 +90,10 @@ class StagedChanges:
 
 
 def add_counts(counts: Counter[_K], more: Mapping[_K, int]) -> None:
-    """Add counts, some of them negative; drop keys whose count becomes zero."""
+    """Add counts, some of them negative, to a counter.
+
+    A key whose count becomes zero is dropped, so that the keys of a counter are exactly what is in use.
+    """
     for key, count in more.items():
         counts[key] += count
         if not counts[key]:

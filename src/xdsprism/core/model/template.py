@@ -124,7 +124,11 @@ def _survey(document: Any) -> dict[Condition, Constraint]:
 
 
 def _check_marks(item: dict[Any, Any], path: Path, *, optional: bool) -> None:
-    """Check the `$` keys of one mapping."""
+    """Check the `$` keys of one mapping.
+
+    `$match` replaces the mapping, so nothing may stand beside it. `$when` stands beside the fields of the mapping that
+    it makes optional; only an element of a list, or the whole document, can be left out.
+    """
     for mark in _marks(item):
         if mark not in (WHEN, MATCH):
             raise TemplateError((*path, mark), f"unknown key `{mark}`; keys that begin with $ are `$when` and `$match`")
@@ -139,7 +143,7 @@ def _check_marks(item: dict[Any, Any], path: Path, *, optional: bool) -> None:
 
 
 def _check_match(entries: Any, path: Path) -> None:
-    """Check the entries of one `$match`."""
+    """Check the entries of one `$match`: each has a `value`, and all but the last have a `when`."""
     if not isinstance(entries, list) or not entries:
         raise TemplateError(path, "`$match` must be a list of {when, value}; the last may be {value}, the default")
     for index, entry in enumerate(entries):
@@ -199,7 +203,10 @@ class _Compiler:
         self.concatenation = joining(self.concatenate, self.no_parts)
 
     def variants(self, document: Any, limit: int) -> list[Compiled]:
-        """Build the diagram of the document, and make a variant of each terminal."""
+        """Build the diagram of the document, and make a variant of each terminal.
+
+        `indicators` says where each terminal is the result, and `expression` turns that into its constraint.
+        """
         root = self.value(document, 0)
         contents = [content for content in terminals(root) if content is not None]
         if not contents:
@@ -208,6 +215,7 @@ class _Compiler:
             raise TemplateError(
                 (), f"makes {len(contents):,} variants with distinct contents, at most {limit:,} allowed"
             )
+        # A `$when` on the whole document is the author's own constraint: use it as it is if nothing else varies.
         when = self.conditions[document[WHEN]] if isinstance(document, dict) and WHEN in document else TRUE
         if len(contents) == 1 and when != TRUE:
             return [Compiled(when, contents[0].value, when)]  # DYN-3: as it was written
@@ -242,6 +250,7 @@ class _Compiler:
 
     def match(self, entries: list[tuple[Condition | None, Node]]) -> Node:
         """Choose the first entry whose condition holds, even if its value, another `$match`, turns out to be absent."""
+        # In `hits` None means "this entry does not apply", so an absent value needs a terminal of its own meanwhile.
         hits = [
             self.limited(when, self.decisions.relabel(node, lambda content: content or self.absent))
             for when, node in entries
@@ -276,7 +285,12 @@ class _Compiler:
         return self.combined(dict(enumerate(elements)), build)
 
     def combined(self, places: dict[Any, Node], build: Callable[[dict[Any, _Content]], _Content]) -> Node:
-        """Combine the diagrams of the parts into that of the whole. Parts that don't vary join only at the end."""
+        """Combine the diagrams of the parts into that of the whole.
+
+        Each varying part becomes a diagram of one-element lists of (place, content). Folding them concatenates the
+        lists, and `build` makes the whole of each list at the end. Parts that don't vary join only there, which keeps
+        the lists short.
+        """
         fixed = {place: node for place, node in places.items() if isinstance(node, _Content)}
         varying = [self.part(place, node) for place, node in places.items() if isinstance(node, Branch)]
         combined = self.decisions.fold(self.concatenation, varying)

@@ -290,7 +290,7 @@ class TypeSpec:
     words: tuple[str, ...] = ()  # names of the type on the command line, the label first
     rank: int = 100  # DESIGN 6.9: order within ADS
     full_state: bool = False  # SOT-4: a SotW response holds every resource
-    wildcard: bool = False  # WLD-12: an empty first request means all
+    wildcard: bool = False  # WLD-12: an empty first request is a wildcard
     referrers: tuple[TypeUrl, ...] = ()  # ORD-2: a removal waits until resources of these types no longer refer to it
     stays_while_referred: bool = False  # ORD-12: the removal waits without a time limit
     always_resend: bool = False  # DLT-13: send it again although the client has this version
@@ -319,8 +319,8 @@ SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
 EXTENSION_CONFIG = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
 
-# DESIGN 6.9: clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
-# Envoy reads a SotW SRDS response as the full state too (scopes that are missing go away), hence its flag.
+# DESIGN 6.9: the order is clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
+# Envoy reads a SotW SRDS response as the full state too, and drops scopes that are missing, hence full_state there.
 TYPES: tuple[TypeSpec, ...] = (
     TypeSpec(
         CLUSTER,
@@ -331,7 +331,7 @@ TYPES: tuple[TypeSpec, ...] = (
         referrers=(LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST),
     ),
     TypeSpec(ENDPOINT, ("eds", "endpoint", "endpoints"), 10, always_resend=True),
-    # LEDS: endpoints apart from their localities, as members of a glob (Envoy) or as one list (A95, CLI-25).
+    # LEDS: a locality's endpoints as resources of their own, members of a glob (Envoy) or one list (A95, CLI-25).
     TypeSpec(LB_ENDPOINT, ("leds", "lbendpoint", "lbendpoints"), 15),
     TypeSpec(LB_ENDPOINT_COLLECTION, ("lbendpointcollection", "lbendpointcollections"), 15),
     TypeSpec(SECRET, ("sds", "secret", "secrets"), 20),
