@@ -189,7 +189,7 @@ class CachedSet(VariantSet):
     def moved(self, before: VariantSet) -> Moved | None:
         """Return what came and went since `before`, if a session may act on that alone."""
         moved = self.difference(before) if self.is_clear else None
-        # Sessions do not note who has a variant for everybody, so they could not find the clients to tell.
+        # serve/interest.py finds clients by the variant that they have, but does not index those without constraints.
         if moved is None or any(variant.constraint == TRUE for variant in moved.went):
             return None
         return moved

@@ -59,7 +59,7 @@ class Operation:
     """A way to combine two diagrams.
 
     `decide` returns the result as soon as it is evident, at the terminals at the latest, else `_UNDECIDED`.
-    If one side is `identity`, the result is the other side; the fast path of `Decisions.apply` depends on that.
+    If one side is `identity`, the result is the other side; the fast path of `Decisions._expand` depends on that.
     """
 
     decide: Callable[[Node, Node], Node]
@@ -88,7 +88,7 @@ def lookup(node: Node, params: Mapping[str, str]) -> Node:
 
 
 class Decisions:
-    """A workshop for diagrams of one order of keys; equal parts are one object only among its own diagrams."""
+    """The builder of diagrams over one order of keys. Only diagrams of one builder share their equal parts."""
 
     def __init__(self, order: Iterable[str], budget: int = BUDGET) -> None:
         self._level = {key: level for level, key in enumerate(order)}

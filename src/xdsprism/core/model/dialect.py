@@ -54,7 +54,8 @@ class Dialect:
         self.form = form
         self.needs_delta = needs_delta  # the configuration insists on delta: do not fall back to SotW
         self.is_fixed = fixed  # the configuration sets the form, and no answer of the server changes it
-        # PRX-35: the server ended a stream over a locator that is within this project's limits: ever, or recently.
+        # PRX-35: the server ended a stream over a locator that is within this project's limits, but larger than NARROW
+        # in watch/query_params.py: ever, or recently.
         self.was_narrow = self.is_narrow = False
         self._narrow_until = 0.0
         self.lacks_delta = False  # the method is UNIMPLEMENTED; tried again on a new connection (PRX-33)

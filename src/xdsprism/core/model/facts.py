@@ -116,7 +116,7 @@ class Nacked:
 class Suppressed:
     """The session did not send these resources, because the client has these versions already.
 
-    A client that reconnects lists its versions in initial_resource_versions (delta).
+    It said so in initial_resource_versions (delta), or in version_info (SotW, REST).
     """
 
     stream: int
@@ -297,7 +297,10 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """The engine asked a provider for a resource; the provider made it, said that there is none, or failed."""
+    """The engine asked a provider for a resource.
+
+    The provider made it (found), said that there is none, or failed: it raised, took too long or made an invalid one.
+    """
 
     type_url: TypeUrl
     name: str

@@ -188,7 +188,7 @@ class HostTable(Table):
         return known if known is not None or self.authoritative else self._sets.get(self.question(name))
 
     def question(self, name: str) -> str:
-        """Return the string with the host in lower case: domains are not case-sensitive."""
+        """Return the string with the host in lower case, as domains are."""
         config, slash, host = name.rpartition("/")
         return config + slash + host.lower()
 
@@ -251,7 +251,7 @@ class HostTable(Table):
     def commit_all(self, tally: StagedChanges) -> None:
         """Take a large transaction. Leave the indexes alone for virtual hosts whose domains stay the same."""
         super().commit_all(tally)
-        # First remove all domains that go, then add all that come: a domain may move to another virtual host.
+        # First remove what goes, then add what comes: a virtual host that changes its domains may keep some of them.
         for step in (-1, 1):
             for change in tally.changes:
                 known, other = (change.before, change.after) if step < 0 else (change.after, change.before)

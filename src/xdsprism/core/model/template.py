@@ -167,7 +167,7 @@ def _conditions(item: dict[Any, Any], path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _inside(item: dict[Any, Any], path: Path) -> list[tuple[Any, Path, bool]]:
-    """Return the values of one mapping to visit next. None is optional: `$when` on a value has no meaning."""
+    """Return the values of one mapping to visit next, as not optional: `$when` can't leave out the value of a field."""
     if MATCH in item:
         return [(entry["value"], (*path, MATCH, index, "value"), False) for index, entry in enumerate(item[MATCH])]
     return [(value, (*path, key), False) for key, value in item.items() if key != WHEN]

@@ -118,9 +118,10 @@ class VariantSet:
         return f"VariantSet({', '.join(show(variant.shown) for variant in self.variants)})"
 
     def moved(self, before: VariantSet) -> Moved | None:
-        """Compare with the set before: clients that have a variant which stays need nothing. None: it can't be told.
+        """Compare with the set before: which variants clients may have to replace. None: it can't be told.
 
-        Then a session compares what each of its clients had before and has now.
+        A client whose variant stays needs no notice; with None, every subscription to the name gets one. `came` is
+        every variant of this set, because only clients that have none yet are compared with it.
         """
         if not (type(self) is type(before) is VariantSet) or len(before.variants) < 2 or before.aliases != self.aliases:
             return None

@@ -128,5 +128,5 @@ def difference_of(views: list[Transition]) -> Difference:
 
 
 def _stays(view: Transition) -> bool:
-    """Whether the client loses nothing: the name is new to it, or keeps its name and had no TTL."""
+    """Whether the change only adds or updates: the name is new, or its variant had no TTL and the same name."""
     return view.before is None or (view.before.ttl is None and view.before.name == view.name)
