@@ -31,7 +31,9 @@ from typing import Any, Final, TypeAlias, assert_never
 from .constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, atoms, canonical, conjunction, keys
 
 BUDGET = 200_000  # steps that one `Decisions` may take
-MAX_KEYS = 128  # the depth of a diagram, because walks recurse once for each key. DYN-46 lets a client send 64
+# The depth of a diagram is limited, because walks recurse once for each key. Only keys that constraints mention count:
+# a client may send more keys than that (DYN-46).
+MAX_KEYS = 128
 
 
 class TooComplex(Exception):

@@ -83,7 +83,7 @@ class _Parser:
         self.at = 0
 
     def scan(self) -> Iterator[_Token]:
-        """Yield the tokens of the text, then one for its end."""
+        """Yield the tokens of the text, then one for its end, so that the grammar never reads past the last token."""
         end = len(self.text.rstrip())
         at = 0
         while at < end:
@@ -154,7 +154,7 @@ class _Parser:
         return False
 
     def name(self, what: str) -> str:
-        """Consume a key or value."""
+        """Consume a bare word or a JSON string, as a key or value. A bare keyword is neither: it has to be quoted."""
         found = self.tokens[self.at]
         if found.kind not in ("word", "string"):
             self.expected(what)

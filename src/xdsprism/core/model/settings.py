@@ -1,4 +1,9 @@
-"""Define the choices that the protocol leaves to a server; the daemon's own settings are elsewhere."""
+"""Define the choices that the protocol leaves to a server; the daemon's own settings are elsewhere.
+
+These settings decide what goes on the wire: which params a node's plain subscriptions have, how large a response may
+be, how long a removal waits, who is told errors, and which limits hold (limits.py). Ports, files and certificates are
+the daemon's business (config.py).
+"""
 
 from __future__ import annotations
 

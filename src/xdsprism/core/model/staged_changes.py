@@ -21,7 +21,11 @@ _K = TypeVar("_K")
 
 
 class StagedChanges:
-    """All changes of one transaction in one table, and their sums."""
+    """All changes of one transaction in one table, and their sums.
+
+    Each sum is a difference, positive or negative: what the sets after the changes have, less what the sets before them
+    had. Subclasses add the sums for counters of their own kind of table (`Table.tally`).
+    """
 
     __slots__ = (
         "_has_globs",

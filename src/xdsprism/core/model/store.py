@@ -104,6 +104,7 @@ class Store:
         changes: list[Change] = []
         given: dict[Variant, Variant] = {}
         for (type_url, name), wanted in changeset.items():
+            # Compare with what was configured: a provider's variants of this name give way without comparison.
             before = self.written(type_url, name)
             there = before.variants if before is not None else ()
             try:

@@ -50,7 +50,7 @@ def as_v2(type_url: TypeUrl) -> TypeUrl:
 
 
 def has_twin(type_url: TypeUrl) -> bool:
-    """Whether the type exists in both versions; takes the v3 or the v2 URL."""
+    """Whether the type exists in both versions, so that its URL says which one; takes either URL."""
     return type_url in _V2 or type_url in _V3
 
 
