@@ -1,12 +1,19 @@
-"""What a cache knows of one name: the variants and the negative answers that a server gave, with their constraints.
+"""Remember what servers answered about each name, and decide which clients an answer covers.
 
-TP2, Caching: whoever holds a variant can tell by its constraints whom it is for. So a cache may answer a client that
-the server has never heard of, with a variant that another client asked for; or with the news that there is none, if the
-server pinned that to what the client has in common with the other (DESIGN 6.4). Where neither matches, nothing is
-known, which is not the same as nothing being there.
+TP2, Caching: the constraints of a variant say which params get it. So a cache may answer a client that the server has
+never heard of with a variant that another client asked for, or with the news that there is none, if the server pinned
+that negative answer to params that both clients share (DESIGN 6.4). Where no answer matches, nothing is known, which is
+not the same as "does not exist":
 
-A store proves that its variants can't overlap. A cache can't: two answers may overlap in passing, and a server may be
-wrong. Then the one received last wins (DESIGN 6.10).
+| the newest finding for the params is    | `knows` | `select`     | the session                                     |
+|-----------------------------------------|---------|--------------|-------------------------------------------------|
+| a variant                               | True    | that variant | sends it                                        |
+| a negative answer                       | True    | None         | says that the resource does not exist           |
+| a withdrawn variant (PRX-38)            | False   | None         | sends nothing; a client that has it keeps it    |
+| missing                                 | False   | None         | waits for the server                            |
+
+A store proves that its variants can't overlap. A cache can't: two answers may overlap for a while, and a server may be
+wrong. Then the answer received last wins (DESIGN 6.10).
 """
 
 from __future__ import annotations
@@ -25,73 +32,79 @@ from .table import Table
 from .types import Category, Change, Params, ResourceProblem, TypeSpec, Variant, category
 from .variants import Moved, VariantSet, pins
 
-REMEMBERED = 4096  # classes of params per name
+REMEMBERED = 4096  # classes of params whose answer is cached, per name
 
-NEVER: Mapping[Params, int] = {}
+NEVER: Mapping[Params, int] = {}  # no question is late
 
-_NUMBERS = count(1)
+_NUMBERS = count(1)  # tells sets apart in `CachedSet.difference` without keeping the older set alive
 _variant_of = attrgetter("variant")
 
-# What a finding is known by: its constraints, and for whom alone it is if they do not say all of it.
+# The identity of a finding: its canonical constraint, and the exact params if it is for these alone.
 Form = tuple[Constraint, Params | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer: a variant, or that there is none, for those whom the constraints match.
+    """One answer of a server: a variant, or that there is none, for all params that the constraint matches.
 
-    Not every answer says whom else it is for. A variant that is withdrawn leaves whoever had it with nothing, but not
-    all others whom it was for: those may have got another. Such an answer is `only` for the params it was given to.
+    Not every answer says which other clients it covers. When the server withdraws a variant, the client that had it has
+    nothing now, but other clients whom the variant covered may have got another one. Such an answer is `only` for the
+    params to which the server gave it.
     """
 
     constraint: Constraint
     variant: Variant | None
-    stale: bool = False  # no server stands for it any more: it is there until it is known what comes in its place
-    withdrawn: bool = False  # stale, since the server took it back: who has it keeps it until then (PRX-5)
+    stale: bool = False  # no server vouches for it any more; it stays until its replacement is known
+    withdrawn: bool = False  # stale because the server removed it: a client that has it keeps it until then (PRX-5)
     since: float = 0.0
     stale_since: float | None = None
     only: Params | None = None
-    revision: int = 0  # of the store; where it is not for those who come after that (PRX-17)
-    kept: bool = False  # it is what an earlier run knew, and no server has said so yet (PRX-25)
-    aged: bool = False  # for too long no server could have said otherwise: it is not for those who ask now (PRX-25)
+    revision: int = 0  # of the store: with do_not_cache, clients that come after it don't get the variant (PRX-17)
+    kept: bool = False  # an earlier run of the process heard it, and no server has confirmed it yet (PRX-25)
+    aged: bool = False  # no server could be reached for too long: clients that ask now don't get it (PRX-25)
 
     @property
     def stands(self) -> bool:
-        """Whether it is an answer for all who are alike, and up to date."""
+        """Whether it is up to date and covers every client that its constraint matches."""
         return not self.stale and self.only is None
 
     @property
     def do_not_cache(self) -> bool:
-        """PRX-17: it is not for those who come later."""
+        """PRX-17: whether clients that come later must not get it from the cache."""
         return self.variant is not None and self.variant.do_not_cache
 
     @property
     def form(self) -> Form:
+        """Return the identity of the finding among those of its name."""
         return canonical(self.constraint), self.only
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProblem:
-    """TP3: what a server says is wrong with a resource, or that there is nobody to ask; for whom, code and text."""
+    """Why a relay can't get a resource: a server's TP3 error, or no server to ask. For whom, code and message."""
 
     constraint: Constraint
     code: int
     message: str
-    unresolved: bool = False  # VHD-19: clients that know no errors are told that there is nothing
-    only: Params | None = None  # for these params alone, whoever else the constraint matches
-    refused: bool = (
-        False  # PRX-35: a relay has no room for it; all are told, and who has nothing, that there is nothing
-    )
+    unresolved: bool = False  # VHD-19: clients that can't read errors are told that the resource does not exist
+    only: Params | None = None  # concerns these params alone, whatever else the constraint matches
+    # PRX-35: the relay has no room for the subscription. Clients that have nothing are told that the resource does
+    # not exist; clients that have it keep it.
+    refused: bool = False
 
     def concerns(self, params: Mapping[str, str]) -> bool:
+        """Whether a client with these params is told of the problem."""
         return matches(self.constraint, params) if self.only is None else self.only == params
 
 
 class CachedSet(VariantSet):
-    """The findings of one name, newest first; immutable, and to a session like any other set of variants.
+    """All findings of one name, newest first, stale ones last; immutable. Sessions use it like any set of variants.
 
-    PRX-38: what was withdrawn is not given to anybody. A session keeps what its client has as long as nothing is known;
-    so whoever has a withdrawn variant keeps it, and nobody gets one that was taken from it before.
+    PRX-38: nobody is given a withdrawn variant. While nothing is known, a session lets its client keep what it has; so
+    a client that has the withdrawn variant keeps it, and no other client gets it.
+
+    Where many params have a variant each, `derived` builds the next set from the one before it and from what moved,
+    because looking at every finding again would cost too much for each update.
     """
 
     __slots__ = (
@@ -121,7 +134,7 @@ class CachedSet(VariantSet):
         late: Mapping[Params, int] = NEVER,
     ) -> None:
         self.troubles = troubles
-        self.late = late  # of each question that was put, where one is late: see lateness.py
+        self.late = late  # how late each question about this name is, if any is late (relay/lateness.py)
         self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
@@ -130,22 +143,23 @@ class CachedSet(VariantSet):
         self.is_limited = any(each.aged or each.do_not_cache for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
         self._classes: dict[Category, Finding | None] = {}
-        self._first: FirstMatch | None = None  # made when somebody asks
+        self._first: FirstMatch | None = None  # made at the first question
         self._late_classes: dict[Category, int] | None = None
         self._own_troubles = {each.only: each for each in reversed(troubles) if each.only is not None}
         self._shared_troubles = tuple(each for each in troubles if each.only is None)
-        self._newest: NewestMatch[Finding] | None = None  # an index that changes, and which edition of it is this one's
+        # An index shared with later sets. Only while it has this edition does it describe the findings of this set.
+        self._newest: NewestMatch[Finding] | None = None
         self._edition = 0
         self._member_keys: frozenset[str] | None = None
         self.number = next(_NUMBERS)
-        self._step: tuple[int, Moved] | None = None  # what moved since which other, where that is known
-        self.is_clear = False  # whoever had there what is here too, has it here
+        self._step: tuple[int, Moved] | None = None  # the number of the set before, and what moved since, if known
+        self.is_clear = False  # a client whose variant in the set before is still here gets the same one here
 
     @classmethod
     def derived(cls, before: CachedSet, findings: Iterable[Finding], index: NewestMatch[Finding], moved: Moved) -> Self:
-        """The same set, but for what moved; there was nothing unusual in it (standing.py), and is not.
+        """Build the set that follows `before`, given what moved. Both sets must be free of special cases (standing.py).
 
-        findings: all of them, newest first; index: the same by constraint, as it is now.
+        findings: all findings of the new set, newest first; index: the same findings by constraint, as it is now.
         """
         made = cls.__new__(cls)
         made._derive(before, tuple(findings), index, moved)  # noqa: SLF001 # its own
@@ -154,6 +168,7 @@ class CachedSet(VariantSet):
     def _derive(
         self, before: CachedSet, findings: tuple[Finding, ...], index: NewestMatch[Finding], moved: Moved
     ) -> None:
+        """Fill in every attribute without a look at each finding: keys and aliases stay as they were."""
         self.troubles, self.late, self.own, self.is_limited = (), NEVER, {}, False
         self.findings = self._shared = findings
         self.variants = tuple(map(_variant_of, findings))
@@ -166,34 +181,40 @@ class CachedSet(VariantSet):
 
     @property
     def member_keys(self) -> frozenset[str]:
+        """Return the keys that decide what a wildcard sees, computed once."""
         if self._member_keys is None:
             self._member_keys = super().member_keys
         return self._member_keys
 
     def moved(self, before: VariantSet) -> Moved | None:
+        """Return what came and went since `before`, if a session may act on that alone."""
         moved = self.difference(before) if self.is_clear else None
-        if moved is None or any(variant.constraint == TRUE for variant in moved.went):  # who has that, nobody noted
+        # serve/interest.py finds clients by the variant that they have, but does not index those without constraints.
+        if moved is None or any(variant.constraint == TRUE for variant in moved.went):
             return None
         return moved
 
     def difference(self, before: VariantSet | None) -> Moved | None:
-        """What came and what went, if that is known."""
+        """Return which variants came and which went since `before`, if that is known."""
         known = self._step is not None and isinstance(before, CachedSet) and before.number == self._step[0]
         return self._step[1] if self._step is not None and known else None
 
     def find(self, params: Mapping[str, str]) -> Finding | None:
-        """The answer for these params. What was said to them alone counts more than what was said to others too."""
+        """Return the finding for these params. An answer for exactly these params wins over answers for others too."""
         own = self.own.get(Params(params)) if self.own else None
         return own or self._classes.get(category(params, self.keys)) or self.shared(params)
 
     def classify(self, params: Params) -> tuple[tuple[Category, tuple[str, ...]], Finding | None]:
-        """Its class, by which keys, and the answer: both are asked for together, by each who comes or goes."""
+        """Return the class of these params, with the keys that make it, and their finding.
+
+        The relay needs both for every subscription that comes or goes, and so computes the class once.
+        """
         same = category(params, self.keys)
         found = self._classes.get(same) if not self.own else None
         return (same, self.keys), found or self.find(params)
 
     def shared(self, params: Mapping[str, str]) -> Finding | None:
-        """The answer for all who are of one class with these; looked for once (DESIGN 6.3)."""
+        """Return the finding for all clients of the same class as these params, found once per class (DESIGN 6.3)."""
         alike = category(params, self.keys)
         if alike not in self._classes:
             if len(self._classes) >= REMEMBERED:
@@ -202,6 +223,7 @@ class CachedSet(VariantSet):
         return self._classes[alike]
 
     def _find_shared(self, params: Mapping[str, str]) -> Finding | None:
+        """Search by the shared index if it still describes this set, else by an index of its own."""
         if self._newest is not None and self._newest.edition == self._edition:
             return self._newest.find(params, self.keys)
         if self._first is None:
@@ -210,24 +232,33 @@ class CachedSet(VariantSet):
         return self._shared[found] if found is not None else None
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant to send to these params, if one is known and was not withdrawn."""
         found = self._answer(params)
         return found.variant if found is not None else None
 
     def _answer(self, params: Mapping[str, str]) -> Finding | None:
+        """Return the finding for these params, unless it was withdrawn: then nothing is known for now."""
         found = self.find(params)
         return found if found is not None and not found.withdrawn else None
 
     def member(self, params: Mapping[str, str]) -> Variant | None:
-        """A wildcard is told of what goes in the same response as of what comes: to it nothing is in doubt (PRX-5)."""
+        """Return the variant that a wildcard with these params sees: none that is stale.
+
+        A server tells a wildcard of a removal and its replacement in one response, so nothing is in doubt (PRX-5).
+        """
         found = self.find(params)
         return super().member(params) if found is not None and not found.stale else None
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
+        """Whether the answer for these params is known; `sure`: a negative answer of an earlier run does not count."""
         found = self._answer(params)
         return found is not None and not (sure and found.kept and found.variant is None)
 
     def lateness(self, params: Params) -> int:
-        """How late its own question is; before that was put, any that could have answered it too."""
+        """Return how late the question for these params is (relay/lateness.py: 0 is not late).
+
+        If these params were not asked for yet, the latest question of the same class counts: its answer covers them.
+        """
         if not self.late or params in self.late:
             return self.late.get(params, 0)
         if self._late_classes is None:
@@ -238,16 +269,17 @@ class CachedSet(VariantSet):
         return self._late_classes.get(category(params, self.keys), 0)
 
     def trouble(self, params: Mapping[str, str]) -> UpstreamProblem | None:
+        """Return the problem that concerns these params; one for exactly these params comes first."""
         if not self.troubles:
             return None
         own = self._own_troubles.get(Params(params)) if self._own_troubles else None
         return own or next((each for each in self._shared_troubles if each.concerns(params)), None)
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
-        """As the server gave it; where it did not say for whom there is nothing, for nobody who is any different.
+        """Return the constraint of a negative answer: the server's own, or else one for exactly these params.
 
-        In the latter case that says to whom it is an answer, and no more: others who have these params, and further
-        ones, may have a variant. So other relays do not take it for more (Upstream.is_relay).
+        The latter says to which client the relay answers, and no more: other clients that have these params and further
+        ones may get a variant. Downstream relays therefore do not apply it to other params (Upstream.is_relay).
         """
         found = self.find(params)
         if found is not None and found.variant is None and found.only is None:
@@ -256,23 +288,27 @@ class CachedSet(VariantSet):
 
 
 def _rank(finding: Finding) -> int:
-    """What is stale comes last, whenever it was received. PRX-31: "for nobody" takes nothing from a variant's own."""
+    """Sort stale findings last, whenever they were received.
+
+    PRX-31: a negative answer for everybody comes after the variants, because it does not take away a variant that the
+    server gave to certain params.
+    """
     if finding.stale:
         return 2
     return 1 if finding.variant is None and finding.constraint == TRUE else 0
 
 
-NOTHING = CachedSet(())
+NOTHING = CachedSet(())  # a name about which nothing is known
 
 
 class StagedCacheChanges(StagedChanges):
-    """What many changes come to in a table of a cache."""
+    """The sums of a large transaction in a table of a cache (staged_changes.py)."""
 
     __slots__ = ("limited", "singular", "troubled")
 
     def __init__(self, changes: Sequence[Change], spec: TypeSpec) -> None:
         super().__init__(changes, spec)
-        self.singular = self.limited = self.troubled = 0  # how many more names are such, or fewer
+        self.singular = self.limited = self.troubled = 0  # changes of the counters of the same names in CacheTable
 
     def _count(self, known: VariantSet, step: int) -> None:
         super()._count(known, step)
@@ -283,26 +319,29 @@ class StagedCacheChanges(StagedChanges):
 
 
 class CacheTable(Table):
-    """The resources of one type, as far as they are known."""
+    """The resources of one type, as far as a relay has heard of them from its servers."""
 
     authoritative = False
 
     def __init__(self, spec: TypeSpec) -> None:
         super().__init__(spec)
-        self.listed: set[tuple[str, Params]] = set()  # wildcards, and globs, that were answered
-        self.unsure: set[tuple[str, Params]] = set()  # of these, by an earlier run
-        self._wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # with getting globs (ERR-6)
-        self._singular = 0  # names of which something is known that is only for certain params
-        self._limited = 0  # ... that is not for everybody who comes
-        self._troubled = 0  # ... of which something is wrong
+        self.listed: set[tuple[str, Params]] = set()  # wildcards and globs whose full contents are known
+        self.unsure: set[tuple[str, Params]] = set()  # those of them that only an earlier run of the process heard
+        self._wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # problems of whole globs (ERR-6)
+        # Counters of names with a special case: while one is zero, `trouble` and `serves` need no lookup.
+        self._singular = 0  # names with an answer for exact params only
+        self._limited = 0  # names with an answer that clients who come now may not get
+        self._troubled = 0  # names with a problem
         self.tally = StagedCacheChanges
 
     def trouble(self, name: str, params: Params) -> ResourceProblem | None:
+        """Return the problem of this glob as a whole, or of this name, that concerns these params."""
         if not self._wrong and not self._troubled:
             return None
         return self._wrong.get((name, params)) or super().trouble(name, params)
 
     def serves(self, name: str, params: Params, since: int) -> bool:
+        """Whether the answer may go to a client that subscribed at revision `since`; some are not for latecomers."""
         if not self._limited:
             return True
         known = self.get(name)
@@ -312,20 +351,22 @@ class CacheTable(Table):
         return not found.aged and (not found.do_not_cache or found.revision > since)
 
     def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
+        """Whether the answer is later than this client waits: one that `claims` to have the resource waits longer."""
         known = self.get(name)
         return isinstance(known, CachedSet) and known.lateness(params) > claims
 
     def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:
+        """Whether everything under this wildcard or glob is known for these params."""
         return (name, params) in self.listed and not (sure and (name, params) in self.unsure)
 
     def unlist(self, params: Params, name: str = WILDCARD) -> None:
-        """Nobody can say any more that these are all."""
+        """Note that the contents of this wildcard or glob are not fully known any more."""
         self.listed.discard((name, params))
         self.unsure.discard((name, params))
         self._wrong.pop((name, params), None)
 
     def note_wrong(self, glob: tuple[str, Params], wrong: UpstreamProblem | None) -> bool:
-        """ERR-6: what is wrong with a glob as a whole; whether that is news."""
+        """ERR-6: note a problem of a glob as a whole, or its end (None); return whether that is a change."""
         before = self._wrong.pop(glob, None)
         if wrong is not None:
             self._wrong[glob] = wrong
@@ -333,6 +374,7 @@ class CacheTable(Table):
 
     @property
     def is_singular(self) -> bool:
+        """Whether some name has an answer for exact params only."""
         return bool(self._singular)
 
     def commit_all(self, tally: StagedChanges) -> None:
@@ -343,7 +385,7 @@ class CacheTable(Table):
             self._troubled += tally.troubled
 
     def _recount(self, change: Change) -> None:
-        """Where it is known what came and what went, nothing else is counted."""
+        """Count only the variants that came and went, if they are known; else count both whole sets."""
         after = change.after
         moved = after.difference(change.before) if isinstance(after, CachedSet) else None
         if moved is None:

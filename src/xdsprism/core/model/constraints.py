@@ -1,7 +1,17 @@
-"""Constraints: what a variant demands of a client's params (TP2, Constraints Representation).
+"""Define constraints, the conditions on params that decide which clients get a variant (TP2).
 
-A closed union of five forms. Everything here goes by structure; whether two constraints can hold together is
-a question about meaning, and decisions.py answers it.
+TP2, Constraints Representation: a constraint is a tree. This module has its five forms as a closed union:
+
+| form             | text (expr.py)     | matches params that                        |
+|------------------|--------------------|--------------------------------------------|
+| `Eq(k, v)`       | `k=v`              | have the key with exactly this value       |
+| `Exists(k)`      | `k exists`         | have the key                               |
+| `Not(c)`         | `not ...`, `k!=v`  | do not match `c`                           |
+| `All((c, ...))`  | `... and ...`      | match every item; empty: all params        |
+| `AnyOf((c, ...))`| `... or ...`       | match some item; empty: no params          |
+
+The functions here look at the structure only. Whether two constraints can match the same params is a question about
+their meaning, and decisions.py answers it.
 """
 
 from __future__ import annotations
@@ -34,21 +44,21 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What the item refuses. DYN-6: so `not k=v` holds where k is absent."""
+    """The opposite of the item. DYN-6: so `not k=v` also matches params without `k`."""
 
     item: Constraint
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """And. Empty: true (DYN-9)."""
+    """And: every item matches. Empty: true (DYN-9)."""
 
     items: tuple[Constraint, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Or. Empty: false (DYN-9)."""
+    """Or: at least one item matches. Empty: false (DYN-9)."""
 
     items: tuple[Constraint, ...]
 
@@ -77,7 +87,7 @@ def matches(constraint: Constraint, params: Mapping[str, str]) -> bool:
 
 
 def atoms(constraint: Constraint) -> Iterator[Eq | Exists]:
-    """Every leaf of the constraint, in the order written."""
+    """Yield every leaf of the constraint, in the order written."""
     todo: list[Constraint] = [constraint]
     while todo:
         item = todo.pop()
@@ -88,7 +98,7 @@ def atoms(constraint: Constraint) -> Iterator[Eq | Exists]:
 
 
 def children(constraint: Constraint) -> tuple[Constraint, ...]:
-    """The constraints directly inside this one."""
+    """Return the constraints directly inside this one."""
     match constraint:
         case Eq() | Exists():
             return ()
@@ -101,39 +111,40 @@ def children(constraint: Constraint) -> tuple[Constraint, ...]:
 
 
 def keys(constraint: Constraint) -> frozenset[str]:
-    """The keys that are mentioned, also those that make no difference (`k exists or not k exists`).
+    """Return the keys that are mentioned, also those that make no difference (`k exists or not k exists`).
 
-    TP2, Matching Behavior and Best Practices: the variants of a name list the same keys; a clause that is always
-    true is how a variant lists a key that it doesn't care about.
+    TP2, Matching Behavior and Best Practices: the variants of a name list the same keys; a clause that is always true
+    is how a variant lists a key that it does not depend on.
     """
     return frozenset(atom.key for atom in atoms(constraint))
 
 
 def conjunction(*items: Constraint) -> Constraint:
-    """All of these, as one flat `and`."""
+    """Combine the items into one flat `and`."""
     flat = [part for item in items for part in (item.items if isinstance(item, All) else (item,))]
     return flat[0] if len(flat) == 1 else All(tuple(flat))
 
 
 def idle(key: str) -> Constraint:
-    """A clause on `key` that is always true: how a constraint mentions a key that makes no difference to it."""
+    """Return a clause on `key` that is always true, by which a constraint mentions a key without depending on it."""
     return AnyOf((Exists(key), Not(Exists(key))))
 
 
 def mentioning(constraint: Constraint, wanted: Iterable[str]) -> Constraint:
-    """Pad the constraint: add an idle clause for each of the `wanted` keys that it leaves out (DYN-34)."""
+    """Pad the constraint: add an idle clause for each of the `wanted` keys that it does not mention (DYN-34)."""
     lacking = sorted(frozenset(wanted) - keys(constraint))
     return conjunction(constraint, *map(idle, lacking)) if lacking else constraint
 
 
 def unpadded(constraint: Constraint) -> Constraint:
-    """Leave out the idle clauses that `mentioning` adds, whoever added them; what is left means the same."""
+    """Drop the idle clauses that `mentioning` adds, whoever added them; the meaning stays the same."""
     parts = constraint.items if isinstance(constraint, All) else (constraint,)
     kept = [part for part in parts if not _is_idle(part)]
     return constraint if len(kept) == len(parts) else conjunction(*kept)
 
 
 def _is_idle(constraint: Constraint) -> bool:
+    """Whether this is a clause as `idle` makes it, in either order."""
     match constraint:
         case AnyOf((Exists(key), Not(Exists(other)))) | AnyOf((Not(Exists(key)), Exists(other))):
             return key == other
@@ -142,14 +153,14 @@ def _is_idle(constraint: Constraint) -> bool:
 
 
 def failing(constraint: Constraint, params: Mapping[str, str]) -> Constraint:
-    """The smallest part that refuses these params; only for a constraint that doesn't match them.
+    """Return the smallest part that refuses these params; only for a constraint that does not match them.
 
-    Smallest means: one conjunct of an `and` is enough to blame, while an `or` fails as a whole.
+    One failing item of an `and` is enough to explain the mismatch, while an `or` fails as a whole.
     """
     match constraint:
         case All(items):
             return next(failing(item, params) for item in items if not matches(item, params))
-        case Not(AnyOf(items)):
+        case Not(AnyOf(items)):  # the same as an `and` of negations
             return Not(next(item for item in items if matches(item, params)))
         case Not(Not(item)):
             return failing(item, params)
@@ -161,11 +172,11 @@ def failing(constraint: Constraint, params: Mapping[str, str]) -> Constraint:
 
 @lru_cache(maxsize=8192)
 def canonical(constraint: Constraint) -> Constraint:
-    """The form by which constraints are the same variant or not (DYN-30).
+    """Return the form by which two constraints are the same variant or not (DYN-30).
 
-    Double not removed, and/or flattened, duplicates removed, items sorted. It goes by form only: equal results
-    mean the same constraint, but constraints that happen to mean the same may differ, and keys that are mentioned
-    stay mentioned. Its repr is hashed into versions (DESIGN 6.6), so a change here changes every version.
+    Double `not` removed, and/or flattened, duplicates removed, items sorted. It works on the form only: equal results
+    mean the same constraint, but different results may still match the same params, and every mentioned key stays
+    mentioned. Versions are hashes of its repr (DESIGN 6.6), so a change here changes every version.
     """
     match constraint:
         case Eq() | Exists():
@@ -181,6 +192,7 @@ def canonical(constraint: Constraint) -> Constraint:
 
 
 def _negated(item: Constraint) -> Constraint:
+    """Negate a canonical constraint, and keep it canonical."""
     if isinstance(item, Not):
         return item.item
     if item == TRUE:  # DYN-9: so `not true` and the empty `or` are one
@@ -189,6 +201,7 @@ def _negated(item: Constraint) -> Constraint:
 
 
 def _joined(form: type[All | AnyOf], items: Iterable[Constraint]) -> Constraint:
+    """Join items into a canonical `and` or `or`."""
     flat: set[Constraint] = set()
     for item in map(canonical, items):
         if isinstance(item, form):
@@ -201,7 +214,7 @@ def _joined(form: type[All | AnyOf], items: Iterable[Constraint]) -> Constraint:
 
 
 def _rank(constraint: Constraint) -> tuple[Any, ...]:
-    """A total order that is the same in every process; the leading number keeps unlike forms apart."""
+    """Return a sort key that is the same in every process; its leading number keeps unlike forms apart."""
     match constraint:
         case Eq(key, value):
             return 0, key, value
@@ -218,9 +231,9 @@ def _rank(constraint: Constraint) -> tuple[Any, ...]:
 
 
 def check_limits(constraint: Constraint) -> None:
-    """Refuse what is nested too deeply or too large (DYN-8), or has an empty key (DYN-9): raises UsageError.
+    """Raise UsageError for a constraint that is nested too deeply, too large (DYN-8), or has an empty key (DYN-9).
 
-    Walks with a list of its own, because what it has to refuse would overflow the stack.
+    It keeps its own list of parts to visit, because recursion would overflow the stack on what it has to refuse.
     """
     todo: list[tuple[Constraint, int]] = [(constraint, 1)]
     seen = 0

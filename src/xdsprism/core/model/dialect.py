@@ -1,21 +1,21 @@
-"""What one server understands: subscriptions by locators or by plain names only, delta or SotW only (PRX-32, PRX-33).
+"""Find out what a server understands: locators or plain names only, delta or SotW only (PRX-32, PRX-33).
 
-Control planes in the field ignore `resource_locators`. As long as it is unknown whether a server does, each
-subscription goes out in both forms, and what the server answers decides:
+Control planes in the field ignore `resource_locators`. While it is unknown whether a server does, each subscription
+goes out in both forms, and the server's answers decide:
 
 | form so far | event                                                                   | form from then on           |
 |-------------|-------------------------------------------------------------------------|-----------------------------|
-| UNKNOWN     | an answer in the form of locators, or from a server of ours             | LOCATORS                    |
-| UNKNOWN     | a plain answer for a type that no plain name was asked of               | NAMES                       |
-| UNKNOWN     | a plain answer otherwise                                                | NAMES, after PATIENCE       |
+| UNKNOWN     | an answer in the form of locators, or from a server of this project     | LOCATORS                    |
+| UNKNOWN     | a plain answer for a type without any subscription by plain name        | NAMES                       |
+| UNKNOWN     | any other plain answer                                                  | NAMES, after PATIENCE       |
 | UNKNOWN     | a response with nothing in it, or silence                               | UNKNOWN                     |
-| UNKNOWN     | the stream ends before any answer, with a status for what makes no sense| NAMES, on trial             |
+| UNKNOWN     | the stream ends before any answer, as if the server understood nothing  | NAMES, on trial             |
 | NAMES       | an answer in the form of locators                                       | LOCATORS                    |
 | NAMES, trial| the stream ends before any answer: the form was not the reason          | UNKNOWN                     |
-| LOCATORS    | plain resources that nobody asked for, first on a stream: another server| UNKNOWN                     |
+| LOCATORS    | unrequested plain resources, first on a stream: it is another server now| UNKNOWN                     |
 
-The last line is how a server without locators reads a request that has nothing else: as a wildcard. So such a request
-is never sent while the form is UNKNOWN.
+The last line follows from how a server without locators reads a request that contains nothing but locators: as a
+wildcard. So such a request is never sent while the form is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -27,60 +27,62 @@ from enum import Enum
 from .constraints import TRUE, canonical
 from .responses import Heartbeat, InvalidResource, Response, Unresolved
 
-PATIENCE = 0.5  # seconds for which a plain answer waits for one in the form of locators
+PATIENCE = 0.5  # seconds to wait for an answer in the form of locators after a plain one
 
-NARROW = 600.0  # seconds for which it is not tried again whether a server takes larger locators, at least
+NARROW = 600.0  # seconds, at least, until larger locators are tried again on a server that refused them
 
-OUR_SERVERS = "xdsprism"  # what control_plane.identifier begins with (SRV-20)
+OUR_SERVERS = "xdsprism"  # the beginning of control_plane.identifier of this project's servers (SRV-20)
 
-# How servers end a stream on which they read something that they do not expect.
+# Statuses with which servers end a stream after a request that they do not understand.
 _NOT_UNDERSTOOD = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "UNKNOWN"})
 
 
 class RequestForm(Enum):
-    """How subscriptions with params are put to a server."""
+    """How subscriptions with params are written in requests to a server."""
 
-    UNKNOWN = "unknown"  # in both forms
+    UNKNOWN = "unknown"  # write both forms
     LOCATORS = "locators"
-    NAMES = "names"  # params are left out: an answer is for all who asked for its name
+    NAMES = "names"  # leave out the params: an answer is for every subscription to its name
 
 
 class Dialect:
-    """Belongs to a server, not to a stream: it is remembered for as long as the process lives."""
+    """What is known of one server, whichever stream showed it; it is kept for as long as the process lives."""
 
     def __init__(
         self, form: RequestForm = RequestForm.LOCATORS, *, fixed: bool = True, needs_delta: bool = True
     ) -> None:
         self.form = form
-        self.needs_delta = needs_delta  # somebody insists on delta, where it is what streams begin with
-        self.is_fixed = fixed  # somebody chose the form, and nothing that the server says changes it
-        # PRX-35: it ended a stream for a locator that is within our limits, and not within NARROW; once, or of late.
+        self.needs_delta = needs_delta  # the configuration insists on delta: do not fall back to SotW
+        self.is_fixed = fixed  # the configuration sets the form, and no answer of the server changes it
+        # PRX-35: the server ended a stream over a locator that is within this project's limits, but larger than NARROW
+        # in watch/query_params.py: ever, or recently.
         self.was_narrow = self.is_narrow = False
         self._narrow_until = 0.0
-        self.lacks_delta = False  # UNIMPLEMENTED; until the connection is a new one (PRX-33)
-        self._is_on_trial = False
-        self._avoids_locators = False  # a stream that has one ends
-        self._announced: set[RequestForm | None] = set()
+        self.lacks_delta = False  # the method is UNIMPLEMENTED; tried again on a new connection (PRX-33)
+        self._is_on_trial = False  # NAMES is a guess after a failed stream, and no answer has confirmed it
+        self._avoids_locators = False  # the server ends streams that have a locator, so send none even as a probe
+        self._announced: set[RequestForm | None] = set()  # see `is_news`
 
     @property
     def by_names(self) -> bool:
+        """Whether subscriptions go out as plain names only."""
         return self.form is RequestForm.NAMES
 
     @property
     def probes(self) -> bool:
-        """Whether each new stream has a locator or two, for a server that has learned to understand them."""
+        """Whether each new stream includes a locator or two, in case the server has learned to understand them."""
         return self.by_names and not self.is_fixed and not self._avoids_locators
 
     def decide(self, form: RequestForm) -> bool:
-        """The form is known, or known to have changed; whether that was never said before."""
+        """Set the form that an answer showed; return whether operators have not been told of it before."""
         self.form, self._is_on_trial, self._avoids_locators = form, False, False
         return self.is_news(form)
 
     def refused(self, status: str) -> bool:
-        """A stream ended before any answer; whether that may be on account of the locators on it."""
+        """Note that a stream ended before any answer; return whether its locators may be the reason."""
         if self.is_fixed:
             return False
-        if self._is_on_trial:
+        if self._is_on_trial:  # it failed without locators too: they were not the reason
             self.form, self._is_on_trial, self._avoids_locators = RequestForm.UNKNOWN, False, False
             return False
         if self.form is not RequestForm.UNKNOWN or status not in _NOT_UNDERSTOOD:
@@ -89,34 +91,34 @@ class Dialect:
         return True
 
     def answered(self) -> bool:
-        """A stream got its first answer; whether that shows, as news, that the form on trial is the right one."""
+        """Note the first answer on a stream; return whether it confirms the form on trial and that is news."""
         was_on_trial, self._is_on_trial = self._is_on_trial, False
         return was_on_trial and self.is_news(self.form)
 
     def narrow(self, now: float) -> None:
-        """PRX-35: it ended a stream for a locator that other servers take."""
+        """PRX-35: note that the server ended a stream over a locator that other servers take."""
         self.was_narrow = self.is_narrow = True
         self._narrow_until = now + NARROW
 
     def connect_anew(self, now: float, *, sotw: bool) -> None:
-        """The next connection is a new one, perhaps to a server that was upgraded. sotw: the last stream was in SotW.
+        """Prepare for a new connection, perhaps to an upgraded server. sotw: the last stream was in SotW.
 
-        Larger locators are not tried on every one: it may cost the first stream of the connection.
+        Larger locators are not tried on every new connection, because a failure costs the first stream.
         """
         self.lacks_delta = self.lacks_delta and not sotw  # PRX-33
         self.is_narrow = self.is_narrow and now < self._narrow_until
 
     def is_news(self, what: RequestForm | None) -> bool:
-        """Whether it was never said before: a form, or None for the lack of delta. Operators are told once."""
+        """Whether operators have not been told this yet: a form, or None for the lack of delta. Marks it as told."""
         news = what not in self._announced
         self._announced.add(what)
         return news
 
 
 def form_of(response: Response) -> RequestForm:
-    """The form of what is in a response; UNKNOWN where it has nothing that is in one form only.
+    """Return the form that the contents of a response are in; UNKNOWN if they fit both forms.
 
-    Errors without constraints are in none: our servers write them for locators of names that do not exist.
+    Errors without constraints fit both: this project's servers write them for locators of names that do not exist.
     """
     if response.server.startswith(OUR_SERVERS):
         return RequestForm.LOCATORS
@@ -133,7 +135,7 @@ def form_of(response: Response) -> RequestForm:
 
 
 def without_plain(response: Response, is_probed: Callable[[str], bool]) -> tuple[Response, set[str]]:
-    """Leave out the answers to plain names that were asked only to find out the form; and which names these are of."""
+    """Leave out the answers to plain names that were sent only to find out the form; also return these names."""
     plain = {each.variant.name for each in response.arrivals if not each.located}
     plain |= {each.name for each in response.heartbeats if each.constraint is None}
     plain |= {each.name for each in response.flaws if each.constraint is None}

@@ -1,4 +1,9 @@
-"""What goes into a session and what comes out: closed sets of plain values, no protobuf, no bytes."""
+"""Define what goes into a session and what comes out of it: closed sets of plain values, no protobuf, no bytes.
+
+The codec decodes each DiscoveryRequest or DeltaDiscoveryRequest into one `Request`, whose body is a `SotwRequest` or a
+`DeltaRequest`. A session answers with `Send` objects, one per response, which the codec encodes. The session never sees
+the wire format, and therefore serves v2 and v3, grpcio and h2 alike.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +13,59 @@ from dataclasses import dataclass, field, replace
 from .constraints import Constraint
 from .types import NO_PARAMS, Params, TypeUrl, Variant
 
-# What a subscription is known by on its stream: the name and, for a locator, its exact params (DYN-19).
-# None in place of params: a plain name, whose params come from the node (DESIGN 6.2).
+# The key of a subscription on its stream: the name and, for a locator, its exact params (DYN-19).
+# None in place of params marks a plain name, whose params come from the node (DESIGN 6.2).
 Key = tuple[str, Params | None]
 
 WILDCARD = "*"
 
-# Of what a client says that it can do. TTL-1: the documents spell the first in two ways.
+# Values of Node.client_features that the engine knows. TTL-1: the documents spell the first in two ways.
 WRAPPED = frozenset({"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"})
 TTL = "xds.config.supports-resource-ttl"
-# Without it a server must list the clusters whose load it wants to hear of (lrs.proto, send_all_clusters).
+# A client without this feature needs the server to list the clusters to report on (lrs.proto, send_all_clusters).
 SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Who is at the other end, as it says itself; the first three are cut if they are long (truncation.py)."""
+    """The client, as its Node message describes it.
 
-    id: str = ""  # still another for each client: what is cut has a digest of the whole
+    The codec cuts id, cluster and user agent to a bounded length (truncation.py).
+    """
+
+    id: str = ""  # still unique per client when cut: the cut form includes a digest of the whole id
     cluster: str = ""
     user_agent: str = ""
-    metadata: Params = NO_PARAMS  # the string values only
+    metadata: Params = NO_PARAMS  # top-level metadata whose value is a string
     features: frozenset[str] = frozenset()
-    named: Params = NO_PARAMS  # what else the settings name: fields, nested keys, numbers, booleans (node_params.py)
+    # Further params that the settings name: node fields, nested keys, numbers and booleans (node_params.py).
+    named: Params = NO_PARAMS
 
     @property
     def takes_ttl(self) -> bool:
-        """TTL-1: whether a SotW client reads wrapped resources, and their times to live."""
+        """TTL-1: whether the client reads resources wrapped in discovery.Resource in SotW responses, and their TTLs."""
         return not WRAPPED.isdisjoint(self.features) and TTL in self.features
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """error_detail: the client did not like a response."""
+    """The error_detail of a NACK: status code and message."""
 
     code: int
-    message: str  # cut if it is long
+    message: str  # cut to a bounded length
 
 
 @dataclass(frozen=True, slots=True)
 class SotwRequest:
-    """State of the world: each request says everything that the client wants."""
+    """The body of a SotW request, which lists every subscription of the type each time."""
 
-    wanted: tuple[Key, ...] = ()
-    version: str = ""
-    nonce: str = ""
-    error: Rejection | None = None
+    wanted: tuple[Key, ...] = ()  # resource_names and resource_locators
+    version: str = ""  # version_info: the last version that the client accepted
+    nonce: str = ""  # response_nonce; empty in the first request of a type on a stream
+    error: Rejection | None = None  # set in a NACK
 
     def with_lists(self, parts: Iterable[SotwRequest]) -> SotwRequest:
-        """The same with all that is listed in parts of it."""
+        """Return the request with the lists of its continuation parts appended."""
         wanted = [*self.wanted]
         for part in parts:
             wanted += part.wanted
@@ -65,16 +74,17 @@ class SotwRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeltaRequest:
-    """Incremental: each request says what changes in what the client wants."""
+    """The body of a delta request, which lists only the subscriptions to add and to remove."""
 
     subscribe: tuple[Key, ...] = ()
     unsubscribe: tuple[Key, ...] = ()
+    # initial_resource_versions: what a client that reconnects still has, by name.
     initial_versions: Mapping[str, str] = field(default_factory=dict)
-    nonce: str = ""
-    error: Rejection | None = None
+    nonce: str = ""  # response_nonce: set in an ACK or NACK
+    error: Rejection | None = None  # set in a NACK
 
     def with_lists(self, parts: Iterable[DeltaRequest]) -> DeltaRequest:
-        """The same with all that is listed in parts of it."""
+        """Return the request with the lists of its continuation parts appended."""
         subscribe, unsubscribe = [*self.subscribe], [*self.unsubscribe]
         versions = dict(self.initial_versions)
         for part in parts:
@@ -86,31 +96,31 @@ class DeltaRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One message as it came in. `node` is read from the first message of a stream only (SRV-6, SRV-25)."""
+    """One decoded request. The codec reads `node` from the first request of a stream only (SRV-6, SRV-25)."""
 
     type_url: TypeUrl
     body: SotwRequest | DeltaRequest
     node: Node | None = None
     other_node: bool = False  # SRV-7: a later message named a different node
-    v2: bool = False  # it came in the words of v2, which has no times to live
-    unread: int = 0  # names past the limit on those in one request (DYN-46)
-    continues: bool = False  # it is a part of the one before, which was too large (SRV-24)
-    is_v2: bool = field(default=False, compare=False)  # its type is called as in v2
-    is_plain: bool = field(default=False, compare=False)  # it may be an ACK, and no more than that
+    v2: bool = False  # the client uses v2 names for this type, and gets v2 responses, which have no TTLs
+    unread: int = 0  # number of names past the limit per request, which the codec did not read (DYN-46)
+    continues: bool = False  # it continues the request before it, which was too large to handle as one (SRV-24)
+    is_v2: bool = field(default=False, compare=False)  # this request's type URL is the v2 one
+    is_plain: bool = field(default=False, compare=False)  # it may be an ACK that carries nothing else
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The name of a variant that is gone, or of one that never was: name and constraints (DESIGN 6.4)."""
+    """A variant that does not exist for some params, by name and constraint: withdrawn, or never there (DESIGN 6.4)."""
 
     name: str
     constraint: Constraint
-    never: bool = field(default=False, compare=False)  # the latter: a negative answer
+    never: bool = field(default=False, compare=False)  # a negative answer: there was no such variant to withdraw
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceError:
-    """TP3: why a resource is not there."""
+    """One entry of `resource_errors` (TP3): why a resource can't be served, instead of the resource."""
 
     about: Absence
     code: int
@@ -119,7 +129,12 @@ class ResourceError:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One response. Equal sends are encoded once and shared between streams (DESIGN 9)."""
+    """One response, SotW or delta. Equal sends are encoded once and shared between streams (DESIGN 9).
+
+    Each resource is in one of two forms. `plain` answers a subscription by plain name: the resource has a `name`.
+    `located` answers a locator: the resource has a `resource_name` with its constraints. Removals come in the same two
+    forms: `removed` holds plain names, `withdrawn` holds names with constraints.
+    """
 
     type_url: TypeUrl
     delta: bool
@@ -131,20 +146,23 @@ class Send:
     withdrawn: tuple[Absence, ...] = ()
     errors: tuple[ResourceError, ...] = ()
     beats: tuple[Variant, ...] = ()  # TTL-2: heartbeats, in plain form
-    located_beats: tuple[Variant, ...] = ()
-    ttl: bool = False  # SotW: what has a time to live is wrapped, and says so (TTL-1)
-    unresolved: tuple[str, ...] = ()  # VHD-7: hosts that there are none for, each a resource without contents
-    absent: str = ""  # their version
-    aliases: tuple[tuple[str, ...], ...] = ()  # VHD-4: further ones, of each in `plain` and then in `located`
+    located_beats: tuple[Variant, ...] = ()  # the same, for locators
+    ttl: bool = False  # SotW: wrap resources that have a TTL in discovery.Resource (TTL-1)
+    unresolved: tuple[str, ...] = ()  # VHD-7: hosts without a virtual host, each sent as a resource without contents
+    absent: str = ""  # the version of those in `unresolved`
+    aliases: tuple[tuple[str, ...], ...] = ()  # VHD-4: additional aliases of each in `plain`, then in `located`
 
     @property
     def is_heartbeat(self) -> bool:
+        """Whether the response carries TTL heartbeats."""
         return bool(self.beats or self.located_beats)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Return the names of the resources with contents."""
         return tuple(variant.name for variant in (*self.plain, *self.located))
 
     @property
     def count(self) -> int:
+        """Return how many resources with contents the response has."""
         return len(self.plain) + len(self.located)

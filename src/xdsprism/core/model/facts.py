@@ -1,4 +1,17 @@
-"""What happened. The core appends facts to a list; metrics, logs and status pages read them."""
+"""Define the facts that the core reports: one value for each thing that happened.
+
+The core has no logger and no counters. It appends facts to a list (`Facts`); metrics, logs and status pages read the
+list, and each picks the facts that it reports.
+
+| facts                                              | about                                                           |
+|----------------------------------------------------|-----------------------------------------------------------------|
+| `Opened` to `OtherNode`                            | one downstream stream: its requests, responses, ACKs and NACKs  |
+| `Published` to `ChangeLetThrough`                  | the configuration: transactions that were taken, refused or held|
+| `Reached` to `LacksDelta`, `Rejected`, `Ambiguous` | the upstream servers of a client or a relay                     |
+| `Looked`                                           | the cache of a relay                                            |
+| `Consulted`                                        | a provider, which makes resources on demand                     |
+| `Polled`, `LoadsHeard`, `LoadsRefused`             | REST requests and load reports                                  |
+"""
 
 from __future__ import annotations
 
@@ -18,16 +31,18 @@ Outcome = Literal["found", "none", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
+    """A client opened a stream, or a fetch that the server handles like one."""
+
     stream: int
     method: str
     peer: str
-    brief: bool = False  # for one question, and its answer
-    identity: str = ""  # of the certificate that the client has shown
+    brief: bool = False  # a stream for one request and one response
+    identity: str = ""  # from the certificate that the client presented
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The first message of a stream said who the client is."""
+    """The first request of a stream carried the client's node."""
 
     stream: int
     node: Node
@@ -35,16 +50,25 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
+    """A stream ended."""
+
     stream: int
-    reason: str  # empty: the client left or the server drains
+    reason: str  # empty: the client closed it or the server drains
 
 
 class Requested(NamedTuple):
+    """A request arrived.
+
+    This and the two below are named tuples, which are cheaper to make, because there is one for each message.
+    """
+
     stream: int
     type_url: TypeUrl
 
 
 class Sent(NamedTuple):
+    """A response was sent."""
+
     stream: int
     type_url: TypeUrl
     nonce: str
@@ -53,6 +77,8 @@ class Sent(NamedTuple):
 
 
 class Acked(NamedTuple):
+    """The client ACKed a response."""
+
     stream: int
     type_url: TypeUrl
     nonce: str
@@ -61,31 +87,37 @@ class Acked(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Routine:
-    """Counts of one type's pushes and ACKs on the fast path (serve/fast_path.py) since the last look.
+    """Counts of one type's pushes and ACKs on the fast path (serve/fast_path.py) since the last `Facts.take`.
 
-    These are many and alike, so that no fact is made for each.
+    Pushes on the fast path are many and alike, so one counter replaces a fact for each.
     """
 
     type_url: TypeUrl
     pushes: int = 0  # responses
-    resources: int = 0  # in these
-    waits: list[float] = field(default_factory=list)  # by ACK, which is a request too: seconds since the response
+    resources: int = 0  # resources in these responses
+    # One entry per ACK, which is a request too: the seconds since its response.
+    waits: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Nacked:
+    """The client NACKed a response."""
+
     stream: int
     type_url: TypeUrl
     nonce: str
     version: str
     error: Rejection
-    parts: tuple[tuple[str, str], ...] = ()  # names and versions of what was in it, where that is known
-    isolates: bool = False  # each of these is sent once more, alone (NAK-29)
+    parts: tuple[tuple[str, str], ...] = ()  # names and versions of the resources in it, where they are known
+    isolates: bool = False  # the session sends each of these resources once more, alone, to find the bad one (NAK-29)
 
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """Resources that were not sent because the client has them already."""
+    """The session did not send these resources, because the client has these versions already.
+
+    It said so in initial_resource_versions (delta), or in version_info (SotW, REST).
+    """
 
     stream: int
     type_url: TypeUrl
@@ -94,7 +126,7 @@ class Suppressed:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """VHD-25: more names were asked for that nothing has than are remembered; these are the oldest."""
+    """VHD-25: the client asked for more names that do not exist than the stream remembers; it forgot the oldest."""
 
     stream: int
     type_url: TypeUrl
@@ -103,18 +135,18 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionsRefused:
-    """DYN-46: a request asked for something past a limit; that is answered as not existing, and all else is served."""
+    """DYN-46: subscriptions in a request exceed a limit. They are answered as not existing; all others are served."""
 
     stream: int
     type_url: TypeUrl
     limit: RefusalKind
     count: int
-    reason: str  # of the first of them
+    reason: str  # for the first of the refused subscriptions
 
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """DLT-22: a resource too large for any response."""
+    """DLT-22: a resource is too large for any response."""
 
     stream: int
     type_url: TypeUrl
@@ -124,60 +156,68 @@ class Oversize:
 
 @dataclass(frozen=True, slots=True)
 class OtherNode:
-    """SRV-7: a later message named a different node, which is ignored."""
+    """SRV-7: a later request named a different node; the stream ignores the new one."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """The store took a transaction."""
+
     revision: int
     changes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A configuration was not taken; what was current stays current."""
+    """The configuration has problems and was not taken; the current one stays."""
 
-    problems: tuple[str, ...]  # those that the last refusal did not have
-    known: int = 0  # others, that were told with an earlier one
+    problems: tuple[str, ...]  # problems that the previous refusal did not have
+    known: int = 0  # number of further problems, which the previous refusal reported already
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeHeldBack:
-    """A configuration removes so much that it waits for a confirmation; what was current stays current (OPS-13)."""
+    """A configuration removes so much that it waits for a confirmation; the current one stays (OPS-13).
+
+    `HeldBack` says what would go and why it waits (removal_guard.py).
+    """
 
     change: HeldBack
-    remedy: str  # what lets it through
+    remedy: str  # how an operator lets the change through
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLetThrough:
-    """It was confirmed."""
+    """An operator confirmed a change that was held back."""
 
     change: HeldBack
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A stream to a server is open."""
+    """A stream to an upstream server is open."""
 
     server: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A stream to a server is over, or none came about."""
+    """A stream to an upstream server ended, or could not be opened."""
 
     server: str
     error: str
-    failed: bool  # it had not answered anything
-    reached: bool = True  # there was a stream
+    failed: bool  # the server had not sent any response on it
+    reached: bool = True  # False: no stream came about
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionQuarantined:
-    """PRX-35: a server ends the stream when it is asked for this; for so many seconds it is not asked again."""
+    """PRX-35: a server ends the stream over this subscription.
+
+    The relay leaves the subscription out of its requests for this many seconds, so that the others are served.
+    """
 
     server: str
     type_url: TypeUrl
@@ -188,17 +228,20 @@ class SubscriptionQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class ShareExceeded:
-    """PRX-35: a relay's servers can't be asked for more, and a client has, or asks for, more than its share."""
+    """PRX-35: a relay can't ask its servers for more, and one client exceeds its fair share.
+
+    Either the client loses subscriptions that it had (`gave_way`), or the ones that it asks for now are refused.
+    """
 
     kind: Scarce
     client: Client
-    gave_way: bool  # something that it had; otherwise what it asks for is refused
-    count: int  # in one turn
+    gave_way: bool  # True: the client lost subscriptions that it had; False: its new ones are refused
+    count: int  # subscriptions in one turn
 
 
 @dataclass(frozen=True, slots=True)
 class NackReported:
-    """PRX-18: a server is told that a client of the relay rejects what it sent."""
+    """PRX-18: the relay told a server that a downstream client NACKed a resource of that server."""
 
     server: str
     type_url: TypeUrl
@@ -208,7 +251,7 @@ class NackReported:
 
 @dataclass(frozen=True, slots=True)
 class FormFound:
-    """PRX-32: a server turned out to understand locators, or plain names only. Once for each server and form."""
+    """PRX-32: a server turned out to understand locators, or plain names only. Reported once per server and form."""
 
     server: str
     form: RequestForm
@@ -216,14 +259,14 @@ class FormFound:
 
 @dataclass(frozen=True, slots=True)
 class LacksDelta:
-    """PRX-33: a server does not have the delta method, and is asked in state of the world. Once for each server."""
+    """PRX-33: a server does not implement the delta method, and is asked in SotW. Reported once per server."""
 
     server: str
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Somebody subscribed at a cache: it had an answer, had none, or had one that may be out of date."""
+    """A client subscribed at a cache: a hit, a miss, or an answer that may be out of date (stale)."""
 
     type_url: TypeUrl
     found: Lookup
@@ -232,13 +275,13 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A server's response had resources that can't be used."""
+    """An upstream server's response contained resources that can't be used."""
 
     server: str
     type_url: TypeUrl
     version: str
     message: str
-    nameless: tuple[str, ...] = ()  # what is wrong with those that nobody can be told of
+    nameless: tuple[str, ...] = ()  # errors of resources without a readable name, which no subscription can be told of
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +290,17 @@ class Ambiguous:
 
     type_url: TypeUrl
     name: str
-    kept: str  # the constraints of both
-    other: str
-    first: bool  # that these were seen
+    kept: str  # the constraint of the variant in use; may be empty if `first` is False
+    other: str  # the constraint of the other variant
+    first: bool  # not reported before
 
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """A provider was asked, and made something, or said that there is nothing, or failed."""
+    """The engine asked a provider for a resource.
+
+    The provider made it (found), said that there is none, or failed: it raised, took too long or made an invalid one.
+    """
 
     type_url: TypeUrl
     name: str
@@ -262,20 +308,20 @@ class Consulted:
     result: Outcome
     seconds: float
     error: str = ""
-    news: bool = False  # it did not go like this the last time
+    news: bool = False  # the last call for these params ended differently: another error, or success after an error
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A REST request was answered, with this status of HTTP."""
+    """A REST request was answered with this HTTP status."""
 
     status: int
-    crowded: bool = False  # at once, as too many wait already
+    crowded: bool = False  # answered at once, because too many requests wait already
 
 
 @dataclass(frozen=True, slots=True)
 class LoadsHeard:
-    """LRS-1: a client reported the loads of so many clusters."""
+    """LRS-1: a client reported the loads of this many clusters."""
 
     node: str
     clusters: int
@@ -283,12 +329,12 @@ class LoadsHeard:
 
 @dataclass(frozen=True, slots=True)
 class LoadsRefused:
-    """Of what it reported of one cluster nothing is used: it makes no sense."""
+    """A client's load report for one cluster makes no sense, and none of it is used."""
 
     node: str
     cluster: str
     message: str
-    news: bool  # it was not so the last time
+    news: bool  # the previous report for this cluster was usable, or had another fault
 
 
 Fact = (
@@ -326,8 +372,9 @@ Fact = (
 )
 
 
+# A plain list, because the core appends to it with every request and response.
 class Facts(list[Fact]):
-    """What happened, for whoever reads it."""
+    """The list of facts since the last `take`, and the counters of routine pushes."""
 
     __slots__ = ("routines",)
 
@@ -336,13 +383,14 @@ class Facts(list[Fact]):
         self.routines: dict[TypeUrl, Routine] = {}
 
     def routine(self, type_url: TypeUrl) -> Routine:
+        """Return the counters of one type, making them at first use."""
         found = self.routines.get(type_url)
         if found is None:
             found = self.routines[type_url] = Routine(type_url)
         return found
 
     def take(self) -> list[Fact]:
-        """All of it; from here on it is another time."""
+        """Return all facts and counters, and start over empty."""
         taken = [*self, *self.routines.values()]
         self.clear()
         self.routines = {}

@@ -1,12 +1,21 @@
-"""Virtual hosts: which of them serves a host, and which hosts that were asked for a change of them concerns.
+"""Decide which virtual host serves a host, and which subscriptions a change of a virtual host concerns (VHDS).
 
-A client asks for `<route configuration>/<host>`, split at the last slash (VHD-2), and gets the virtual host that Envoy
-itself would choose: by the exact domain, else by the longest wildcard in front, else by the longest one at the end,
-else by `*` (VHD-6). A virtual host can have variants, and so can what it serves: then the answer depends on the params,
-and what is found for a host is a view of several virtual hosts that chooses among them.
+A client subscribes to `<route configuration>/<host>`, split at the last slash (VHD-2), and gets the virtual host that
+Envoy itself would choose (VHD-6):
 
-The other way round, from a virtual host that appears to those who asked for what it serves, exact domains are looked
-up. Hosts that match a wildcard lie next to each other where they are sorted, read forwards or backwards.
+| order | domain of the virtual host          | example           |
+|-------|-------------------------------------|-------------------|
+| 1     | the exact host                      | `www.example.com` |
+| 2     | the longest wildcard at the front   | `*.example.com`   |
+| 3     | the longest wildcard at the end     | `www.*`           |
+| 4     | any host                            | `*`               |
+
+A virtual host can have variants, and each variant its own domains. Then the answer depends on the params: for one host
+several virtual hosts may be candidates, and `HostSet` is the view that tries them in this order for given params.
+
+`AskedHosts` answers the opposite question: a virtual host appears or changes its domains, and the sessions need every
+subscribed host that it may serve. Exact domains are dictionary lookups. For wildcards the hosts are kept sorted, once
+as they are and once reversed, because the hosts that match `www.*` or `*.example.com` are neighbours there.
 """
 
 from __future__ import annotations
@@ -23,30 +32,32 @@ from .table import Table
 from .types import VIRTUAL_HOST, Change, TypeSpec, Variant, make_variant
 from .variants import VariantSet, shared
 
-UNSORTED = 256  # hosts that are looked through one by one before they are sorted in
+UNSORTED = 256  # up to this many new hosts are searched one by one instead of being sorted in
 RUN = 2_048  # hosts that are sorted in at once
 
-Candidate = tuple[VariantSet, str | None]  # and the domain by which it serves the host; None: it is meant by its name
+# A virtual host and the domain by which it serves the host; None: the client asked for the virtual host by its name.
+Candidate = tuple[VariantSet, str | None]
 
 
 def split(string: str) -> tuple[str, str]:
-    """VHD-2: the route configuration, whose name may have slashes of its own, and the host."""
+    """Split a subscription into route configuration, whose name may contain slashes, and host (VHD-2)."""
     config, _, host = string.rpartition("/")
     return config, host
 
 
 def without_port(host: str) -> str:
-    """As Envoy does it: what follows the last colon, if that is a port; `[::1]:80` has one and `[::1]` none."""
+    """Drop the port as Envoy does: digits after the last colon. `[::1]:80` has a port, `[::1]` has none."""
     head, colon, port = host.rpartition(":")
     return head if colon and port.isdigit() and not (":" in head and not head.endswith("]")) else host
 
 
 def explicit(domains: Iterable[str]) -> Iterator[str]:
+    """Return the domains that are no wildcards."""
     return (domain for domain in domains if "*" not in (domain[:1], domain[-1:]))
 
 
 class HostSet(VariantSet):
-    """What serves one host: virtual hosts in the order in which they count, each for some params or for all."""
+    """The virtual hosts that may serve one host, in Envoy's order, each for some params or for all."""
 
     __slots__ = ("_candidates",)
 
@@ -57,6 +68,7 @@ class HostSet(VariantSet):
         self._candidates = candidates
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant of the first virtual host that has one for these params, with the domain in question."""
         for known, domain in self._candidates:
             found = known.select(params)
             if found is not None and (domain is None or domain in found.domains):
@@ -64,7 +76,10 @@ class HostSet(VariantSet):
         return None
 
     def proven(self, params: Mapping[str, str]) -> Variant | None:
-        """With constraints that leave out those for whom one that counts more is there."""
+        """Return the same variant, for fewer clients: not for those whom a virtual host earlier in the order serves.
+
+        A cache may then hand the variant to any client that the constraint matches.
+        """
         before: list[Constraint] = []
         for known, domain in self._candidates:
             serving = [variant for variant in known.variants if domain is None or domain in variant.domains]
@@ -76,7 +91,7 @@ class HostSet(VariantSet):
 
 
 class PortedSet(VariantSet):
-    """What serves a host with a port, where it depends on the params whether the port counts."""
+    """The answer for a host with a port, where the params decide whether the route configuration ignores ports."""
 
     __slots__ = ("_kept", "_routes", "_stripped")
 
@@ -87,54 +102,64 @@ class PortedSet(VariantSet):
         self._routes, self._kept, self._stripped = routes, kept, stripped
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant for the host with or without its port, as the client's variant of the routes demands."""
         route = self._routes.select(params)
         known = self._stripped if route is not None and _ignores_port(route) else self._kept
         return known.select(params) if known is not None else None
 
     def proven(self, params: Mapping[str, str]) -> Variant | None:
-        """For those alone who are alike in all that may matter."""
+        """Return the same variant, for clients that agree with these params on every key that may matter."""
         found = self.select(params)
         return _narrowed(found, [self.negative(params)]) if found is not None else None
 
 
 class Patterns:
-    """The wildcard domains of one route configuration, the longest first."""
+    """The wildcard domains of one route configuration, longest first."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, dict[str, dict[str, None]]] = {}  # `*.example.com`: by length, rest, and who has it
+        # `*.example.com`: by the length of `.example.com`, then by that text, the names of its virtual hosts.
+        self._ends: dict[int, dict[str, dict[str, None]]] = {}
         self._starts: dict[int, dict[str, dict[str, None]]] = {}  # `www.*`
-        self._all: dict[str, None] = {}  # `*`
+        self._all: dict[str, None] = {}  # `*`: the names of the virtual hosts
 
     def __bool__(self) -> bool:
         return bool(self._ends or self._starts or self._all)
 
     def add(self, domain: str, name: str) -> None:
+        """Note that the virtual host of this name has this wildcard domain."""
         self._owners(domain)[name] = None
 
     def remove(self, domain: str, name: str) -> None:
+        """Undo `add`, and drop entries that become empty."""
         owners = self._owners(domain)
         owners.pop(name, None)
         if owners or domain == "*":
-            return
+            return  # other virtual hosts have the domain, or it is `*`, whose mapping is never dropped
         lengths, length = self._side(domain), len(domain) - 1
         del lengths[length][_rest(domain)]
         if not lengths[length]:
             del lengths[length]
 
     def _owners(self, domain: str) -> dict[str, None]:
+        """Return the virtual hosts with this wildcard domain, as a mapping to change."""
         if domain == "*":
             return self._all
         return self._side(domain).setdefault(len(domain) - 1, {}).setdefault(_rest(domain), {})
 
     def _side(self, domain: str) -> dict[int, dict[str, dict[str, None]]]:
+        """Return the index for wildcards at the front, or for those at the end."""
         return self._ends if domain.startswith("*") else self._starts
 
     def owners(self, domain: str) -> tuple[str, ...]:
+        """Return the names of the virtual hosts that have exactly this wildcard domain."""
         names = self._all if domain == "*" else self._side(domain).get(len(domain) - 1, {}).get(_rest(domain), {})
         return tuple(names)
 
     def matching(self, host: str) -> Iterator[tuple[str, str]]:
-        """Whoever serves this host, and by which domain. A wildcard stands for one character at least."""
+        """Yield the virtual hosts that serve this host, and by which domain, in Envoy's order.
+
+        A wildcard stands for at least one character.
+        """
         for length in sorted(self._ends, reverse=True):
             if length < len(host):
                 yield from ((name, f"*{host[-length:]}") for name in self._ends[length].get(host[-length:], ()))
@@ -145,29 +170,34 @@ class Patterns:
 
 
 class HostTable(Table):
-    """The virtual hosts."""
+    """The virtual hosts, found by `<route configuration>/<host>` as well as by name."""
 
     def __init__(self, spec: TypeSpec, routes: Callable[[str], VariantSet | None]) -> None:
         super().__init__(spec)
         self._routes = routes  # route configurations by name
-        # By route configuration and domain; the latter is the variant's own string, since there can be a million.
+        # The names of the virtual hosts that have an exact domain, by route configuration and domain. The domain is
+        # the variant's own string object and a sole owner is no tuple, because there can be a million of them.
         self._exact: dict[str, dict[str, str | tuple[str, ...]]] = {}
         self._patterns: dict[str, Patterns] = {}  # by route configuration
-        self._base: dict[str, VariantSet] = {}  # what wildcards can see
-        self._counts: Counter[str] = Counter()  # virtual hosts, by route configuration
+        self._base: dict[str, VariantSet] = {}  # the virtual hosts that wildcards can see: the base set
+        self._counts: Counter[str] = Counter()  # number of virtual hosts per route configuration
 
     def get(self, name: str) -> VariantSet | None:
+        """Return what serves this host; if the table is not authoritative, also what is stored for the host itself."""
         known = self.given(name)
         return known if known is not None or self.authoritative else self._sets.get(self.question(name))
 
     def question(self, name: str) -> str:
+        """Return the string with the host in lower case, as domains are."""
         config, slash, host = name.rpartition("/")
         return config + slash + host.lower()
 
     def given(self, name: str) -> VariantSet | None:
+        """Return what serves this host, unless a provider made it; the port counts as the route configuration says."""
         config, host = split(name)
         routes = self._routes(config)
         stripped = without_port(host)
+        # Three cases: no variant of the routes ignores the port, all of them do, or it depends on the params.
         if routes is None or stripped == host or not any(map(_ignores_port, routes.variants)):
             return self._serving(name, config, host)
         bare = self._serving(f"{config}/{stripped}", config, stripped)
@@ -177,16 +207,18 @@ class HostTable(Table):
         return PortedSet(routes, kept, bare) if kept is not None or bare is not None else None
 
     def _serving(self, name: str, config: str, host: str) -> VariantSet | None:
+        """Return what serves this host as it is spelled: one virtual host, a view of several, or None."""
         found: list[Candidate] = []
         for known, domain in self._candidates(name, config, host.lower()):
             found.append((known, domain))
             if len(known.variants) == 1 and not known.keys:
-                break  # it serves everybody, so that nobody gets to the others
+                break  # it serves all params, so no client gets to the candidates after it
         if not found:
             return None
         return found[0][0] if len(found) == 1 and _serves_always(*found[0]) else HostSet(tuple(found))
 
     def _candidates(self, name: str, config: str, host: str) -> Iterator[Candidate]:
+        """Yield all that may serve this host, in order: exact domain, virtual host of this name or alias, wildcards."""
         for owner in self.owners(config, host):
             yield self._sets[owner], host
         own = self._sets.get(name)
@@ -199,10 +231,11 @@ class HostTable(Table):
             yield from ((self._sets[owner], domain) for owner, domain in patterns.matching(host))
 
     def configs(self) -> Iterable[str]:
+        """Return the route configurations that have virtual hosts here."""
         return self._counts
 
     def owners(self, config: str, domain: str) -> tuple[str, ...]:
-        """The virtual hosts that have this domain."""
+        """Return the names of the virtual hosts that have this domain, exact or wildcard."""
         if next(explicit([domain]), None) is None:
             return self._patterns[config].owners(domain) if config in self._patterns else ()
         exact = self._exact.get(config, {}).get(domain, ())
@@ -216,7 +249,9 @@ class HostTable(Table):
         self._index(name, known, step)
 
     def commit_all(self, tally: StagedChanges) -> None:
+        """Take a large transaction. Leave the indexes alone for virtual hosts whose domains stay the same."""
         super().commit_all(tally)
+        # First remove what goes, then add what comes: a virtual host that changes its domains may keep some of them.
         for step in (-1, 1):
             for change in tally.changes:
                 known, other = (change.before, change.after) if step < 0 else (change.after, change.before)
@@ -227,8 +262,9 @@ class HostTable(Table):
                 self._base[change.name] = change.after
 
     def _index(self, name: str, known: VariantSet, step: int) -> None:
+        """Add the domains of a virtual host to the indexes (step 1), or remove them (step -1)."""
         if known.made:
-            return  # for the host that it was asked for, and no other
+            return  # a provider made it for one host, and it serves no other
         config, _ = split(name)
         for domain in dict.fromkeys(domain for variant in known.variants for domain in variant.domains):
             if next(explicit([domain]), None) is not None:
@@ -248,7 +284,7 @@ class HostTable(Table):
             self._base.pop(name, None)
 
     def _count_exact(self, config: str, domain: str, name: str, step: int) -> None:
-        """Mostly one has it; several may, each for other params."""
+        """Add or remove an owner of an exact domain. Usually there is one; several may have it for different params."""
         exact = self._exact.setdefault(config, {})
         there = exact.get(domain, ())
         names = [owner for owner in ((there,) if isinstance(there, str) else there) if owner != name]
@@ -262,15 +298,18 @@ class HostTable(Table):
 
 
 def conflicting_domains(table: Table | None, changes: Iterable[Change]) -> Iterator[tuple[str, Variant]]:
-    """V12: domains that two virtual hosts of a route configuration have for the same clients. Envoy takes neither."""
+    """Find domains that two virtual hosts of a route configuration have for the same clients. V12: Envoy takes neither.
+
+    Yields a message and the variant to blame, for each pair that some params match at once.
+    """
     hosts = [change for change in changes if change.type_url == VIRTUAL_HOST]
     touched = {change.name for change in hosts}
     claimed: dict[tuple[str, str], list[Variant]] = {}
     for variant in chain.from_iterable(change.after.variants for change in hosts if change.after is not None):
         config, _ = split(variant.name)
         for domain in variant.domains:
-            rivals = claimed.setdefault((config, domain), [])
-            if isinstance(table, HostTable):
+            rivals = claimed.setdefault((config, domain), [])  # in this transaction
+            if isinstance(table, HostTable):  # and in the table, as far as this transaction leaves it alone
                 names = (name for name in table.owners(config, domain) if name not in touched)
                 sets = filter(None, map(table.named, names))
                 rivals = [*rivals, *(each for known in sets for each in known.variants if domain in each.domains)]
@@ -282,16 +321,18 @@ def conflicting_domains(table: Table | None, changes: Iterable[Change]) -> Itera
 
 
 class AskedHosts:
-    """Every `<route configuration>/<host>` that somebody asked for, found by the domains that may serve it."""
+    """Every `<route configuration>/<host>` that some stream subscribed to, found by the domains that may serve it."""
 
     def __init__(self) -> None:
         self._configs: dict[str, _Hosts] = {}
 
     def add(self, string: str) -> None:
+        """Add a subscribed string."""
         config, host = split(string)
         self._configs.setdefault(config, _Hosts()).add(host, string)
 
     def remove(self, string: str) -> None:
+        """Remove a subscribed string."""
         config, host = split(string)
         hosts = self._configs[config]
         hosts.remove(host, string)
@@ -299,28 +340,33 @@ class AskedHosts:
             del self._configs[config]
 
     def under(self, config: str) -> Iterable[str]:
-        """All of one route configuration. New ones may be added while it is iterated over, and are not found."""
+        """Return all strings of one route configuration.
+
+        The caller may add strings while it iterates; the iteration does not include them.
+        """
         return self._configs[config].matching("*") if config in self._configs else ()
 
     def weight(self, change: Change) -> int:
-        """How many hosts this change of a virtual host, or of a route configuration, may concern, at most."""
+        """Return how many hosts this change of a virtual host, or of a route configuration, may concern at most."""
         is_host = change.type_url == VIRTUAL_HOST
         hosts = self._configs.get(split(change.name)[0] if is_host else change.name)
         return len(hosts) if hosts is not None and not (is_host and _serves_alike(change)) else 0
 
     def sorting(self, change: Change) -> Steps[None]:
-        """Do what takes long of `concerned` before it is asked, in steps."""
+        """Sort the hosts that `concerned` will search, in steps, so that `concerned` itself is quick."""
         hosts = self._configs.get(split(change.name)[0])
         if hosts is not None and not _serves_alike(change):
             yield from hosts.sorting()
 
     def concerned(self, change: Change) -> Iterator[str]:
-        """For whom it may be another virtual host now. Who has one, and keeps it, hears of it by its name.
+        """Yield the strings that another virtual host may serve after this change.
 
-        New ones may be added while it is iterated over, and need not be found: they see the virtual host as it is.
+        A client that keeps its virtual host is not included: it hears of new contents by the virtual host's name. The
+        caller may add strings while it iterates; these need not be found, because they see the new virtual host anyway.
         """
         config, host = split(change.name)
         hosts = self._configs.get(config)
+        # A virtual host that a provider made serves exactly the host in its name.
         if hosts is not None and any(known is not None and known.made for known in (change.before, change.after)):
             yield from hosts.matching(host)
         if hosts is not None and not _serves_alike(change):
@@ -331,10 +377,14 @@ class AskedHosts:
 
 
 class _Hosts:
-    """The hosts of one route configuration: in lower case, those with a port without it too, and what was asked."""
+    """The subscribed hosts of one route configuration, by form.
+
+    The forms of a host are the host in lower case and, if it has a port, the same without the port. Domains are matched
+    against forms, and each form leads to the strings that clients subscribed to.
+    """
 
     def __init__(self) -> None:
-        self._strings: dict[str, dict[str, None]] = {}  # what was asked, by form
+        self._strings: dict[str, dict[str, None]] = {}  # subscribed strings, by form
         self._new: dict[str, None] = {}  # forms that are not sorted in yet
         self._forwards = _Sorted(self._strings)
         self._backwards = _Sorted(self._strings, step=-1)
@@ -343,6 +393,7 @@ class _Hosts:
         return len(self._strings)
 
     def add(self, host: str, string: str) -> None:
+        """Add a string under each form of its host."""
         for form in forms(host):
             if form not in self._strings:
                 self._strings[form] = {}
@@ -350,7 +401,10 @@ class _Hosts:
             self._strings[form][string] = None
 
     def remove(self, host: str, string: str) -> None:
-        """Of those in order, what is gone stays for a while. VHD-25: new ones may come and go for ever."""
+        """Remove a string. VHD-25: hosts may come and go for ever, so new ones must not pile up.
+
+        The sorted runs still contain the form for a while; searches skip it, and `_Sorted.take` drops it later.
+        """
         for form in forms(host):
             self._strings[form].pop(string, None)
             if not self._strings[form]:
@@ -358,7 +412,7 @@ class _Hosts:
                 self._new.pop(form, None)
 
     def sorting(self) -> Steps[None]:
-        """Sort in what is new, in steps, where it is worth it."""
+        """Sort in the new forms, in steps, if there are too many to search one by one."""
         while len(self._new) > UNSORTED:
             new = [*islice(self._new, RUN)]
             for form in new:
@@ -368,7 +422,7 @@ class _Hosts:
             yield
 
     def matching(self, domain: str) -> Iterator[str]:
-        """What was asked that this domain serves; if by several forms, perhaps several times."""
+        """Yield the strings that this domain serves; a string with several matching forms may come several times."""
         if next(explicit([domain]), None) is not None:
             yield from [*self._strings.get(domain, ())]
             return
@@ -377,7 +431,7 @@ class _Hosts:
             yield from [*self._strings.get(form, ())]
 
     def _matching(self, domain: str) -> Iterator[str]:
-        """The forms that a wildcard stands for; that is one character at least."""
+        """Yield the forms that a wildcard domain matches. The wildcard stands for at least one character."""
         finish(self.sorting())
         rest = _rest(domain)
         at_end = domain.startswith("*")
@@ -387,15 +441,21 @@ class _Hosts:
 
 
 class _Sorted:
-    """Hosts in order, by their letters from the front or the back: in runs, so that to sort some in takes short."""
+    """Hosts in alphabetical order, read from the front or, with step -1, from the back.
+
+    They are kept in several sorted runs, so that adding some hosts never sorts all of them.
+    """
 
     def __init__(self, living: Container[str], step: int = 1) -> None:
         self._living = living
         self._step = step
-        self._runs: list[list[str]] = []  # each in order, and never changed
+        self._runs: list[list[str]] = []  # each sorted, and never changed in place: iterations may be under way
 
     def take(self, forms: Iterable[str]) -> None:
-        """Sort these in, and drop what is gone of the oldest run: there can't be much more than what is alive."""
+        """Sort in more forms, together with the oldest run and a short last one, without the forms that are gone.
+
+        Each call cleans one run, so the runs never hold much more than the forms that still exist.
+        """
         found = [form[:: self._step] for form in forms]
         if len(self._runs) > 1:
             found += self._alive(self._runs.pop(0))
@@ -404,10 +464,11 @@ class _Sorted:
         self._runs += pieces(sorted({*found}), 2 * RUN)
 
     def _alive(self, run: Iterable[str]) -> list[str]:
+        """Return the forms of a run that still exist."""
         return [each for each in run if each[:: self._step] in self._living]
 
     def beginning_with(self, start: str) -> Iterator[str]:
-        """Those that begin with this, or end with it, and go on."""
+        """Yield the forms that begin with this text (end with it, for step -1) and are longer."""
         start = start[:: self._step]
         for run in [*self._runs]:
             for each in islice(run, bisect_left(run, start), None):
@@ -419,22 +480,24 @@ class _Sorted:
 
 
 def forms(host: str) -> tuple[str, ...]:
-    """How domains may have it: in lower case, and without its port too."""
+    """Return the spellings by which domains may match the host: in lower case, and without its port too."""
     lower = host.lower()
     bare = without_port(lower)
     return (lower,) if bare == lower else (lower, bare)
 
 
 def _rest(domain: str) -> str:
+    """Return a wildcard domain without its `*`."""
     return domain[1:] if domain.startswith("*") else domain[:-1]
 
 
 def _ignores_port(variant: Variant) -> bool:
+    """Whether this route configuration ignores the port of a host."""
     return variant.routing is not None and variant.routing.ignores_port
 
 
 def _narrowed(variant: Variant, further: Iterable[Constraint]) -> Variant:
-    """The same contents, for fewer."""
+    """Return the variant with further constraints: the same contents for fewer clients."""
     return make_variant(
         variant.type_url,
         variant.name,
@@ -450,21 +513,23 @@ def _narrowed(variant: Variant, further: Iterable[Constraint]) -> Variant:
 
 
 def _serves_always(known: VariantSet, domain: str | None) -> bool:
+    """Whether every variant of the virtual host has the domain."""
     return domain is None or all(domain in variant.domains for variant in known.variants)
 
 
 def _is_indexed_alike(one: VariantSet, other: VariantSet) -> bool:
-    """Whether both are found by the same domains, and in the same base set: mostly only the routes change."""
+    """Whether both sets have the same entries in the indexes. They mostly do: usually only the routes change."""
     if (one.made, one.is_listed) != (other.made, other.is_listed):
         return False
     return [variant.domains for variant in one.variants] == [variant.domains for variant in other.variants]
 
 
 def _serves_alike(change: Change) -> bool:
-    """Whether it serves the same hosts as before, for the same clients."""
+    """Whether the virtual host serves the same hosts as before, for the same clients."""
     return _serving(change.before) == _serving(change.after)
 
 
 def _serving(known: VariantSet | None) -> frozenset[tuple[Constraint, tuple[str, ...]]]:
+    """Return the constraints and domains of all variants."""
     variants = known.variants if known is not None else ()
     return frozenset((variant.constraint, variant.domains) for variant in variants)

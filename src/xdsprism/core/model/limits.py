@@ -1,11 +1,11 @@
-"""What a client may ask for, and why a subscription is refused (DYN-46, VHD-26).
+"""Decide whether a subscription is within the limits, and why it is refused (DYN-46, VHD-26).
 
-A limit concerns one subscription. Whoever is past it is answered about that subscription alone: as not existing, with
-the reason in `resource_errors` where the client reads them. The stream, and all else that is on it, goes on: what is
-too large may come from a third party, such as the Host header of a request that an Envoy serves.
+A limit concerns one subscription. One that exceeds a limit is answered alone: the resource does not exist, with the
+reason in `resource_errors` for clients that read them. The stream and all its other subscriptions go on, because an
+oversized name may come from a third party, such as the Host header of a request to an Envoy.
 
-`Limits.refuses` is the one place that decides by the subscription itself. Whether there is room left on its stream for
-one more is for the stream to count.
+Two places decide. `Limits.refuses` judges a subscription by itself: the sizes of its name, type URL and params.
+`SubscriptionBudget` counts the subscriptions of one stream and says whether there is room for one more.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ RefusalKind = Literal[
     "request_names",
 ]
 
-Client = tuple[str, str]  # whose share of a limit something counts for: an address, and the id of a node at it
+Client = tuple[str, str]  # the owner of a share of a limit: an address, and the id of a node at that address
 
 
 class Scarce(Enum):
-    """What a relay can ask its servers for only so much of, shared fairly between its clients (PRX-35)."""
+    """The things of which a relay can ask its servers for only so many, shared fairly by its clients (PRX-35)."""
 
-    SUBSCRIPTIONS = "subscriptions"  # on the streams of one group
-    TYPES = "types"  # that neither Envoy nor gRPC knows
-    GROUPS = "groups"  # of clients (--group-by)
+    SUBSCRIPTIONS = "subscriptions"  # on the upstream streams of one group
+    TYPES = "types"  # resource types that neither Envoy nor gRPC knows
+    GROUPS = "groups"  # groups of clients (--group-by)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a subscription is refused: by which limit, as it is named in `Limits`, or for bytes that are not UTF-8."""
+    """Why a subscription is refused: the limit, as it is named in `Limits`, or bytes that are not UTF-8."""
 
     kind: RefusalKind
-    message: str  # in words for the client; never quotes what is too long
+    message: str  # the text for the client; it never quotes the oversized text itself
 
     def __str__(self) -> str:
         return self.message
@@ -60,28 +60,29 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Past these a subscription is answered as not existing; its stream and all other subscriptions go on (DYN-46)."""
+    """The limits. A subscription that exceeds one is answered as not existing; everything else goes on (DYN-46)."""
 
-    name_bytes: int = 4096  # of a resource's name, and of a type URL
-    context_params: int = 64  # of an xdstp name
+    name_bytes: int = 4096  # of a resource name, and of a type URL
+    context_params: int = 64  # of one xdstp name
     params: int = 1024  # of one locator
     key_bytes: int = 256
     value_bytes: int = 8 * 1024
     params_bytes: int = 64 * 1024  # keys and values of one locator together
-    subscriptions: int = 2_000_000  # plain names per stream, without virtual hosts
-    locators: int = 2_000_000  # per stream, without virtual hosts
-    hosts: int = 2_000_000  # virtual hosts per stream: Envoy comes back with all that it ever asked for (V15)
-    unresolved: int = 10_000  # names of one type on a delta stream that nothing has: the oldest are forgotten (VHD-25)
+    subscriptions: int = 2_000_000  # plain names per stream, virtual hosts not counted
+    locators: int = 2_000_000  # per stream, virtual hosts not counted
+    hosts: int = 2_000_000  # virtual hosts per stream: Envoy reconnects with all that it ever asked for (V15)
+    # Names of one type on a delta stream that do not exist; past this the session forgets the oldest (VHD-25).
+    unresolved: int = 10_000
     types: int = 128  # per stream
-    request_names: int = 4_000_000  # that are read of one list in a request; the rest is counted, and not answered
-    polls: int = 10_000  # REST requests that wait for news; more are told at once that there are none
+    request_names: int = 4_000_000  # names read from one list of a request; the rest is counted and not answered
+    polls: int = 10_000  # REST requests that wait for a change; further ones are answered at once
     loads: int = 10_000  # per stream: clusters and localities whose loads are kept
 
     def refuses(self, type_url: TypeUrl, name: str, params: Mapping[str, str] | None) -> Refusal | None:
-        """Why this subscription can't be served, whoever asks; None: it can.
+        """Return why this subscription can't be served to any client, or None if it can.
 
-        `params` are those of a locator; None, or empty, for a plain name. Parameters that come from a node's metadata
-        are cut down to the keys that variants mention before they are counted, so they are not for here.
+        `params` are those of a locator; None, or empty, for a plain name. Params from a node's metadata are not judged
+        here: they are cut down to the keys that variants mention before they count.
         """
         if _exceeds(name, self.name_bytes):
             return Refusal("name_bytes", f"the name has {_size(name)} bytes; at most {self.name_bytes} are accepted")
@@ -96,13 +97,14 @@ class Limits:
         return self._refuses_params(params) if params else None
 
     def _refuses_params(self, params: Mapping[str, str]) -> Refusal | None:
+        """Judge the params of a locator: their number, then each key and value, then all bytes together."""
         if len(params) > self.params:
             return Refusal("params", f"the locator has {len(params)} parameters; at most {self.params} are accepted")
-        # As in `category`: a dict's own items are much faster than those of a Mapping.
+        # As in types.category, go to the dict itself: its items are much faster than those of a Mapping.
         items = (params._items if type(params) is Params else params).items()  # noqa: SLF001
         most = sum([len(key) + len(value) if key.isascii() and value.isascii() else inf for key, value in items])
         if most <= min(self.key_bytes, self.value_bytes, self.params_bytes):
-            return None  # as nearly always
+            return None  # fast path: all params together are smaller than any limit
         total = 0
         for key, value in items:
             if not is_utf8(key) or not is_utf8(value):
@@ -120,17 +122,17 @@ class Limits:
         return None
 
 
-# What the stream counts, by the limit that ends it.
+# The kinds of subscriptions that a stream counts, named after their limits.
 Counted = Literal["subscriptions", "locators", "hosts"]
 
 _WORDS: Mapping[Counted, str] = {"subscriptions": "names", "locators": "locators", "hosts": "virtual hosts"}
 
 
 class SubscriptionBudget:
-    """How many subscriptions one stream has, of each kind that has a limit, and how many were refused (DYN-46).
+    """Count the subscriptions of one stream by kind, and those that were refused (DYN-46).
 
-    Virtual hosts are counted apart from all others: what third parties ask an Envoy for takes no room from its
-    clusters and endpoints (VHD-26).
+    Virtual hosts are counted apart from all others: hosts that third parties request from an Envoy take no room from
+    its clusters and endpoints (VHD-26).
     """
 
     __slots__ = ("_limits", "hosts", "locators", "refused", "subscriptions")
@@ -138,16 +140,18 @@ class SubscriptionBudget:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.subscriptions = self.locators = self.hosts = 0
-        self.refused: Counter[RefusalKind] | None = None  # by limit; most streams have none
+        self.refused: Counter[RefusalKind] | None = None  # by limit; None on most streams, which have no refusals
 
     def count(self, kind: Counted, step: int) -> None:
+        """Count a subscription that comes (step 1) or goes (step -1)."""
         setattr(self, kind, getattr(self, kind) + step)
 
     def left(self, kind: Counted) -> int:
+        """Return how many more subscriptions of this kind the stream may have."""
         return int(getattr(self._limits, kind)) - int(getattr(self, kind))
 
     def is_short(self, more: int) -> bool:
-        """Whether so many more may be too many, of whichever kind."""
+        """Whether `more` subscriptions, of whichever kind, might exceed a limit."""
         limits = self._limits
         return (
             self.subscriptions + more > limits.subscriptions
@@ -156,25 +160,30 @@ class SubscriptionBudget:
         )
 
     def refusal(self, kind: Counted) -> Refusal:
+        """Return the refusal for a stream that has as many subscriptions of this kind as it may have."""
         return Refusal(
             kind, f"there are {getattr(self._limits, kind)} {_WORDS[kind]} on this stream, which is the most"
         )
 
     def note_refused(self, kind: RefusalKind, count: int) -> None:
+        """Count refused subscriptions by limit."""
         if self.refused is None:
             self.refused = Counter()
         self.refused[kind] += count
 
 
 def counted_as(params: Mapping[str, str] | None, *, on_demand: bool) -> Counted:
-    """Which limit a subscription counts against. `params` is None for a plain name."""
+    """Return the limit that a subscription counts against. `params` is None for a plain name."""
     if on_demand:
         return "hosts"
     return "subscriptions" if params is None else "locators"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether it can be encoded. What a client sent in other bytes has lone surrogates in their place (salvage.py)."""
+    """Whether the text can be encoded.
+
+    The codec puts lone surrogates in place of bytes that are not UTF-8 (codec/salvage.py).
+    """
     if text.isascii():
         return True
     try:
@@ -185,9 +194,10 @@ def is_utf8(text: str) -> bool:
 
 
 def _exceeds(text: str, limit: int) -> bool:
-    """Whether this takes more bytes than the limit; encodes only what may."""
+    """Whether the text takes more bytes than the limit; it encodes only text that might."""
     return len(text) > limit or (not text.isascii() and _size(text) > limit)
 
 
 def _size(text: str) -> int:
+    """Return the number of bytes that the text takes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -1,14 +1,14 @@
-"""Params of clients that send none of their own: what their node says, by the names in `--node-params` (DESIGN 6.2).
+"""Read a client's node, and derive params from it for clients that send none of their own (DESIGN 6.2).
 
-A name is one of the node's own fields (`node.id`, `node.locality.zone`; all of them are in `NODE_FIELDS`), or a key of
-the node's metadata. A metadata key may lead into nested objects by dots: `labels.app`. The name is also the key of the
-param, so constraints say `node.locality.zone=a` and `labels.app=shop`.
+The setting `--node-params` lists names. A name is one of the node's own fields (`node.id`, `node.locality.zone`; all of
+them are in `NODE_FIELDS`), or a key of the node's metadata. A metadata key may lead into nested objects by dots:
+`labels.app`. The name is also the key of the param, so constraints say `node.locality.zone=a` and `labels.app=shop`.
 
-- Where no names are given, all top-level strings of the metadata count, and none of the node's fields.
-- Numbers and booleans count where they are named, in their JSON form: `3`, `1.5`, `true`.
+- Without the setting, all top-level strings of the metadata are params, and none of the node's fields.
+- Numbers and booleans count only where they are named, in their JSON form: `3`, `1.5`, `true`.
 - A metadata key that itself contains a dot wins over the nested reading of the same name, at every level.
 - `node.` is the prefix of the node's own fields: metadata keys that begin with it never count.
-- A field that is empty, or a metadata key that is missing, null, a list or an object, gives no param.
+- An empty field gives no param. A metadata key that is missing, null, a list or an object gives none either.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .types import NO_PARAMS, Params
 OWN = "node."  # the prefix of the node's own fields
 EXACT = 2**53  # up to here every integer is exact in a Struct, whose numbers are all doubles
 
-FEATURES = 256  # that are read of a node
-OTHERS = 100  # strings of the metadata that are kept beside those that settings name
-# What decides is kept as it is, up to sizes that no real client has; these are above those of Limits, so that a relay
-# still sees what is too long to be asked for.
-VALUE_BYTES = 64 * 1024  # of one value; of a longer one a digest keeps it apart from others that begin alike
-METADATA = 4 * 1024 * 1024  # characters of all keys and values, where settings name none
-ENTRY = 100  # that each counts for beside its own, as it takes memory however short it is
+FEATURES = 256  # client_features that are read of one node
+OTHERS = 100  # metadata strings that are kept in addition to those that the settings name
+# Values that may become params are kept whole, up to sizes that no real client has. These sizes are above those of
+# Limits, so that a relay still sees that a value is too long to ask a server for.
+VALUE_BYTES = 64 * 1024  # of one value; a longer one is cut, with a digest that keeps it distinct
+METADATA = 4 * 1024 * 1024  # characters of all keys and values together, where the settings name no keys
+ENTRY = 100  # added to the size of each entry, because even a short one takes memory
 
 _MAJOR_MINOR = re.compile(r"(?<![\d.])\d+\.\d+")
 
 
 def _version(proto: Any) -> str:
-    """The string; where only user_agent_build_version is sent, as Envoy does, `major.minor.patch` of that."""
+    """Return user_agent_version, or `major.minor.patch` of user_agent_build_version, which is what Envoy sends."""
     if proto.WhichOneof("user_agent_version_type") != "user_agent_build_version":
         return str(proto.user_agent_version)
     build = proto.user_agent_build_version
@@ -51,6 +51,7 @@ def _version(proto: Any) -> str:
 
 
 def _major_minor(proto: Any) -> str:
+    """Return the first `major.minor` in the version, so that one param covers all patch releases."""
     found = _MAJOR_MINOR.search(_version(proto))
     return found[0] if found is not None else ""
 
@@ -69,12 +70,12 @@ NODE_FIELDS: dict[str, Callable[[Any], str]] = {
 
 
 def is_unknown_field(name: str) -> bool:
-    """Whether the name begins as the node's own fields do, and is none of them."""
+    """Whether the name has the prefix of the node's own fields and is none of them."""
     return name.startswith(OWN) and name not in NODE_FIELDS
 
 
 def check_names(names: Collection[str] | None) -> None:
-    """Raises UsageError for what can't be a list of names."""
+    """Raise UsageError for a setting that can't be a list of names."""
     if isinstance(names, str):
         raise UsageError(f"node_params is a list of names, as in node_params=[{names!r}]")
     for name in names or ():
@@ -83,12 +84,12 @@ def check_names(names: Collection[str] | None) -> None:
 
 
 def can_send(names: Collection[str] | None, key: str) -> bool:
-    """Whether a client that sends no params of its own can have this one."""
+    """Whether a client that sends no params of its own can have a param of this key."""
     return not key.startswith(OWN) if names is None else key in names
 
 
 def params_of(node: Node, names: Collection[str] | None) -> Params:
-    """The params of a plain subscription. None: all top-level strings of the metadata."""
+    """Return the params of a node's plain subscriptions. names=None: all top-level strings of the metadata."""
     if names is None:
         own = [key for key in node.metadata if key.startswith(OWN)]
         return Params({key: node.metadata[key] for key in node.metadata if key not in own}) if own else node.metadata
@@ -100,15 +101,19 @@ def params_of(node: Node, names: Collection[str] | None) -> Params:
 
 @lru_cache(maxsize=4096)
 def with_defaults(params: Params, defaults: Params) -> Params:
-    """One object for all subscriptions of a client: a stream may have a hundred thousand."""
+    """Add defaults for absent keys.
+
+    Cached, so that all subscriptions of a client share one object: a stream may have a hundred thousand.
+    """
     return Params({**defaults, **params})
 
 
 def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
-    """Read an envoy.config.core.v3.Node, and of what `names` may lead to only what is named (SRV-25).
+    """Read an envoy.config.core.v3.Node; of the values that `names` may lead to, only those named (SRV-25).
 
-    What says who the client is, is cut if it is long; what decides only if no real client has as much.
-    DYN-43: Node.dynamic_parameters, which are TP1's context, never count.
+    Fields that identify the client are cut to a bounded length. Values that decide which variant the client gets are
+    cut only if they are longer than those of any real client. DYN-43: Node.dynamic_parameters, which are TP1's context,
+    never count.
     """
     fields = proto.metadata.fields
     strings = {key: value.string_value for key, value in fields.items() if value.HasField("string_value")}
@@ -125,7 +130,10 @@ def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
 
 
 def _kept(strings: dict[str, str]) -> dict[str, str]:
-    """All that counts where settings name nothing; of more than METADATA the shortest, as keys that decide are."""
+    """Return the metadata strings to keep where every string is a param.
+
+    Past METADATA characters keep the shortest entries, because keys that decide between variants are short.
+    """
     if sum(map(len, strings)) + sum(map(len, strings.values())) + ENTRY * len(strings) <= METADATA:
         return {key: bounded(value, VALUE_BYTES, distinct=True) for key, value in strings.items()}
     kept: dict[str, str] = {}
@@ -139,13 +147,17 @@ def _kept(strings: dict[str, str]) -> dict[str, str]:
 
 
 def _of_use(strings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """What settings name decides, and is kept; of the rest, which is only shown, little is kept."""
+    """Return the metadata strings to keep where the settings name the params.
+
+    Named strings are kept whole, because they decide. The others are only shown on pages: a few, and their beginnings.
+    """
     others = islice((key for key in strings if key not in names), OTHERS)
     shown = {bounded(key, NAME_BYTES, distinct=True): bounded(strings[key], NAME_BYTES) for key in others}
     return shown | {name: bounded(strings[name], VALUE_BYTES, distinct=True) for name in names if name in strings}
 
 
 def _named(proto: Any, names: Iterable[str]) -> Params:
+    """Read the named fields and metadata values that are not top-level strings."""
     found: dict[str, str] = {}
     for name in names:
         value = NODE_FIELDS[name](proto) or None if name in NODE_FIELDS else _in_metadata(proto.metadata.fields, name)
@@ -155,7 +167,10 @@ def _named(proto: Any, names: Iterable[str]) -> Params:
 
 
 def _in_metadata(fields: Any, name: str) -> str | None:
-    """Look a name up, the literal key first; else each part up to a dot may be an object, the longest first."""
+    """Look up a name, as a literal key first.
+
+    Otherwise the part before a dot, the longest first, may be the key of a nested object that has the rest.
+    """
     if name in fields:
         value = _scalar(fields[name])
         if value is not None:
@@ -172,7 +187,7 @@ def _in_metadata(fields: Any, name: str) -> str | None:
 
 
 def _scalar(value: Any) -> str | None:
-    """A google.protobuf.Value in its JSON form; a string is itself."""
+    """Return a google.protobuf.Value in its JSON form; a string as it is; None for null, lists and objects."""
     kind = value.WhichOneof("kind")
     if kind == "string_value":
         return str(value.string_value)
@@ -185,8 +200,9 @@ def _scalar(value: Any) -> str | None:
 
 
 def write_named(proto: Any, params: Params) -> None:
-    """Have an envoy.config.core.v3.Node say these params: the opposite of reading them (PRX-21)."""
-    for key in sorted(params, reverse=True):  # the whole version after its major.minor, which it includes
+    """Write these params into an envoy.config.core.v3.Node, the opposite of reading them (PRX-21)."""
+    # In reverse order, the full version comes after its major.minor, which goes into the same field, and replaces it.
+    for key in sorted(params, reverse=True):
         path = key.removeprefix(OWN).removesuffix(".major_minor") if key in NODE_FIELDS else ""
         if path:
             parent, _, field = path.rpartition(".")

@@ -1,9 +1,15 @@
-"""Whether a change removes so much that it is held back until somebody confirms it (OPS-13).
+"""Decide whether a change removes so much that it waits until an operator confirms it (OPS-13).
 
-A directory that is emptied by accident looks like one that is emptied on purpose, so nobody is asked about ordinary
-edits and everybody about these: a change after which nothing is left, one that removes at least `AT_LEAST` resources
-of a type and more than the limit of what there is, and one that comes of a place that vanished. What is held back is
-judged anew, as a whole, with every further edit.
+A directory that is emptied by accident looks like one that is emptied on purpose. So ordinary edits go through without
+a question, and a change is held back if
+
+- nothing would be left,
+- it removes at least `AT_LEAST` resources of a type and more than the limit, in per cent of that type, or
+- a place of the configuration (a file or directory) vanished.
+
+While a change is held back, every further edit is judged together with it, as one change against what is served. An
+operator confirms a change by its id, which names exactly the resources that would go: if an edit adds to them, the id
+is another one and the confirmation does not apply.
 """
 
 from __future__ import annotations
@@ -14,22 +20,23 @@ from hashlib import blake2b
 
 from .types import TYPES, TypeUrl
 
-AT_LEAST = 10  # resources of a type: fewer are an ordinary edit, whatever part of the whole they are
-MAX_REMOVALS = 50.0  # per cent of a type
+AT_LEAST = 10  # resources of a type: to remove fewer is an ordinary edit, whatever their share
+MAX_REMOVALS = 50.0  # per cent of the resources of a type
 
 _LABELS = {spec.url: spec.label for spec in TYPES}
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a change takes away of one type."""
+    """The resources of one type that a change removes."""
 
     type_url: TypeUrl
     names: tuple[str, ...]
-    of: int  # as many are served
+    of: int  # how many resources of the type are served now
 
     @property
     def label(self) -> str:
+        """Return the short name of the type."""
         return _LABELS.get(self.type_url) or self.type_url.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -40,36 +47,36 @@ class Loss:
 class HeldBack:
     """A change that waits for a confirmation."""
 
-    id: str  # the same for as long as the same resources would go, whatever else is edited meanwhile
-    since: float  # when the oldest change was held back that was not taken since
+    id: str  # depends on the resources that would go, and not on other edits meanwhile
+    since: float  # when the guard began to hold changes back; since then it took none
     losses: tuple[Loss, ...]
     missing: tuple[str, ...]  # places of the configuration that vanished
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # for people: why the guard holds the change back
 
     @property
     def summary(self) -> str:
-        """What would go."""
+        """Return in words how many resources of which types would go."""
         return ", ".join(map(str, self.losses)) or "no resources"
 
 
 class Guard:
-    """Holds back what looks like an accident. `limit` is in per cent; at 100 no change is too large."""
+    """Hold back changes that look like an accident. `limit` is in per cent; at 100 no change is too large."""
 
     def __init__(self, limit: float = MAX_REMOVALS) -> None:
-        self.held: HeldBack | None = None
+        self.held: HeldBack | None = None  # the change that waits now
         self._limit = limit
-        self._confirmed = ""
+        self._confirmed = ""  # the id of the change that an operator confirmed, until the next `judge`
 
     def confirm(self, change: str) -> None:
-        """Let the change of this id through, if it is still that one when it is judged next; no later one is meant."""
+        """Let the change of this id through when it is judged next; if it is another change by then, it still waits."""
         self._confirmed = change
 
     def suspend(self) -> None:
-        """Judge nothing, as what there is can't be read whole; a confirmation that was given is not kept for later."""
+        """Forget a confirmation, because the configuration can't be read whole and there is no change to judge."""
         self._confirmed = ""
 
     def judge(self, losses: Sequence[Loss], left: int, now: float, missing: Sequence[str] = ()) -> HeldBack | None:
-        """Tell what is held back, if the change is; `left` is how many resources there would be after it."""
+        """Return the change as held back, or None if it may go; `left`: how many resources there would be after it."""
         confirmed, self._confirmed = self._confirmed, ""
         reasons = tuple(self._reasons(losses, left, missing))
         change = _identify(losses, missing)
@@ -82,6 +89,7 @@ class Guard:
         return self.held
 
     def _reasons(self, losses: Sequence[Loss], left: int, missing: Sequence[str]) -> list[str]:
+        """Return every reason to hold the change back. That nothing is left says it all, and replaces the shares."""
         reasons = [f"{place} does not exist any more" for place in missing]
         if self._limit < 100 and losses and not left:
             gone = sum(len(loss.names) for loss in losses)
@@ -96,7 +104,7 @@ class Guard:
 
 
 def _identify(losses: Sequence[Loss], missing: Sequence[str]) -> str:
-    """A name for exactly these removals, the same on every replica."""
+    """Return an id for exactly these removals, the same on every replica."""
     digest = blake2b(digest_size=6)
     for part in (*missing, *(part for loss in losses for part in (loss.type_url, *loss.names))):
         digest.update(part.encode(errors="surrogateescape") + b"\0")

@@ -1,4 +1,10 @@
-"""What a large transaction comes to in a table, found before anybody sees it, so that to take it in is short."""
+"""Count the effects of a large transaction on a table before the table changes, so that the commit itself is short.
+
+The store validates and counts a transaction while other streams are served, possibly in a thread. Only the commit has
+to happen in one go. For a transaction with many changes the loops over all of them are therefore run here, beforehand:
+`StagedChanges.count` sums up what the table's counters and indexes will need, and `Table.commit_all` only adds the
+sums. Small transactions skip this and use `Table.commit` for each change.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,11 @@ _K = TypeVar("_K")
 
 
 class StagedChanges:
-    """All changes of one transaction in one table."""
+    """All changes of one transaction in one table, and their sums.
+
+    Each sum is a difference, positive or negative: what the sets after the changes have, less what the sets before them
+    had. Subclasses add the sums for counters of their own kind of table (`Table.tally`).
+    """
 
     __slots__ = (
         "_has_globs",
@@ -31,30 +41,32 @@ class StagedChanges:
     )
 
     def __init__(self, changes: Sequence[Change], spec: TypeSpec) -> None:
-        """`count` has to follow."""
+        """Note the changes; `count` must run before the table takes them."""
         self.changes = changes
-        self.sets: dict[str, VariantSet] = {}
-        self.gone: list[str] = []
-        self.variants = 0
-        self.references: Counter[Reference] = Counter()  # how many more variants refer to something, or fewer
-        self.mentions: Counter[str] = Counter()  # the same of keys in what wildcards see
-        self.listed: list[Change] = []
-        self.aliased: list[Change] = []
-        self.placed: list[tuple[str, Change]] = []  # xdstp names, with their glob collections
-        self._has_globs = not spec.on_demand
+        self.sets: dict[str, VariantSet] = {}  # new or updated names
+        self.gone: list[str] = []  # deleted names
+        self.variants = 0  # how many variants more there are, or fewer
+        self.references: Counter[Reference] = Counter()  # how many more variants refer to a resource, or fewer
+        self.mentions: Counter[str] = Counter()  # how many more names mention a key in what wildcards see, or fewer
+        self.listed: list[Change] = []  # changes that a wildcard may see
+        self.aliased: list[Change] = []  # changes of resources that have aliases, before or after
+        self.placed: list[tuple[str, Change]] = []  # changes of xdstp names, with their glob collections
+        self._has_globs = not spec.on_demand  # virtual hosts are in no glob collection
 
     def count(self) -> Steps[None]:
-        """Look at every change."""
+        """Sum up every change, in steps."""
         for piece in pieces(self.changes):
             for change in piece:
                 self._add(change)
             if len(piece) == EVERY:
                 yield
+        # What one change added and another took away cancels out: leave no zeros for the table to add.
         for counter in (self.references, self.mentions):
             for key in [key for key, count in counter.items() if not count]:
                 del counter[key]
 
     def _add(self, change: Change) -> None:
+        """Sort one change into the lists, and count the set before it as gone and the set after it as new."""
         if change.after is not None:
             self.sets[change.name] = change.after
         else:
@@ -62,6 +74,7 @@ class StagedChanges:
         for known, step in ((change.before, -1), (change.after, 1)):
             if known is not None:
                 self._count(known, step)
+        # The rest is needed one by one: for the log, for the aliases and for the glob collections.
         if change.is_listed:
             self.listed.append(change)
         if len(change.names) > 1:
@@ -71,6 +84,7 @@ class StagedChanges:
             self.placed.append((path, change))
 
     def _count(self, known: VariantSet, step: int) -> None:
+        """Add the sums of one set (step 1), or subtract them (step -1)."""
         self.variants += step * len(known.variants)
         for variant in known.variants:
             for reference in variant.references:
@@ -80,7 +94,10 @@ class StagedChanges:
 
 
 def add_counts(counts: Counter[_K], more: Mapping[_K, int]) -> None:
-    """Add these, of which some are below zero; what is none in the end is not there."""
+    """Add counts, some of them negative, to a counter.
+
+    A key whose count becomes zero is dropped, so that the keys of a counter are exactly what is in use.
+    """
     for key, count in more.items():
         counts[key] += count
         if not counts[key]:

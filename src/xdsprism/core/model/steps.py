@@ -1,8 +1,11 @@
-"""Long work in steps: a generator that yields where whoever drives it may serve others first.
+"""Run long work in steps: a generator that yields wherever its driver may serve others first.
 
-The work keeps its state in itself and returns its result. It never looks at a clock: `finish` runs it through at once,
-and server/slicing.py runs it for a few milliseconds at a time. Between two steps the store may change; nothing else
-touches the stream whose work it is.
+A request may subscribe to a hundred thousand names. Handling it in one go would stall every other stream of the event
+loop, so such work is a generator: it keeps its state in local variables, yields every `EVERY` items or so, and returns
+its result. It never looks at a clock. `finish` runs it through at once; server/slicing.py runs it for a few
+milliseconds at a time.
+
+Between two steps the store may change. Nothing else touches the stream that the work belongs to.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 
-EVERY = 128  # items between two yields: of subscriptions, these take a few milliseconds
+EVERY = 128  # items between two yields: this many subscriptions take a few milliseconds
 
 
 def finish(steps: Steps[T]) -> T:
-    """Run it through, and return what it returns."""
+    """Run the steps through at once and return their result."""
     try:
         while True:
             next(steps)
@@ -29,7 +32,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def in_order(items: Collection[T]) -> Steps[dict[T, None]]:
-    """Each of these once, in steps; of few, `dict.fromkeys` is the same and costs less."""
+    """Remove duplicates and keep the order, in steps. For few items, `dict.fromkeys` does the same and costs less."""
     found: dict[T, None] = {}
     for piece in pieces(items, 16 * EVERY):
         found.update(dict.fromkeys(piece))
@@ -39,7 +42,7 @@ def in_order(items: Collection[T]) -> Steps[dict[T, None]]:
 
 
 def chosen(items: Collection[T], is_chosen: Callable[[T], bool]) -> Steps[list[T]]:
-    """Those of these for which it holds, in steps."""
+    """Return the items for which the predicate holds, in steps."""
     found: list[T] = []
     for piece in pieces(items, 16 * EVERY):
         found += filter(is_chosen, piece)
@@ -49,14 +52,14 @@ def chosen(items: Collection[T], is_chosen: Callable[[T], bool]) -> Steps[list[T
 
 
 def pieces(items: Collection[T], size: int = EVERY) -> Iterable[list[T]]:
-    """The same items in lists of `size`, the last one shorter. Few items are one list, without a generator."""
+    """Cut the items into lists of `size`, the last one shorter. Few items come as one list, without a generator."""
     if len(items) <= size:
         return [[*items]] if items else ()
     return cut(items, size)
 
 
 def cut(items: Iterable[T], size: int = EVERY) -> Iterator[list[T]]:
-    """What `pieces` does, for an iterator. Nobody may change what it iterates over between two pieces."""
+    """Do the same as `pieces` for any iterable. Its contents must not change between two pieces."""
     source = iter(items)
     while piece := [*islice(source, size)]:
         yield piece

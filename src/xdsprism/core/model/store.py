@@ -1,10 +1,16 @@
-"""The store: every resource type's table of variants, changed by atomic validated transactions.
+"""Keep every resource type's table, and change all tables by atomic, validated transactions.
 
-One writer, one order. `apply` validates the final state of everything that a transaction touches (DYN-38), and either
-takes all of it or raises and changes nothing. What changed goes into its table (table.py).
+There is one writer and one order of revisions. A transaction is a `Changeset`: the complete new variants of each name
+that it touches. `apply` validates the final state of everything touched (DYN-38), and either takes all of it or raises
+ConfigError and changes nothing:
 
-`prepare` does all of that but the taking, which is short, however large the transaction is. It only reads, so that it
-may run in a thread while others are served.
+1. pad the variants of each name so that they mention the same keys, and keep the objects that did not change
+2. build the set of variants, which proves that no two overlap (variants.py); skip names that stay as they are
+3. check that aliases and virtual-host domains belong to one resource each
+4. commit every change to its table, then tell the listeners
+
+`prepare` does steps 1 to 3, which only read and may therefore run in a thread, and returns a function for step 4, which
+is short however large the transaction is. `publish` skips the checks: a cache or a provider vouches for its sets.
 """
 
 from __future__ import annotations
@@ -22,28 +28,30 @@ from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
 from .variants import Clash, VariantSet, padded
 
-MANY = 1_000  # changes in a transaction that are counted aside
+MANY = 1_000  # with more changes than this, a transaction is counted before the commit (staged_changes.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
+    """The outcome of a transaction: the revision of the store after it, and the names that really changed."""
+
     revision: int
     changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A transaction that is good for the revision that the store had when it was looked at."""
+    """A validated transaction. It stays valid while the store has the revision at which it was validated."""
 
     changeset: Changeset
-    revision: int  # the one it makes
+    revision: int  # the revision that the commit will make
     changes: list[Change]
-    given: Mapping[Variant, Variant]
-    tallies: Mapping[TypeUrl, StagedChanges]  # of a large transaction
+    given: Mapping[Variant, Variant]  # variants that stay, with their equals in the changeset: see `_keep`
+    tallies: Mapping[TypeUrl, StagedChanges]  # the sums of a large transaction, by type; empty for a small one
 
 
 class Store:
-    """All tables. Any type URL works; a table is there when somebody writes to it or follows it."""
+    """All tables. Any type URL works; a table is made when something writes to the type or follows it."""
 
     def __init__(self, types: Iterable[TypeSpec] = (), tables: Callable[[TypeSpec], Table] | None = None) -> None:
         self.revision = 0
@@ -53,22 +61,26 @@ class Store:
         self._tables: dict[TypeUrl, Table] = {}
 
     def spec(self, type_url: TypeUrl) -> TypeSpec:
+        """Return the traits of a type, which are the defaults for an unknown one."""
         return self._specs.get(type_url) or TypeSpec(type_url)
 
     def table(self, type_url: TypeUrl) -> Table:
+        """Return the table of a type, making it if there is none."""
         table = self._tables.get(type_url)
         if table is None:
             table = self._tables[type_url] = self._make(self.spec(type_url))
         return table
 
     def _own_table(self, spec: TypeSpec) -> Table:
+        """Make the kind of table that a server needs: virtual hosts are looked up by domain."""
         return HostTable(spec, partial(self.named, ROUTE)) if spec.url == VIRTUAL_HOST else Table(spec)
 
     def tables(self) -> list[Table]:
+        """Return all tables in the order of ADS."""
         return sorted(self._tables.values(), key=lambda table: (table.spec.rank, table.spec.url))
 
     def discard(self, type_url: TypeUrl) -> None:
-        """Forget a table that a client made by asking for a type nobody has."""
+        """Drop an empty table that exists only because a client asked for an unknown type."""
         table = self._tables.get(type_url)
         if table is not None and not len(table) and not table.sessions:
             del self._tables[type_url]
@@ -76,26 +88,29 @@ class Store:
     def apply(self, changeset: Changeset) -> Applied:
         """Take the complete new variants of each name, all or none. Raises ConfigError with every problem found.
 
-        DYN-34: each variant is padded with the keys that the others of its name mention, whoever the writer is.
+        DYN-34: the store pads each variant with the keys that the other variants of its name mention, so that no writer
+        has to.
         """
         return self._take(self._prepared(changeset))
 
     def prepare(self, changeset: Changeset) -> Callable[[], Applied]:
-        """Do what of `apply` takes long; it may be called in a thread. What it returns does the rest, at once."""
+        """Do the long part of `apply`, possibly in a thread; the returned function does the short rest, at once."""
         return partial(self._take, self._prepared(changeset))
 
     def _prepared(self, changeset: Changeset) -> _Prepared:
+        """Validate a transaction and find what it changes. Changes nothing."""
         revision = self.revision + 1
         problems: list[Problem] = []
         changes: list[Change] = []
         given: dict[Variant, Variant] = {}
         for (type_url, name), wanted in changeset.items():
+            # Compare with what was configured: a provider's variants of this name give way without comparison.
             before = self.written(type_url, name)
             there = before.variants if before is not None else ()
             try:
                 kept = _keep(before, padded(wanted), given)
                 if len(kept) == len(there) and set(kept) == set(there):
-                    continue
+                    continue  # the same variant objects: this name does not change
                 after = VariantSet.build(kept) if kept else None
             except Clash as clash:
                 problems.append(_clash_problem(type_url, name, clash, given))
@@ -110,7 +125,7 @@ class Store:
         return _Prepared(changeset, revision, changes, given, tallies)
 
     def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, StagedChanges]]:
-        """Find what a large transaction comes to in each table. It makes no table."""
+        """Sum up a large transaction for each table that it touches, without making any table."""
         by_type: dict[TypeUrl, list[Change]] = {}
         for change in changes:
             by_type.setdefault(change.type_url, []).append(change)
@@ -123,7 +138,7 @@ class Store:
         return tallies
 
     def _take(self, prepared: _Prepared) -> Applied:
-        """Take a transaction in, as it is now if somebody else was faster."""
+        """Commit a prepared transaction; validate it again if another transaction was committed meanwhile."""
         if prepared.revision != self.revision + 1:
             prepared = self._prepared(prepared.changeset)
         for variant, same in prepared.given.items():
@@ -131,11 +146,11 @@ class Store:
         return self._commit(prepared.revision, prepared.changes, prepared.tallies)
 
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
-        """Take what somebody else vouches for, as it is (DESIGN 7)."""
+        """Take sets of variants without checks: the caller, a cache or a provider, vouches for them (DESIGN 7)."""
         return finish(self.publishing(found))
 
     def publishing(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Steps[Applied]:
-        """What `publish` does, in steps that only read. Everything is taken at once, after the last of them."""
+        """Do the same as `publish`, in steps that only read. Everything is committed at once, after the last step."""
         revision = self.revision + 1
         changes: list[Change] = []
         for piece in pieces(found.items()):
@@ -148,30 +163,31 @@ class Store:
         tallies: Mapping[TypeUrl, StagedChanges] = {}
         if len(changes) > MANY:
             for type_url in {type_url for type_url, _ in found}:
-                self.table(type_url)  # so that its own kind of tally is made
+                self.table(type_url)  # so that `_tally` finds the table's own kind of StagedChanges
             tallies = yield from self._tally(changes)
-        if self.revision + 1 != revision:  # somebody else was faster
+        if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
             return finish(self.publishing(found))
         return self._commit(revision, changes, tallies)
 
     def size(self, type_url: TypeUrl) -> int:
-        """How many resources of a type there are, without making a table."""
+        """Return how many resources of a type there are, without making a table."""
         table = self._tables.get(type_url)
         return len(table) if table is not None else 0
 
     def named(self, type_url: TypeUrl, name: str) -> VariantSet | None:
-        """Without making a table: what is only asked about, or refused in the end, leaves nothing behind."""
+        """Return the variants of a name, without making a table: a question or a refused change leaves no trace."""
         table = self._tables.get(type_url)
         return table.named(name) if table is not None else None
 
     def written(self, type_url: TypeUrl, name: str) -> VariantSet | None:
-        """The same, but for what a provider made: whoever writes something down need not know of that."""
+        """Return the same as `named`, but None for what a provider made, which configuration may replace unseen."""
         known = self.named(type_url, name)
         return known if known is not None and not known.made else None
 
     def _commit(
         self, revision: int, changes: list[Change], tallies: Mapping[TypeUrl, StagedChanges] | None = None
     ) -> Applied:
+        """Put the changes into their tables, then tell the listeners. Without changes the revision stays."""
         applied = Applied(revision if changes else self.revision, tuple(changes))
         if changes:
             self.revision = revision
@@ -186,7 +202,7 @@ class Store:
         return applied
 
     def _alias_problems(self, changes: Iterable[Change]) -> list[Problem]:
-        """An alias belongs to one resource, or a subscription by it would be ambiguous (DLT-20)."""
+        """Find aliases that two resources claim: a subscription by such an alias would be ambiguous (DLT-20)."""
         touched = {(change.type_url, change.name) for change in changes}
         claimed: dict[tuple[TypeUrl, str], str] = {}
         problems = []
@@ -194,6 +210,7 @@ class Store:
             for alias in change.after.aliases if change.after is not None else ():
                 table = self._tables.get(change.type_url)
                 owner = table.owner(alias) if table is not None else None
+                # An owner that this transaction changes counts only by what it claims afterwards.
                 if owner is None or (change.type_url, owner) in touched:
                     owner = claimed.setdefault((change.type_url, alias), change.name)
                 if owner != change.name:
@@ -205,11 +222,11 @@ class Store:
 
 
 def _keep(before: VariantSet | None, wanted: tuple[Variant, ...], given: dict[Variant, Variant]) -> tuple[Variant, ...]:
-    """Where contents and constraints are what they were, keep the object that was sent.
+    """Replace each wanted variant by the object that clients were sent, where contents and constraints are the same.
 
     DYN-30: constraints that differ only in form hash the same, and the form that clients were given stays, also with
-    new contents. `given` notes what each kept object was given as: once the transaction is good, its origin, which says
-    where to look in the files, and the constraint as written move along.
+    new contents. `given` maps each kept object to its equal in the changeset: once the transaction is valid, the kept
+    object takes over the origin, which says where to look in the files, and the constraint as written.
     """
     if before is None:
         return wanted
@@ -220,6 +237,7 @@ def _keep(before: VariantSet | None, wanted: tuple[Variant, ...], given: dict[Va
         same = known.pop(variant.version, None)
         form = forms.get(canonical(variant.constraint), variant.constraint)
         if same is not None and same.base != variant.base:
+            # The version does not include `base`, which decides what wildcards see: a new object makes it a change.
             same = replace(variant, constraint=same.constraint, frames=same.frames)
         elif same is not None:
             given[same] = variant
@@ -230,11 +248,12 @@ def _keep(before: VariantSet | None, wanted: tuple[Variant, ...], given: dict[Va
 
 
 def _problem(message: str, origin: Origin | None) -> Problem:
+    """Make a problem that points to the file and line of the variant, if they are known."""
     return Problem(message, origin.file, origin.line) if origin is not None else Problem(message)
 
 
 def _clash_problem(type_url: TypeUrl, name: str, clash: Clash, given: Mapping[Variant, Variant]) -> Problem:
-    """DYN-37: the refusal names both variants, where they are written now, and a witness."""
+    """DYN-37: name both variants of a clash, the places where the new configuration has them, and a witness."""
     first, second = (given.get(variant, variant).origin for variant in (clash.first, clash.second))
     message = f"{type_url.rpartition('/')[2]} {name!r}: {clash.message}"
     return _problem(f"{message} (the other is at {second})" if second is not None else message, first)

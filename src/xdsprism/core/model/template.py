@@ -1,12 +1,19 @@
-"""Documents with `$when` and `$match` -> the fewest variants with distinct contents (DESIGN 3).
+"""Compile a document with `$when` and `$match` into the fewest variants with distinct contents (DESIGN 3).
 
-A document is a function from params to contents. It is built bottom up as a decision diagram: a `$match` chooses
-between the diagrams of its values, a mapping or list combines those of its parts. Contents that are equal
-are one object, so parts of the diagram that lead to equal contents fall together by themselves, and at the end each
-object is one variant: TP2's example has 9 combinations of values and 4 contents, and gives 4 variants.
+A document is a function from params to contents. This one makes two variants, `env=prod` and `env!=prod`:
 
-Variants of one compilation can't overlap (each params leads to one end) and mention the same keys (DYN-34).
-Their contents share parts with each other and with the document: not to be changed by the caller.
+    timeout:
+      $match:
+      - {when: env=prod, value: 1s}
+      - {value: 5s}
+
+The compiler builds a decision diagram (decisions.py) bottom up. A scalar is a terminal, a `$match` chooses between the
+diagrams of its values, a mapping or list combines the diagrams of its parts. Equal contents are one object, so parts of
+the diagram that lead to equal contents merge by themselves, and at the end each terminal is one variant: TP2's example
+has 9 combinations of values and 4 contents, and gives 4 variants.
+
+The variants of one document can't overlap, because any params lead to one terminal, and they mention the same keys
+(DYN-34). Their contents share parts with each other and with the document, so the caller must not change them.
 """
 
 from __future__ import annotations
@@ -22,17 +29,17 @@ from .expr import parse
 
 MAX_VARIANTS = 1024
 MAX_NESTING = 128  # protobuf itself stops at 100
-_SHOWN = 8  # keys listed in a message
+_SHOWN = 8  # keys that a message lists
 
 WHEN = "$when"
 MATCH = "$match"
 
 Path: TypeAlias = tuple[str | int, ...]
-Condition: TypeAlias = str | bool  # as it is written: YAML and JSON read the expression `true` as a boolean
+Condition: TypeAlias = str | bool  # as written: YAML and JSON read the expression `true` as a boolean
 
 
 class TemplateError(Exception):
-    """A fault in a document; `path` leads to it, for whoever knows which line that is."""
+    """A fault in a document; `path` leads to it, so that the caller can name the line."""
 
     def __init__(self, path: Path, message: str) -> None:
         self.path = path
@@ -42,11 +49,11 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One variant-to-be of a document."""
+    """One variant of a document: its constraint and contents."""
 
     constraint: Constraint  # mentions every key that any variant of the document does (DYN-34)
     content: Any
-    written: Constraint = TRUE  # the same without those that make no difference to this one
+    written: Constraint = TRUE  # the same without keys that make no difference to this variant
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +64,7 @@ class _Content:
 
 
 def compile_template(document: Any, *, limit: int = MAX_VARIANTS) -> list[Compiled]:
-    """The variants of a document, special cases first; raises TemplateError."""
+    """Return the variants of a document, special cases first; raise TemplateError."""
     if not _has_marks(document):
         return [Compiled(TRUE, document, TRUE)]
     conditions = _survey(document)
@@ -70,11 +77,12 @@ def compile_template(document: Any, *, limit: int = MAX_VARIANTS) -> list[Compil
         raise TemplateError((), message) from reason
 
 
-# ---- first a look at the form: every fault in the use of `$` keys is found here, whatever the conditions say.
-# YAML's aliases make one object appear in many places, even inside itself, hence the bookkeeping by id.
+# ---- First pass: check the form. It finds every fault in the use of `$` keys, whatever the conditions mean.
+# YAML's aliases make one object appear in many places, even inside itself, so visited objects are noted by id.
 
 
 def _has_marks(document: Any) -> bool:
+    """Whether a `$` key occurs anywhere in the document."""
     todo, seen = [document], set()
     while todo:
         item = todo.pop()
@@ -91,16 +99,17 @@ def _has_marks(document: Any) -> bool:
 
 
 def _marks(item: dict[Any, Any]) -> list[str]:
+    """Return the keys of a mapping that begin with `$`."""
     return [key for key in item if isinstance(key, str) and key.startswith("$")]
 
 
 def _survey(document: Any) -> dict[Condition, Constraint]:
-    """Check the document; returns what its conditions mean."""
+    """Check the document; return the constraint of each condition in it."""
     conditions: dict[Condition, Constraint] = {}
     todo: list[tuple[Any, Path, bool]] = [(document, (), True)]
     seen: set[tuple[int, bool]] = set()
     while todo:
-        item, path, optional = todo.pop()
+        item, path, optional = todo.pop()  # optional: `$when` may leave the item out
         if (id(item), optional) in seen or not isinstance(item, (dict, list)):
             continue
         seen.add((id(item), optional))
@@ -115,6 +124,11 @@ def _survey(document: Any) -> dict[Condition, Constraint]:
 
 
 def _check_marks(item: dict[Any, Any], path: Path, *, optional: bool) -> None:
+    """Check the `$` keys of one mapping.
+
+    `$match` replaces the mapping, so nothing may stand beside it. `$when` stands beside the fields of the mapping that
+    it makes optional; only an element of a list, or the whole document, can be left out.
+    """
     for mark in _marks(item):
         if mark not in (WHEN, MATCH):
             raise TemplateError((*path, mark), f"unknown key `{mark}`; keys that begin with $ are `$when` and `$match`")
@@ -129,6 +143,7 @@ def _check_marks(item: dict[Any, Any], path: Path, *, optional: bool) -> None:
 
 
 def _check_match(entries: Any, path: Path) -> None:
+    """Check the entries of one `$match`: each has a `value`, and all but the last have a `when`."""
     if not isinstance(entries, list) or not entries:
         raise TemplateError(path, "`$match` must be a list of {when, value}; the last may be {value}, the default")
     for index, entry in enumerate(entries):
@@ -143,6 +158,7 @@ def _check_match(entries: Any, path: Path) -> None:
 
 
 def _conditions(item: dict[Any, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the conditions of one mapping, with their paths."""
     if WHEN in item:
         yield (*path, WHEN), item[WHEN]
     for index, entry in enumerate(item.get(MATCH, ())):
@@ -151,12 +167,14 @@ def _conditions(item: dict[Any, Any], path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _inside(item: dict[Any, Any], path: Path) -> list[tuple[Any, Path, bool]]:
+    """Return the values of one mapping to visit next, as not optional: `$when` can't leave out the value of a field."""
     if MATCH in item:
         return [(entry["value"], (*path, MATCH, index, "value"), False) for index, entry in enumerate(item[MATCH])]
     return [(value, (*path, key), False) for key, value in item.items() if key != WHEN]
 
 
 def _parsed(text: Any, path: Path) -> Constraint:
+    """Read one condition."""
     if isinstance(text, bool):
         return TRUE if text else FALSE
     if not isinstance(text, str):
@@ -167,23 +185,28 @@ def _parsed(text: Any, path: Path) -> Constraint:
         raise TemplateError(path, str(error)) from error
 
 
-# ---- then the diagram
+# ---- Second pass: build the diagram
 
 
 class _Compiler:
-    """From a document that is known to be well-formed to its variants."""
+    """Turn a document that passed the first pass into its variants."""
 
     def __init__(self, order: list[str], conditions: dict[Condition, Constraint]) -> None:
         self.decisions = Decisions(order)
         self.conditions = conditions
         self.holds = {text: self.decisions.constraint(condition) for text, condition in conditions.items()}
         self.contents: dict[Hashable, _Content] = {}
-        self.nodes: dict[int, Node] = {}  # by the id of a part of the document, which outlives this
+        # Diagrams by the id of a part of the document. The document outlives the compiler, so no id is reused.
+        self.nodes: dict[int, Node] = {}
         self.no_parts = self.parts(())
-        self.absent = _Content(None)  # where absent must be told from "nothing yet", which is None
+        self.absent = _Content(None)  # "chosen, but absent" in a `$match`, where None is "not chosen yet"
         self.concatenation = joining(self.concatenate, self.no_parts)
 
     def variants(self, document: Any, limit: int) -> list[Compiled]:
+        """Build the diagram of the document, and make a variant of each terminal.
+
+        `indicators` says where each terminal is the result, and `expression` turns that into its constraint.
+        """
         root = self.value(document, 0)
         contents = [content for content in terminals(root) if content is not None]
         if not contents:
@@ -192,6 +215,7 @@ class _Compiler:
             raise TemplateError(
                 (), f"makes {len(contents):,} variants with distinct contents, at most {limit:,} allowed"
             )
+        # A `$when` on the whole document is the author's own constraint: use it as it is if nothing else varies.
         when = self.conditions[document[WHEN]] if isinstance(document, dict) and WHEN in document else TRUE
         if len(contents) == 1 and when != TRUE:
             return [Compiled(when, contents[0].value, when)]  # DYN-3: as it was written
@@ -205,9 +229,9 @@ class _Compiler:
         return compiled
 
     def value(self, item: Any, depth: int) -> Node:
-        """The diagram of any part of the document; ends in contents, or None where it is absent."""
+        """Return the diagram of any part of the document; it ends in contents, or None where the part is absent."""
         if not isinstance(item, (dict, list)):
-            # Not by ==, for which 1, 1.0 and True are the same.
+            # The key includes the type, because 1, 1.0 and True are equal in Python.
             return self.intern((type(item), item if isinstance(item, str) else repr(item)), lambda: item)
         if id(item) not in self.nodes:
             if depth > MAX_NESTING:
@@ -216,6 +240,7 @@ class _Compiler:
         return self.nodes[id(item)]
 
     def container(self, item: dict[Any, Any] | list[Any], depth: int) -> Node:
+        """Return the diagram of a list, a `$match` or a mapping."""
         if isinstance(item, list):
             return self.sequence([self.value(element, depth) for element in item])
         if MATCH in item:
@@ -224,7 +249,8 @@ class _Compiler:
         return self.limited(item.get(WHEN), self.mapping(fields))
 
     def match(self, entries: list[tuple[Condition | None, Node]]) -> Node:
-        """The first entry whose condition holds, even if its value, a `$match` too, turns out to be absent."""
+        """Choose the first entry whose condition holds, even if its value, another `$match`, turns out to be absent."""
+        # In `hits` None means "this entry does not apply", so an absent value needs a terminal of its own meanwhile.
         hits = [
             self.limited(when, self.decisions.relabel(node, lambda content: content or self.absent))
             for when, node in entries
@@ -234,9 +260,12 @@ class _Compiler:
         )
 
     def limited(self, condition: Condition | None, node: Node) -> Node:
+        """Return the node where the condition holds, absent elsewhere; without a condition, the node."""
         return node if condition is None else self.decisions.only(self.holds[condition], node)
 
     def mapping(self, fields: dict[Any, Node]) -> Node:
+        """Combine the diagrams of the fields into that of a mapping; absent fields are left out."""
+
         def build(present: dict[Any, _Content]) -> _Content:
             # Fields have no order, so contents that differ only in that are the same.
             return self.intern(
@@ -247,6 +276,8 @@ class _Compiler:
         return self.combined(fields, build)
 
     def sequence(self, elements: list[Node]) -> Node:
+        """Combine the diagrams of the elements into that of a list; absent elements are left out."""
+
         def build(present: dict[Any, _Content]) -> _Content:
             row = tuple(present[index] for index in range(len(elements)) if index in present)
             return self.intern((list, row), lambda: [content.value for content in row])
@@ -254,25 +285,35 @@ class _Compiler:
         return self.combined(dict(enumerate(elements)), build)
 
     def combined(self, places: dict[Any, Node], build: Callable[[dict[Any, _Content]], _Content]) -> Node:
-        """The diagram of a whole from those of its parts. What doesn't vary is kept out of the combining."""
+        """Combine the diagrams of the parts into that of the whole.
+
+        Each varying part becomes a diagram of one-element lists of (place, content). Folding them concatenates the
+        lists, and `build` makes the whole of each list at the end. Parts that don't vary join only there, which keeps
+        the lists short.
+        """
         fixed = {place: node for place, node in places.items() if isinstance(node, _Content)}
         varying = [self.part(place, node) for place, node in places.items() if isinstance(node, Branch)]
         combined = self.decisions.fold(self.concatenation, varying)
         return self.decisions.relabel(combined, lambda parts: build(fixed | dict(parts.value)))
 
     def part(self, place: Any, node: Node) -> Node:
+        """Return the diagram of one part, ending in a list of that part with its place, or an empty list if absent."""
+
         def label(content: _Content | None) -> _Content:
             return self.no_parts if content is None else self.parts(((place, content),))
 
         return self.decisions.relabel(node, label)
 
     def parts(self, parts: tuple[tuple[Any, _Content], ...]) -> _Content:
+        """Return the terminal for a list of places and contents."""
         return self.intern(parts, lambda: parts)
 
     def concatenate(self, a: _Content, b: _Content) -> _Content:
+        """Join two terminals that are lists of parts."""
         return self.parts(a.value + b.value)
 
     def intern(self, identity: Hashable, make: Callable[[], Any]) -> _Content:
+        """Return the one object for these contents, making it at first use."""
         found = self.contents.get(identity)
         if found is None:
             found = self.contents[identity] = _Content(make())
@@ -280,9 +321,9 @@ class _Compiler:
 
 
 def _padded(constraint: Constraint, wanted: Iterable[str]) -> Constraint:
-    """Have the constraint mention the wanted keys (DYN-34)."""
+    """Make the constraint mention the wanted keys (DYN-34); raise TemplateError if it gets too large."""
     try:
-        check_limits(constraint)  # before anything walks it: a diagram that shares much makes a huge expression
+        check_limits(constraint)  # before anything walks it: a small diagram with shared parts may make a huge tree
         whole = mentioning(constraint, wanted)
         check_limits(whole)
     except UsageError as error:

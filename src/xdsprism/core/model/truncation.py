@@ -1,20 +1,21 @@
-"""How much of a text from outside is kept and shown: what a peer makes up may be of any length."""
+"""Limit how much of a peer's text is kept and shown, because a peer may send text of any length."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
-NAME_BYTES = 256  # of a node's id, cluster and user agent, of metadata on pages, of a version in the log
-TEXT_BYTES = 4_096  # of what went wrong, in a peer's own words
+NAME_BYTES = 256  # for a node's id, cluster and user agent, for metadata on pages, for a version in the log
+TEXT_BYTES = 4_096  # for an error message in a peer's own words
 
 
 def bounded(text: str, most: int, *, distinct: bool = False) -> str:
-    """The text itself if it has at most so many bytes, else its beginning and its size: `abc… (10,485,760 bytes)`.
+    """Return the text if it has at most `most` bytes, else its beginning and its size: `abc… (10,485,760 bytes)`.
 
-    It is cut between two characters. With its mark it has at most so many bytes, so to cut it again changes nothing.
-    distinct: the mark has a digest of the whole text too, so that two texts that begin alike stay two.
+    The cut is between two characters. The result, including the mark, has at most `most` bytes, so cutting it again
+    changes nothing. distinct: the mark also includes a digest of the whole text, so that two long texts with the same
+    beginning stay distinct.
     """
-    if 4 * len(text) <= most:  # a character has up to four bytes
+    if 4 * len(text) <= most:  # a character takes at most four bytes, so the text surely fits
         return text
     encoded = text.encode(errors="surrogateescape")
     if len(encoded) <= most:

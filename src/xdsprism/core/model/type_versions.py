@@ -1,7 +1,8 @@
-"""The two versions of a resource type: what v2 called it, and v3 (gRFC A30; C18 of the requirements).
+"""Translate between the v2 and v3 type URLs of a resource type (gRFC A30; C18 of the requirements).
 
-The messages are the same on the wire, field by field, so only the type URLs differ. Inside, everything goes by its v3
-URL; a transport puts the names of its own version on what it sends, and takes either in what it gets (VER-9).
+The v2 and v3 messages are the same on the wire, field by field, so only the type URLs differ. Inside the engine every
+type goes by its v3 URL. At the edge of a stream, `Names` notes which version the client uses for each type: requests
+may come with either URL, and responses go out with the client's (VER-9).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .types import (
 
 RESOURCE = PREFIX + "envoy.service.discovery.v3.Resource"
 
+# The v2 URL of each v3 URL. Types that are not here exist in one version only.
 _V2 = {
     LISTENER: PREFIX + "envoy.api.v2.Listener",
     ROUTE: PREFIX + "envoy.api.v2.RouteConfiguration",
@@ -38,36 +40,37 @@ _V3 = {v2: v3 for v3, v2 in _V2.items()}
 
 
 def as_v3(type_url: TypeUrl) -> TypeUrl:
-    """The name that a type goes by in here; one without a twin is left as it is."""
+    """Return the v3 URL, by which the engine knows the type; a URL without a twin comes back unchanged."""
     return _V3.get(type_url, type_url)
 
 
 def as_v2(type_url: TypeUrl) -> TypeUrl:
+    """Return the v2 URL; a URL without a twin comes back unchanged."""
     return _V2.get(type_url, type_url)
 
 
 def has_twin(type_url: TypeUrl) -> bool:
-    """Whether its name says a version; by the name of v3 or of v2."""
+    """Whether the type exists in both versions, so that its URL says which one; takes either URL."""
     return type_url in _V2 or type_url in _V3
 
 
 def wrapper_of(type_url: TypeUrl) -> TypeUrl:
-    """The Resource of the same version as what it wraps."""
+    """Return the type URL of discovery.Resource in the same version as the type that it wraps."""
     return as_v2(RESOURCE) if type_url in _V3 else RESOURCE
 
 
 class Names:
-    """Which version's names the client of one stream uses for its types: those of its last request for each (VER-3)."""
+    """The version by whose names one client calls its types: that of its last request for each type (VER-3)."""
 
     __slots__ = ("others",)
 
     def __init__(self, only_type: TypeUrl | None = None, *, v2: bool = False) -> None:
-        # SRV-3: a service of one type says the type for the client, and so the version.
-        # Those that it has by other names than there are in here.
+        # SRV-3: on a service of one type the method says the type, and so the version too.
+        # The v3 URLs of the types for which this client uses the v2 name.
         self.others = {only_type} if v2 and only_type is not None else set()
 
     def take(self, type_url: TypeUrl) -> TypeUrl:
-        """Note how the client calls it; returns what it is called in here."""
+        """Note which URL the client uses for a type; return the v3 URL."""
         inside = as_v3(type_url)
         if inside != type_url:
             self.others.add(inside)
@@ -76,4 +79,5 @@ class Names:
         return inside
 
     def is_v2(self, type_url: TypeUrl) -> bool:
+        """Whether the client uses the v2 name for this type, given by its v3 URL."""
         return type_url in self.others

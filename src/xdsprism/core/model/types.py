@@ -1,4 +1,13 @@
-"""The nouns of the engine: params, variants, changes, and what is known of each resource type."""
+"""Define the nouns of the engine: params, variants, changes, and the traits of each resource type.
+
+- `Params` are the key/value pairs of a subscription, taken from a locator (TP2) or from the client's node.
+- A `Variant` is one form of a resource: contents plus the constraint that says which params get it. All variants of
+  one name make a `VariantSet` (variants.py).
+- A `Changeset` is what a writer hands to the store: the complete new variants of each name that it touches. The store
+  turns it into `Change` objects, one per name that really differs, with the sets before and after.
+- A `TypeSpec` holds what the protocol treats differently per resource type: the order within ADS, whether SotW
+  responses hold the full state, whether an empty first request is a wildcard. Types without a spec get the defaults.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +25,17 @@ if TYPE_CHECKING:
 
 TypeUrl = str
 
-# What a resource refers to: another one, by type and name (references.py).
+# A resource that another resource names, such as a route's cluster: its type and name (codec/references.py).
 Reference = tuple[TypeUrl, str]
 
 PREFIX = "type.googleapis.com/"
 
 
 class Params(Mapping[str, str]):
-    """The key/value pairs a client sends with a subscription: an immutable, hashable mapping."""
+    """The key/value pairs of a subscription: an immutable, hashable mapping.
+
+    The hash is computed once, because params are dictionary keys wherever the engine groups clients into classes.
+    """
 
     __slots__ = ("_hash", "_items")
 
@@ -35,7 +47,10 @@ class Params(Mapping[str, str]):
         return self._items[key]
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override] # no other defaults
-        """The Mapping's own goes through an exception where a key is absent, which is the usual case here."""
+        """Return the value of `key`, or the default.
+
+        Mapping.get raises and catches KeyError for an absent key, and an absent key is the usual case here.
+        """
         return self._items.get(key, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -56,25 +71,30 @@ class Params(Mapping[str, str]):
         return f"Params({self._items!r})"
 
     def only(self, keys: Iterable[str]) -> Params:
-        """Cut down to `keys`. DESIGN 6.3: only mentioned keys matter; what remains is the client's class."""
+        """Cut the params down to `keys`.
+
+        DESIGN 6.3: only the keys that constraints mention matter, so the remaining pairs are the client's class.
+        """
         return Params({key: self._items[key] for key in keys if key in self._items})
 
 
-# DESIGN 6.3: what a client has of each key that matters. All who have the same are of one class.
+# DESIGN 6.3: the client's value for each key that some constraint mentions, None where the client lacks the key.
+# Clients with equal categories match the same constraints, so they form one class and share all answers.
 Category = tuple[str | None, ...]
 
 NO_PARAMS = Params()
 
 
 def category(params: Mapping[str, str], keys: Iterable[str]) -> Category:
-    # Asked for everybody who comes or goes: so a dict's own `get` wherever there is one.
+    """Return the class of these params: their values for `keys`, in the order of `keys`."""
+    # This runs for every subscription that comes or goes, so it calls dict.get directly where it can.
     get = params._items.get if type(params) is Params else params.get  # noqa: SLF001
     return tuple(map(get, keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a variant was written down, or who made it."""
+    """The place in the configuration where a variant was written, or the component that made the variant."""
 
     file: str
     line: int = 0
@@ -85,21 +105,22 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What a route configuration says about its virtual hosts that are not in it."""
+    """The traits of a route configuration that concern VHDS, by which clients fetch further virtual hosts."""
 
-    on_demand: bool = False  # `vhds`: there are such
-    ignores_port: bool = False  # of the host that is asked for, when it is looked up (VHD-6)
+    on_demand: bool = False  # the configuration has `vhds`: clients fetch further virtual hosts on demand
+    ignores_port: bool = False  # the lookup of a host leaves out its port (VHD-6)
 
 
-_NO_FRAMES: Mapping[object, bytes] = {}  # of all that was never sent, which can be a million virtual hosts
+# One shared empty mapping for all variants that were never sent: a store may hold a million virtual hosts.
+_NO_FRAMES: Mapping[object, bytes] = {}
 
 
 @dataclass(eq=False, slots=True)
 class Variant:
-    """Contents plus constraints: one of the forms that one name can take.
+    """One form of a resource: contents plus the constraint that decides which params get them.
 
-    Compared by identity: the store keeps a variant object for as long as nothing about it changes, so that
-    `is` answers "does the client have this one already?".
+    Variants compare by identity. The store keeps the same object for as long as nothing about the variant changes, so
+    that `is` answers "does the client have this variant already?".
     """
 
     type_url: TypeUrl
@@ -109,54 +130,62 @@ class Variant:
     version: str  # a hash, see `make_variant`
     digest: int  # the same hash as a number; SotW versions are sums of these
     aliases: tuple[str, ...] = ()
-    extras: bytes = b""  # further fields of discovery.Resource (aliases, cache_control ...), encoded
+    extras: bytes = b""  # the other fields of discovery.Resource (aliases, cache_control ...), encoded
     origin: Origin | None = None
-    references: tuple[Reference, ...] = ()  # what a client must have in order to use it
-    ttl: float | None = None  # seconds that a client may use it without hearing of it again (TTL-2)
-    do_not_cache: bool = False  # do_not_cache: a relay gives it to those who have asked, not to those who come later
-    base: Constraint | None = None  # who gets it without asking for it, by a wildcard; None: everybody (VHD-13)
-    domains: tuple[str, ...] = ()  # a virtual host: what it serves, in lower case (VHD-6)
-    routing: Routing | None = None  # a route configuration
+    references: tuple[Reference, ...] = ()  # resources that a client needs before it can use this one
+    ttl: float | None = None  # seconds that a client may use it without a heartbeat (TTL-2)
+    do_not_cache: bool = False  # a relay gives it to clients that have asked already, not to clients that come later
+    base: Constraint | None = None  # params whose wildcard includes it; None: every wildcard does (VHD-13)
+    domains: tuple[str, ...] = ()  # of a virtual host, in lower case (VHD-6)
+    routing: Routing | None = None  # set for route configurations only
     written: Constraint | None = None  # as its author wrote it; None: that is not known, or it is `constraint`
-    frames: Mapping[object, bytes] = field(default_factory=lambda: _NO_FRAMES, repr=False)  # the codec's, by form
+    # The codec's cache of encoded resources, by wire form: each variant is encoded once for all streams.
+    frames: Mapping[object, bytes] = field(default_factory=lambda: _NO_FRAMES, repr=False)
 
     @property
     def identity(self) -> tuple[str, Constraint]:
-        """TP2: constraints are part of the unique identifier, along with the name. DYN-30: in canonical form."""
+        """Return what tells variants apart: the name and the constraint in canonical form (DYN-30).
+
+        TP2: constraints are part of the unique identifier of a resource, along with the name.
+        """
         return self.name, canonical(self.constraint)
 
     @property
     def stated(self) -> Constraint:
-        """What its author said, before the store added the keys of the other variants (DYN-34)."""
+        """Return the constraint as its author wrote it, before the store added keys of the other variants (DYN-34)."""
         return self.written if self.written is not None else self.constraint
 
     @property
     def shown(self) -> Constraint:
-        """What people are shown: as it was written, or without idle clauses where that is not known (DYN-34)."""
+        """Return the constraint to show to people: as written, or without idle clauses where the text is unknown.
+
+        DYN-34 pads constraints with clauses that are always true. They matter on the wire and only distract people.
+        """
         return self.written if self.written is not None else unpadded(self.constraint)
 
     @property
     def warms(self) -> str | None:
-        """A cluster that learns its endpoints by EDS: the ClusterLoadAssignment's name."""
+        """Return the name of the ClusterLoadAssignment that this cluster fetches by EDS, if this is an EDS cluster."""
         return next((name for type_url, name in self.references if type_url == ENDPOINT), None)
 
     @property
     def is_on_demand(self) -> bool:
-        """A route configuration: whether it has virtual hosts that are not in it."""
+        """Whether this is a route configuration whose clients fetch further virtual hosts by VHDS."""
         return self.routing is not None and self.routing.on_demand
 
     @property
     def is_remnant(self) -> bool:
+        """Whether only the name is known: see `remnant`."""
         return not self.version
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in a response."""
+        """Return about how many bytes the variant takes in a response."""
         return len(self.body) + len(self.extras) + len(self.name) + len(self.type_url) + 64
 
 
 class ResourceProblem(Protocol):
-    """TP3: for whom, which code, in which words."""
+    """Why some params can't get a resource, in the terms of a TP3 resource error: for whom, status code, message."""
 
     @property
     def constraint(self) -> Constraint: ...
@@ -169,14 +198,17 @@ class ResourceProblem(Protocol):
 
     @property
     def unresolved(self) -> bool:
-        """VHD-19: whether clients that know no errors are told that there is nothing."""
+        """VHD-19: whether clients that can't read errors are told instead that the resource does not exist."""
 
     @property
     def refused(self) -> bool:
-        """PRX-35: whether a relay has no room for it. Who has nothing is told so, and who has it keeps it."""
+        """PRX-35: whether a relay refused the subscription for lack of room.
+
+        Clients that have nothing are told that the resource does not exist; clients that have the resource keep it.
+        """
 
 
-def make_variant(  # noqa: PLR0913 # all that makes a variant
+def make_variant(  # noqa: PLR0913 # a variant has this many independent parts
     type_url: TypeUrl,
     name: str,
     body: bytes,
@@ -194,8 +226,8 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
 ) -> Variant:
     """Build a variant; its version is a hash of contents and constraints (DESIGN 6.6, DYN-31).
 
-    The same on every replica, after every restart and through every relay. TTL-3: a time to live is part of it, so
-    that another one is another version, and is sent.
+    The version is therefore the same on every replica, after every restart and through every relay. TTL-3: the hash
+    includes the TTL, so a variant with a new TTL is a new version and is sent.
     """
     version, number = _fingerprint(type_url, name, body, extras, constraint, ttl)
     return Variant(
@@ -220,6 +252,10 @@ def make_variant(  # noqa: PLR0913 # all that makes a variant
 def _fingerprint(
     type_url: TypeUrl, name: str, body: bytes, extras: bytes, constraint: Constraint, ttl: float | None
 ) -> tuple[str, int]:
+    """Hash a variant's parts; return the version string and the same 64 bits as a number.
+
+    Each part is preceded by its length, so that no two lists of parts hash the same bytes.
+    """
     digest = sha256()
     lives = [repr(ttl).encode()] if ttl is not None else []
     for part in (type_url.encode(), name.encode(), body, extras, ascii(canonical(constraint)).encode(), *lives):
@@ -230,7 +266,7 @@ def _fingerprint(
 
 
 def padded_variant(variant: Variant, constraint: Constraint) -> Variant:
-    """The same variant with a constraint that means the same and mentions other keys: another version (DYN-31)."""
+    """Return the variant with a constraint that means the same and mentions further keys: a new version (DYN-31)."""
     version, number = _fingerprint(
         variant.type_url, variant.name, variant.body, variant.extras, constraint, variant.ttl
     )
@@ -239,31 +275,35 @@ def padded_variant(variant: Variant, constraint: Constraint) -> Variant:
 
 
 def remnant(type_url: TypeUrl, name: str) -> Variant:
-    """Something that a client has from an earlier stream and that is gone: its name is all that is known of it."""
+    """Stand in for a resource that a client still has from an earlier stream and that no longer exists.
+
+    Only its name is known. The session needs the object to remove the resource from the client.
+    """
     return Variant(type_url, name, TRUE, b"", version="", digest=0)
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:
-    """What the protocol needs to know of a resource type. Everything has a default: any type works."""
+    """The traits of one resource type that the protocol depends on. Each trait has a default, so any type URL works."""
 
     url: TypeUrl
-    words: tuple[str, ...] = ()  # how it is called on the command line
+    words: tuple[str, ...] = ()  # names of the type on the command line, the label first
     rank: int = 100  # DESIGN 6.9: order within ADS
     full_state: bool = False  # SOT-4: a SotW response holds every resource
-    wildcard: bool = False  # WLD-12: an empty first request means all
-    referrers: tuple[TypeUrl, ...] = ()  # ORD-2: removals wait until these have moved on
-    stays_while_referred: bool = False  # ORD-12: however long that is
-    always_resend: bool = False  # DLT-13: sent again although the client has this version
-    on_demand: bool = False  # VHD-7: what is not there is answered with a resource that has no contents
+    wildcard: bool = False  # WLD-12: an empty first request is a wildcard
+    referrers: tuple[TypeUrl, ...] = ()  # ORD-2: a removal waits until resources of these types no longer refer to it
+    stays_while_referred: bool = False  # ORD-12: the removal waits without a time limit
+    always_resend: bool = False  # DLT-13: send it again although the client has this version
+    on_demand: bool = False  # VHD-7: answer a name that does not exist with a resource that has no contents
 
     @property
     def has_wildcard(self) -> bool:
-        """Delta: whether an empty first request asks for something. VHD-13: of virtual hosts, for the base set."""
+        """Whether an empty first delta request is a wildcard. VHD-13: for virtual hosts, it gets the base set."""
         return self.wildcard or self.on_demand
 
     @property
     def label(self) -> str:
+        """Return the short name of the type, or the full message name if there is no short one."""
         return self.words[0] if self.words else self.url.removeprefix(PREFIX)
 
 
@@ -279,8 +319,8 @@ SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
 EXTENSION_CONFIG = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
 
-# DESIGN 6.9: clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
-# Envoy reads a SotW SRDS response as the full state too (scopes that are missing go away), hence its flag.
+# DESIGN 6.9: the order is clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
+# Envoy reads a SotW SRDS response as the full state too, and drops scopes that are missing, hence full_state there.
 TYPES: tuple[TypeSpec, ...] = (
     TypeSpec(
         CLUSTER,
@@ -291,7 +331,7 @@ TYPES: tuple[TypeSpec, ...] = (
         referrers=(LISTENER, ROUTE, SCOPED_ROUTE, VIRTUAL_HOST),
     ),
     TypeSpec(ENDPOINT, ("eds", "endpoint", "endpoints"), 10, always_resend=True),
-    # LEDS: endpoints apart from their localities, as members of a glob (Envoy) or as one list (A95, CLI-25).
+    # LEDS: a locality's endpoints as resources of their own, members of a glob (Envoy) or one list (A95, CLI-25).
     TypeSpec(LB_ENDPOINT, ("leds", "lbendpoint", "lbendpoints"), 15),
     TypeSpec(LB_ENDPOINT_COLLECTION, ("lbendpointcollection", "lbendpointcollections"), 15),
     TypeSpec(SECRET, ("sds", "secret", "secrets"), 20),
@@ -316,7 +356,10 @@ _WORDS = {word: spec.url for spec in TYPES for word in spec.words}
 
 
 def resolve_type(word: str) -> TypeUrl:
-    """Turn `cds`, `cluster`, a message's full name or a type URL into a type URL. DESIGN 4."""
+    """Turn `cds`, `cluster`, a message's full name or a type URL into a type URL. DESIGN 4.
+
+    Raises UsageError for a single word that is none of these.
+    """
     known = _WORDS.get(word.lower())
     if known is not None:
         return known
@@ -331,7 +374,7 @@ def resolve_type(word: str) -> TypeUrl:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One name took on a new set of variants, or lost or gained all of them."""
+    """One name got another set of variants. `before` is None if the name is new, `after` if the name is deleted."""
 
     revision: int
     type_url: TypeUrl
@@ -341,15 +384,15 @@ class Change:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every string under which a client may have asked for it (DLT-20)."""
+        """Return every string by which a client may have subscribed to the resource: name and aliases (DLT-20)."""
         aliases = [alias for known in (self.before, self.after) if known is not None for alias in known.aliases]
         return (self.name, *dict.fromkeys(aliases))
 
     @property
     def is_listed(self) -> bool:
-        """Whether any wildcard can see it."""
+        """Whether any wildcard could see the resource, before or after the change."""
         return any(known is not None and known.is_listed for known in (self.before, self.after))
 
 
-# What a transaction asks for: the complete new variants of each touched (type, name); none: delete.
+# A transaction: the complete new variants of each (type, name) that it touches. An empty tuple deletes the name.
 Changeset = Mapping[tuple[TypeUrl, str], tuple[Variant, ...]]

@@ -1,9 +1,20 @@
-"""The variants of one name: proof that they can't clash, and an index from params to the one that matches.
+"""Prove that the variants of one name can't overlap, and find the one that matches a client's params.
 
 TP2, Matching Behavior and Best Practices: the variants of a resource are mutually exclusive, and a control plane must
-not accept any others. They should also list the same keys: `padded` adds those that a variant leaves out (DYN-34).
-Proof and index are one structure: labelling each constraint's diagram with its variant and merging them all either
-meets an overlap or leaves the index behind.
+not accept any others. They should also mention the same keys: `padded` adds those that a variant leaves out (DYN-34).
+For example, of two variants
+
+    env=prod                     is padded to   env=prod and (tier exists or not tier exists)
+    env=test and tier=a          stays as it is
+
+Proof and index are one structure. Each constraint becomes a decision diagram (decisions.py) that ends in its variant
+where the constraint holds, and all diagrams are merged into one. If two variants meet at one end, they overlap, and the
+way there is the witness: params that match both. If none meet, the merged diagram is the index from params to variant:
+
+    env -- prod ----------------------> first variant
+     |---- test --> tier -- a --------> second variant
+     |               `----- other ----> None: the resource does not exist for these params
+     `---- other value, or absent ----> None
 """
 
 from __future__ import annotations
@@ -36,7 +47,7 @@ from .expr import show
 from .types import ResourceProblem, Variant, padded_variant
 
 _NO_ALIASES: frozenset[str] = frozenset()
-_LONGEST = 300  # characters of a constraint in a message
+_LONGEST = 300  # characters of a constraint that a message quotes
 
 
 class Clash(Exception):
@@ -52,41 +63,45 @@ class Clash(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a client gets what it gets."""
+    """Why a client gets the variant that it gets, or none."""
 
     chosen: Variant | None
-    refused: tuple[tuple[Variant, Constraint], ...]  # each of the others, with the part of it that doesn't hold
+    refused: tuple[tuple[Variant, Constraint], ...]  # every other variant, and the part of it that does not match
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Which variants came, and which went; what has other contents did both."""
+    """The variants that came and those that went between two sets; one with new contents does both."""
 
     came: tuple[Variant, ...]
     went: tuple[Variant, ...]
 
 
 class VariantSet:
-    """The variants of one (type, name); immutable. Most have one variant for everybody: then it is its own index."""
+    """The variants of one (type, name); immutable.
+
+    Most names have one variant without constraints. Then that variant itself is the index, a diagram without branches.
+    Subclasses answer the same questions from other sources: virtual hosts (hosts.py), a relay's cache (cached.py).
+    """
 
     __slots__ = ("_index", "aliases", "keys", "sole", "variants")
 
     variants: tuple[Variant, ...]
-    keys: tuple[str, ...]  # all that are mentioned, sorted
+    keys: tuple[str, ...]  # all keys that the constraints mention, sorted
     aliases: frozenset[str]
-    made = False  # by a provider, for those who asked (providing.py)
-    _index: Node  # ends in a Variant, or None
+    made = False  # True: a provider made it for the clients that asked (provide/providing.py)
+    _index: Node  # a decision diagram that ends in a Variant, or in None
 
     def __init__(self, variants: tuple[Variant, ...], mentioned: tuple[str, ...], index: Node) -> None:
         self.variants = variants
         self.keys = mentioned
         self.aliases = frozenset(alias for variant in variants for alias in variant.aliases) or _NO_ALIASES
-        self.sole = index if isinstance(index, Variant) else None  # the one that is for everybody
+        self.sole = index if isinstance(index, Variant) else None  # the variant that every client gets
         self._index = index
 
     @classmethod
     def build(cls, variants: Sequence[Variant], budget: int = BUDGET) -> VariantSet:
-        """Check and index; raises Clash. The store has padded them (`padded`)."""
+        """Check and index the variants, which the store has padded (`padded`); raise Clash if they overlap."""
         variants = tuple(variants)
         if not variants:
             return cls((), (), None)
@@ -103,67 +118,78 @@ class VariantSet:
         return f"VariantSet({', '.join(show(variant.shown) for variant in self.variants)})"
 
     def moved(self, before: VariantSet) -> Moved | None:
-        """What became of another set: who has a variant that stays has it still. None: that can't be told."""
+        """Compare with the set before: which variants clients may have to replace. None: it can't be told.
+
+        A client whose variant stays needs no notice; with None, every subscription to the name gets one. `came` is
+        every variant of this set, because only clients that have none yet are compared with it.
+        """
         if not (type(self) is type(before) is VariantSet) or len(before.variants) < 2 or before.aliases != self.aliases:
             return None
         stay = {*self.variants}
         return Moved(self.variants, tuple(variant for variant in before.variants if variant not in stay))
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
-        """The variant for these params; None: the resource does not exist for them (DYN-10)."""
+        """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
         found: Variant | None = lookup(self._index, params)
         return found
 
     def proven(self, params: Mapping[str, str]) -> Variant | None:
-        """The same, with constraints that say for whom else it is; of one name, each variant has these anyway."""
+        """Return the same variant, with constraints that say exactly which other clients get it too.
+
+        The variants of one name do not overlap, so that is every variant as it is; hosts.py narrows the constraints.
+        """
         return self.select(params)
 
     def member(self, params: Mapping[str, str]) -> Variant | None:
-        """What of it a wildcard with these params sees (VHD-13: of virtual hosts, the base set)."""
+        """Return the variant that a wildcard with these params sees. VHD-13: of virtual hosts, only the base set."""
         found = self.select(params)
         return found if found is None or found.base is None or matches(found.base, params) else None
 
     @property
     def is_listed(self) -> bool:
-        """Whether there are wildcards that see something of it."""
+        """Whether any wildcard can see one of the variants."""
         return any(variant.base != FALSE for variant in self.variants)
 
     @property
     def member_keys(self) -> frozenset[str]:
-        """All that decides what a wildcard sees of it."""
+        """Return the keys that decide what a wildcard sees: those of the constraints and of the base sets."""
         bases = (variant.base for variant in self.variants if variant.base is not None)
         return frozenset(self.keys).union(*map(keys, bases))
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:  # noqa: ARG002 # a cache may not
-        """Whether it is known what these params get, be it nothing; `sure`: and not only from an earlier run."""
+        """Whether the answer for these params is known, be it that there is none.
+
+        sure: an answer that only an earlier run of the process has heard does not count.
+        """
         return True
 
     def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
-        """What is wrong with getting what these params should have, where it comes from somewhere else (TP3)."""
+        """Return why these params can't get a resource that comes from an upstream server or a provider (TP3)."""
         return None
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:  # noqa: ARG002
-        """What to say to a client for which there is no variant; `beside`: that also asks by these keys.
+        """Return the constraint of a negative answer, for a client that no variant matches.
 
-        DYN-11: each mentioned key pinned to the client's value, or to its absence. Only mentioned keys decide, so
-        this covers exactly the clients that are alike, and none that has a variant.
+        DYN-11: it pins each mentioned key to the client's value, or to its absence. Only mentioned keys decide, so this
+        covers exactly the clients of the same class, and none that has a variant. beside: further keys in the client's
+        subscription, which matter to a cache only.
         """
         return pins({key: params.get(key) for key in self.keys})
 
     def gaps(self, limit: int) -> list[dict[str, str]]:
-        """Up to `limit` examples of params that no variant covers; `{}` is a client that sends none of the keys."""
+        """Return up to `limit` examples of params that no variant covers; `{}` is a client with none of the keys."""
         ways = paths(self._index, None, [variant.constraint for variant in self.variants])
         return [_present(way) for way in islice(ways, limit)]
 
     def explain(self, params: Mapping[str, str]) -> Explanation:
-        """Which variant, and what each of the others asks for in vain."""
+        """Say which variant these params get, and which part of each other variant does not match."""
         chosen = self.select(params)
         others = [variant for variant in self.variants if variant is not chosen]
         return Explanation(chosen, tuple((variant, failing(variant.constraint, params)) for variant in others))
 
 
 def shared(first: Variant, second: Variant) -> str | None:
-    """Who matches both, in words; None: nobody does."""
+    """Say who matches both variants; None: no params do."""
     try:
         _merged((first, second), BUDGET)
     except Clash as clash:
@@ -174,19 +200,20 @@ def shared(first: Variant, second: Variant) -> str | None:
 
 
 def padded(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Have every variant of a name mention the same keys; raises Clash if one would get too large.
+    """Make every variant of a name mention the same keys; raise Clash if one gets too large.
 
-    DYN-34: an idle clause is added for each key that only other variants mention, and goes again with the last of
-    them. The result depends on the set of variants alone, so versions are the same on every replica. A variant that
-    mentions these keys already is kept as it is.
+    DYN-34: a variant gets an idle clause for each key that only other variants mention, and loses it when the last of
+    them goes. The result depends on the set of variants alone, so versions are the same on every replica. A variant
+    that mentions all keys already is kept as it is.
     """
     if len(variants) == 1 and variants[0].stated is variants[0].constraint:
-        return tuple(variants)
+        return tuple(variants)  # a single variant that was never padded
     wanted = frozenset[str]().union(*(keys(variant.stated) for variant in variants))
     return tuple(_mentioning(variant, wanted, variants) for variant in variants)
 
 
 def _mentioning(variant: Variant, wanted: frozenset[str], variants: Sequence[Variant]) -> Variant:
+    """Pad one variant; keep the object if it mentions all `wanted` keys already."""
     whole = mentioning(variant.stated, wanted)
     if whole == variant.constraint or canonical(whole) == canonical(variant.constraint):
         return variant
@@ -201,7 +228,7 @@ def _mentioning(variant: Variant, wanted: frozenset[str], variants: Sequence[Var
 
 
 def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
-    """The index: all diagrams merged in one walk, not pair by pair."""
+    """Return the index: the diagrams of all variants merged, each ending in its variant. Raises Clash at an overlap."""
     decisions = Decisions(_order(variants), budget)
 
     def overlap(first: Variant, second: Variant) -> Node:
@@ -212,10 +239,11 @@ def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
 
 
 def _order(variants: Iterable[Variant]) -> list[str]:
-    """The order of keys decides how large diagrams get. First those that most variants pin to a few values.
+    """Choose the order of the keys, which decides how large diagrams get: first those that most variants pin to values.
 
-    There the variants part, each value with its own few, and no later key is met by all of them at once. Else as
-    written: keys that belong together tend to stand together, and diagrams are small if they stay so.
+    At such a key the variants part, each value with its own few, so that later keys are looked at for a few variants
+    only. Other keys stay in the order written: keys that belong together tend to stand together, and diagrams are small
+    if they stay so.
     """
     pinned: Counter[str] = Counter()
     for variant in variants:
@@ -225,6 +253,7 @@ def _order(variants: Iterable[Variant]) -> list[str]:
 
 
 def _pinned(constraint: Constraint) -> set[str]:
+    """Return the keys that the constraint restricts to listed values, wherever it matches."""
     match constraint:
         case Eq(key, _):
             return {key}
@@ -237,7 +266,7 @@ def _pinned(constraint: Constraint) -> set[str]:
 
 
 def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> Clash:
-    """Say what a client must send to match both. DYN-37."""
+    """Make the Clash that says which params match both variants. DYN-37."""
     decisions = Decisions(_order((first, second)))
     both = decisions.both(decisions.constraint(first.stated), decisions.constraint(second.stated))
     way = next(paths(both, True, [variant.constraint for variant in variants]))  # noqa: FBT003 - a terminal
@@ -247,16 +276,18 @@ def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> 
 
 
 def _quoted(variant: Variant) -> str:
+    """Quote a variant's constraint for a message, cut if it is long."""
     text = show(variant.shown)
     return f"`{text}`" if len(text) <= _LONGEST else f"`{text[:_LONGEST]}...`"
 
 
 def pins(way: Mapping[str, str | None]) -> Constraint:
-    """Exactly the clients that agree with this one on these keys."""
+    """Return the constraint that matches exactly the clients with these values; None: the key is absent."""
     pins = (Not(Exists(key)) if value is None else Eq(key, value) for key, value in sorted(way.items()))
     items: tuple[Constraint, ...] = tuple(pins)
     return items[0] if len(items) == 1 else All(items)
 
 
 def _present(way: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the params of an example, without the keys that are absent."""
     return {key: value for key, value in sorted(way.items()) if value is not None}

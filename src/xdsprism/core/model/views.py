@@ -1,4 +1,12 @@
-"""What one class of clients sees of a table: all of it, or what changed."""
+"""Compute what one class of clients sees of a table: a snapshot of everything, or the difference since a revision.
+
+A class is a set of clients whose params agree on every key that some constraint in the table mentions (DESIGN 6.3).
+All of them see the same variants, so a table computes each view once per class and shares it between streams:
+
+    Change(name, sets before and after)  --views_of(category)-->  Transition(name, variants before and after)
+    [Transition, ...]                    --difference_of-->       Difference, for wildcards that are behind
+    [Variant, ...]                       --snapshot_of-->         Snapshot, for wildcards that are new, and for SotW
+"""
 
 from __future__ import annotations
 
@@ -8,12 +16,12 @@ from dataclasses import dataclass
 from .steps import EVERY, Steps, finish, pieces
 from .types import Change, Params, Variant
 
-WIDTH = 0xFFFF_FFFF_FFFF_FFFF  # of a digest: 64 bits
+WIDTH = 0xFFFF_FFFF_FFFF_FFFF  # a digest has 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What one name means to one class of clients, before and after."""
+    """The variants of one name that one class of clients sees, before and after a change."""
 
     name: str
     before: Variant | None
@@ -22,28 +30,29 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed for one class of clients."""
+    """Everything that changed for one class of clients since some revision."""
 
     transitions: Mapping[str, Transition]
-    news: tuple[Variant, ...] | None  # what came, or took the place of itself; None: and there is more to say
+    # All of it as variants to send, if every transition only adds or updates a resource without TTL; else None.
+    news: tuple[Variant, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything of one type that one class of clients sees, sorted by name."""
+    """Every resource of one type that one class of clients sees, sorted by name."""
 
     variants: tuple[Variant, ...]
     digest: int
-    is_plain: bool = False  # there is something, and none of it has a time to live
+    is_plain: bool = False  # there is at least one resource, and none has a TTL
 
 
 def digest_of(variants: Iterable[Variant]) -> int:
-    """SRV-12: a hash that does not depend on order, so that it can follow changes one at a time."""
+    """Sum the digests of the variants. SRV-12: a sum does not depend on order, so it can follow single changes."""
     return sum([variant.digest for variant in variants]) & WIDTH
 
 
 def digesting(variants: Collection[Variant]) -> Steps[int]:
-    """What `digest_of` does, in steps."""
+    """Do the same as `digest_of`, in steps."""
     digest = 0
     for piece in pieces(variants, 16 * EVERY):
         digest += digest_of(piece)
@@ -53,11 +62,12 @@ def digesting(variants: Collection[Variant]) -> Steps[int]:
 
 
 def alike(one: Variant | None, other: Variant | None) -> bool:
-    """Whether a client that has the one need not be sent the other.
+    """Whether a client that has one of these variants need not be sent the other.
 
-    Mostly they are the same object or none. What was deleted and put back is another object with the same version; if
-    its constraints are written in another way they have to be sent, for they are what it will be withdrawn by (DYN-25).
-    And who is not told of a new time to live drops it after the old one (TTL-2).
+    Usually both are the same object, or both None. A resource that was deleted and put back is another object with the
+    same version. If its constraint is written in another way it has to be sent, because the constraint is the name by
+    which the server will withdraw it (DYN-25). A new TTL has to be sent too, or the client drops the resource when the
+    old TTL expires (TTL-2).
     """
     if one is other:
         return True
@@ -67,9 +77,10 @@ def alike(one: Variant | None, other: Variant | None) -> bool:
 
 
 def merge_changes(changes: Iterable[Change]) -> list[Change]:
-    """Several changes of one name are one: from the first 'before' to the last 'after'.
+    """Merge all changes of one name into one, from the first `before` to the last `after`.
 
-    What came and went again is none, or names that are used once would pile up before a reader that lags.
+    A name that came and went again leaves no change. Otherwise names that are used only once would pile up in the log
+    in front of a slow reader.
     """
     merged: dict[str, Change] = {}
     for change in changes:
@@ -81,11 +92,12 @@ def merge_changes(changes: Iterable[Change]) -> list[Change]:
 
 
 def snapshot_of(variants: Sequence[Variant]) -> Snapshot:
+    """Make a snapshot of these variants, which are sorted by name."""
     return finish(snapshotting_of(variants))
 
 
 def snapshotting_of(variants: Sequence[Variant]) -> Steps[Snapshot]:
-    """What `snapshot_of` does, in steps."""
+    """Do the same as `snapshot_of`, in steps."""
     digest = yield from digesting(variants)
     is_plain = bool(variants)
     for piece in pieces(variants, 16 * EVERY):
@@ -96,7 +108,7 @@ def snapshotting_of(variants: Sequence[Variant]) -> Steps[Snapshot]:
 
 
 def views_of(changes: Iterable[Change], category: Params) -> list[Transition]:
-    """What of these changes this class of clients sees."""
+    """Return what this class of clients sees of the changes; leave out changes that it does not see."""
     views = (
         Transition(
             change.name,
@@ -109,11 +121,12 @@ def views_of(changes: Iterable[Change], category: Params) -> list[Transition]:
 
 
 def difference_of(views: list[Transition]) -> Difference:
+    """Make a difference of these transitions."""
     came = [view.after for view in views if view.after is not None and view.after.ttl is None and _stays(view)]
     news = tuple(came) if len(came) == len(views) else None
     return Difference({view.name: view for view in views}, news)
 
 
 def _stays(view: Transition) -> bool:
-    """Whether nothing went."""
+    """Whether the change only adds or updates: the name is new, or its variant had no TTL and the same name."""
     return view.before is None or (view.before.ttl is None and view.before.name == view.name)
