@@ -148,8 +148,11 @@ class Reading:
         if close is MatchRank.UNSURE and not self._is_repeated(entry, variant):
             self._doubtful[entry] = None
             return False
+        # Of two resources in the response for one entry, the better rank wins; the later one if both are equal.
         if given is not None:
             return close >= closeness(entry.name, given.variant)
+        # An update of the virtual host that the entry holds. Not if the response calls the host unresolved, or if the
+        # server has yet to say on this stream which virtual host serves it.
         if close is MatchRank.HELD:
             return entry.name not in self._unresolved and not self._is_doubtful(entry)
         return close is MatchRank.MEANT or not self._is_owned(entry, variant)
@@ -188,12 +191,14 @@ class Reading:
         Some servers choose by other params than were sent; their variants never match. But if the entry has a variant
         that matches and stays current, the other one was in flight to a subscription that has just been dropped.
         """
+        # A locator of this name was dropped of late: a variant that does not match may be for that one.
         if (entry.type_url, entry.name) in self._upstream.let_go:
             return False
         params = entry.key[1] or NO_PARAMS
         given, held = self._given.get(entry), entry.variant
         if given is not None and matches(given.variant.constraint, params):
             return False
+        # Either the server said that there is none, or it has not seen the subscription.
         if held is None and (entry.absence is not None or self._is_unasked(entry)):
             return False
         whole = self._topic.spec.full_state and not self._upstream.delta
@@ -254,6 +259,7 @@ class Reading:
         told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} has an error for it")
         denied = self._topic.denied(error.about, self._upstream)
         whom = canonical(error.about.constraint)
+        # Only these two codes deny the resource; any other one leaves a cached variant in use (ERR-9).
         negative = error.code in (NOT_FOUND, PERMISSION_DENIED)
         drop = negative and self._upstream.fail_on_data_errors
         denied = self._meant(denied, whom, told) if negative else denied
@@ -277,6 +283,7 @@ class Reading:
         for number, (identity, name) in enumerate(dict.fromkeys(gone), 1):  # repeated removals count once
             if number % EVERY == 0:
                 yield
+            # An entry that just got another resource explains this removal.
             left = (name, identity[1] is not None) in self._left
             what = f"{name!r} does not exist on {self._upstream.label}"
             concerned = topic.withdrawn(identity, self._upstream, left=left)
@@ -325,6 +332,7 @@ class Reading:
         if not self._is_pinned(constraint):
             told = gone | {each for each in told if each.variant is None and each not in self._upstream.awaited}
         explained = [entry for entry in waiting if gone or self._was_sent(entry.name, constraint)]
+        # Constraints say exactly for whom there is nothing, except from a relay, which may know less.
         exact = self._is_pinned(constraint) and not self._upstream.is_relay
         holding = [entry for entry in waiting if entry.variant is not None]  # a variant from an earlier stream
         doubtful = explained or ([] if exact else self._several(waiting, located) or holding)

@@ -140,8 +140,10 @@ class Dependencies:
         """Return the next whole configuration, or None if a reference is open or nothing changed."""
         walk = _Walk(self._known)
         config = walk.config(self._listener, self._clusters)
+        # Keep watching what the last whole is made of: the client uses it until the next whole is complete.
         self.wanted = {**dict.fromkeys(self._shown), **walk.seen} if walk.is_torn else walk.seen
         self._known = {ref: known for ref, known in self._known.items() if ref in self.wanted}
+        # `==` compares parts by identity, so a part that came again counts as a change.
         if walk.is_torn or self._known == self._shown:
             return None
         self._shown = dict(self._known)
@@ -162,6 +164,7 @@ class _Walk:
         if not isinstance(root, ListenerPart):
             return Config(error=root if isinstance(root, WatchError) else None)
         found = [self._find(ROUTE, each) if isinstance(each, str) else each for each in root.routes]
+        # Without all of its route configurations a listener can't route (A74).
         for each in found:
             if isinstance(each, WatchError):
                 return Config(error=each)
@@ -189,6 +192,7 @@ class _Walk:
         found: dict[str, Known | None] = {}
         for _ in range(DEPTH):
             level = [name for name in dict.fromkeys(names) if name not in found]
+            # Breadth first, each name once, so that circles end.
             found.update((name, self._find(CLUSTER, name)) for name in level)
             names = [child for name in level for child in _children(found[name])]
         return found
@@ -210,6 +214,7 @@ class _Walk:
     def _with_collections(self, cluster: ClusterPart, part: EndpointPart) -> ClusterConfig:
         """Add the endpoints of collections (CLI-25). A missing collection concerns its localities only."""
         known = {name: self._find(LB_ENDPOINT_COLLECTION, name) for name in part.collections}
+        # An incomplete whole is not shown, so do not spend time on filling.
         if part.fill is None or self.is_torn:
             return ClusterConfig(cluster.message, part.message)
         found = {name: each.endpoints for name, each in known.items() if isinstance(each, CollectionPart)}

@@ -56,6 +56,7 @@ class EntryIndex:
         if len(self._entries) <= FEW:
             return self._entries
         demanded = demands(constraint)
+        # The constraint demands no value of any key, such as `not env=prod`: it may match any params.
         if not demanded:
             return self._entries
         found = [self._with(key, values) for key, values in demanded.items()]
@@ -65,6 +66,7 @@ class EntryIndex:
         """Return the entries whose params have one of these values of a key."""
         index = self._by_value.get(key)
         if index is None:
+            # The first constraint that demands this key: index all entries by it.
             index = self._by_value[key] = {}
             for entry in self._entries:
                 index.setdefault(_value(entry, key), {})[entry] = None

@@ -81,10 +81,12 @@ class Holders:
             return [*self._entries]
         variant = arrival.variant
         mark = upstream, upstream.streams, variant.version, variant.body, variant.constraint, arrival.located
+        # Mark the entries that turn out to have this copy, so that the next copy skips them.
         for entry in [entry for entry in self._unsettled if is_current(entry, arrival, upstream)]:
             del self._unsettled[entry]
             self._current.setdefault(mark, {})[entry] = None
             self._marks[entry] = mark
+        # Entries that are marked with another copy need this one.
         others = [entry for each, entries in self._current.items() if each != mark for entry in entries]
         return [*others, *self._unsettled]
 

@@ -171,6 +171,7 @@ class Subscriber:
         else:
             for upstream in authority.active:
                 upstream.want(entry.type_url, key)
+            # The new entry may need a fallback, or hear at once that all servers are down, or that it is in quarantine.
             self._cope(authority, [entry])
             self._note_quarantine(entry)
         # A server may regard the resource as sent already and stay silent, so take it from an entry that has it.
@@ -255,6 +256,7 @@ class Subscriber:
         error = authority.failing
         if error is None:
             return
+        # The next server may have what is missing, so watchers do not hear of the failure yet (FBK-5).
         if authority.wants_next_server:
             self._activate(authority)
             return
@@ -267,6 +269,7 @@ class Subscriber:
         recalled = self._recall(entry) if entry.lacking and entry.kept_at is None else None
         if recalled is None:
             return
+        # Members of a collection, or the one variant of a name.
         for variant in recalled.variants:
             held = entry.member(variant.name) if isinstance(entry, Collection) else entry
             held.recall(variant, recalled.since)
@@ -300,13 +303,17 @@ class Subscriber:
 
     def ended(self, upstream: Upstream, error: WatchError, now: float, random: float) -> None:
         """Handle the end of a stream, or a failure to open one: fallback, errors to watchers, and quarantine."""
+        # The server may only dislike the method or the form. Then ask in the other one at once, and suspect no
+        # subscription.
         at_once = upstream.is_to_be_asked_otherwise(error)
         found = None
         self._recognition.ended(upstream, error.status, now)
+        # Otherwise a subscription may be the reason (quarantine.py).
         if not at_once:
             found = upstream.quarantine.ended(error.status, str(error), now, partial(self._is_open, upstream))
         reached = upstream.connected
         failed = upstream.ended(error, now, random, at_once=at_once)
+        # The lack of delta is no lost server: the next stream uses SotW. Operators hear of it once.
         if not upstream.dialect.lacks_delta or not upstream.delta:
             self.facts.append(Lost(upstream.label, str(error), failed, reached))
         elif upstream.dialect.is_news(None):
@@ -375,15 +382,19 @@ class Subscriber:
 
     def receiving(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
         """Do what `receive` does, in steps."""
+        # A type that this stream never subscribed to is neither ACKed nor NACKed.
         if not upstream.asks(response.type_url):
             return  # NAK-22
+        # The first response proves that the server works: end the fallback and the errors of the outage.
         if upstream.heard(response.server):
             self._recovered(upstream)
+        # None while the form of the server is unknown; several when responses have waited for that.
         for each in self._recognition.readable(upstream, response, now):
             yield from self._read(upstream, each, now)
 
     def _read(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
         """Apply one response whose form is known, and queue the ACK or NACK."""
+        # An empty topic stands in for a type that nobody watches any more: the response still gets its ACK (NAK-23).
         topic = self._topics.get(response.type_url) or WatchedType(self.spec(response.type_url))
         reading = Reading(self, topic, upstream, in_held_words(response, topic, upstream), now)
         flaws = yield from reading.read()
@@ -394,6 +405,7 @@ class Subscriber:
             nameless = tuple(flaw.reason for flaw in flaws if not flaw.name)
             self.facts.append(Rejected(upstream.label, response.type_url, response.version, message, nameless))
         wait = 0.0
+        # A relay may hold back its ACK for a while, to report a NACK of its own clients (PRX-18).
         if error is None and self.review is not None:
             error, wait = self.review(upstream, response, now)
         answer = Answer(response.nonce, response.version, error)
@@ -404,6 +416,7 @@ class Subscriber:
         """Handle the first response of a stream: release lower servers, and clear the errors of the outage."""
         was_failing = upstream.failing is not None
         for authority in [*upstream.users]:
+            # Only an error of the outage is over now. An error about the resource itself stays.
             failures = {each.failing for each in authority.active} - {None}  # watchers heard one of these
             self._release(authority, authority.active.index(upstream) + 1)
             for entry in authority.entries if was_failing else ():
@@ -441,6 +454,7 @@ class Subscriber:
     def tick(self, now: float) -> None:
         """Do what is due: form decisions, held answers, quarantine, timers and TTLs."""
         for upstream in self._upstreams:
+            # Plain answers have waited long enough for one in the form of locators: apply them now.
             for response in self._recognition.tick(upstream, now):
                 finish(self._read(upstream, response, now))
             upstream.release(now)
@@ -527,6 +541,7 @@ class Subscriber:
         `absence`: params for which it does not exist, if the server said so. Return whether watchers were told.
         """
         topic, before = self._topics[entry.type_url], entry.variant
+        # A dropped resource has no name to be found by, and no TTL to run out.
         if drop:
             topic.forget_alias(entry)
             entry.expires = None
@@ -534,6 +549,7 @@ class Subscriber:
         news = entry.fail(error, state, now, drop=drop)
         if entry.variant is None:
             topic.left(entry)
+        # Also if there was nothing before: listeners learn that the entry has its answer.
         if entry.variant is None or entry.variant is not before:
             self._changed(entry, before)
         return news
@@ -543,6 +559,7 @@ class Subscriber:
         before, was_kept = entry.variant, entry.kept_at is not None
         topic.forget_alias(entry)
         upstream.note_answered(entry)
+        # A server that knows no params answered for all params: entries with others may share it (PRX-32).
         entry.for_all = upstream.by_names
         news = entry.accept(arrival, upstream, now)
         if arrival.ttl is not None or entry.expires is not None:

@@ -358,6 +358,7 @@ class Upstream:
         """Do what `poll` does, in steps. A subscription that is added meanwhile may go into a later request."""
         if not self.connected or self.is_spent:
             return []
+        # A wildcard that only the first request of a stream can ask for (WLD-5).
         if any(asking.needs_stream for asking in self._asking.values()):
             self.renew()
             return []
@@ -384,6 +385,7 @@ class Upstream:
 
     def heard(self, server: str) -> bool:
         """Note a response and what the server calls itself; return whether it is the first response of the stream."""
+        # Relays and servers of this project say so in `control_plane.identifier`.
         self.is_relay = server == RELAY
         self.pins_absence = server == SERVER or server.startswith((f"{SERVER}/", f"{SERVER} "))
         self._backoff.reset()
@@ -397,6 +399,7 @@ class Upstream:
         """Queue an ACK or NACK: for now, or for later if the exchange is fruitless (`Pace`) or `wait` says so."""
         if not self.connected:
             return
+        # The later of both: the review, and the pace of a fruitless exchange.
         due = max(now + wait, self._paces.setdefault(type_url, Pace()).answer_at(now, fruitful=fruitful))
         self._answers.append((due, type_url, replace(answer, is_reviewed=True) if wait else answer))
         if due <= now:
@@ -411,6 +414,7 @@ class Upstream:
         position = next((at for at, (_, _, answer) in enumerate(held) if answer.nonce == nonce), None)
         if position is None:
             return  # it went out when its time was over, or its stream has ended
+        # In delta each answer stands alone; in SotW the earlier ones go first.
         ready = held[position : position + 1] if self.delta else held[: position + 1]
         self._answers = [waiting for waiting in self._answers if waiting not in ready]
         for _, _, answer in ready:
@@ -443,6 +447,7 @@ class Upstream:
         """
         if self._answered:
             return False
+        # PRX-33: the server has no delta method.
         if error.status == UNIMPLEMENTED and self.delta and not self.dialect.needs_delta:
             self.dialect.lacks_delta = True
             return True
@@ -459,12 +464,15 @@ class Upstream:
         self.lost = now, error
         answered, self._answered = self._answered, False
         self.parted = now if self.connected else self.parted
+        # The connection itself is lost, so the next one may reach a server of another release.
         if error.status == UNAVAILABLE or not self.connected:
             self.dialect.connect_anew(now, sotw=not self.delta)
         hasty = self.connected and now - self._opened_at < HASTY
+        # The stream was fine; the server just had nothing to send.
         if self.connected and now - self._opened_at >= LASTING:
             self._backoff.reset()
         self.connected = False
+        # CLI-16: a stream that had a response is followed by the next one at once.
         if answered and not (hasty and self._was_hasty):
             self.retry_at = now
         else:

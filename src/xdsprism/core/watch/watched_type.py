@@ -305,6 +305,7 @@ class WatchedType:
         """
         name, constraint = identity
         known = self.known(name, upstream, constraint=constraint)
+        # An entry that got another resource on this stream is not concerned.
         known = [entry for entry in known if entry.holds(name) or not entry.came_from(upstream)]
         located = [entry for entry in known if entry.key[1] is not None]
         if upstream.by_names:
@@ -314,6 +315,8 @@ class WatchedType:
             plain = left or any(each.key[1] is None for each in askers)
             # TP2: what was sent with constraints is never removed by name alone.
             return [entry for entry in known if (entry.key[1] is None if plain else not entry.is_bound(upstream))]
+        # A removal with constraints, but nobody subscribed with a locator: the server answered plain names in the wrong
+        # form.
         if not located and not self._is_crowd(name):
             return [entry for entry in known if not left and not entry.is_suited(upstream)]
         return [
@@ -359,9 +362,12 @@ class WatchedType:
             if _is_loose(entry):
                 loose.add(entry.name)
             if variant is None or entry.source is not upstream:
+                # Nothing from this server: `complete` holds only if the server said that there is nothing, for exactly
+                # these params.
                 complete = complete and not entry.unknown and variant is None and not _is_absent_for_others(entry)
                 if variant is not None and (entry.key[1] is None or entry.collection is not None):
                     foreign[variant.name] = ""
+            # A second variant of the name: one version can't stand for both (DYN-40).
             elif own.setdefault(variant.name, variant).version != variant.version:
                 several.add(variant.name)
         versions = {name: variant.version for name, variant in own.items()}
