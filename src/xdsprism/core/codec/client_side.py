@@ -56,6 +56,7 @@ FEATURES = (
     LISTS_OF_ENDPOINTS,
 )
 
+# The path of the ADS method: version and "Stream" (SotW) or "Delta".
 _ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
 
 
@@ -69,6 +70,7 @@ def node_bytes(node: bytes, release: str, *, v3: bool, features: Iterable[str] =
     proto = NodeProto.FromString(node)
     proto.user_agent_name = USER_AGENT
     proto.user_agent_version = release
+    # The bootstrap may list some of the features already.
     proto.client_features.extend(feature for feature in features if feature not in proto.client_features)
     encoded: bytes = proto.SerializeToString(deterministic=True)
     if not v3:  # A30: build_version is a field of v2 only, and v3's message has no place for it
@@ -119,6 +121,7 @@ class RequestEncoder:
 
     def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> Steps[bytes]:
         """Return the encoded names and locators of a SotW request; the same tuple is encoded once only."""
+        # `SotwRequestBuilder` passes the same tuple until the subscriptions change.
         known = self._listed.get(type_url)
         if known is None or known[0] is not wanted:
             known = self._listed[type_url] = wanted, (yield from self._keys(wanted, 3, 7))
@@ -243,6 +246,7 @@ class ResponseDecoder:
                 yield
         removed = tuple(_name(name) for name in proto.removed_resources)
         withdrawn: list[Absence] = []
+        # Removals of variants, by name and constraints (DYN-59).
         for gone in proto.removed_resource_names if self._locators else ():
             try:
                 withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
@@ -252,11 +256,13 @@ class ResponseDecoder:
 
     def _item(self, url: TypeUrl, item: AnyType, version: str) -> Read:
         """Decode an item of a SotW response, which is bare or wrapped in a Resource (CLI-21)."""
+        # Bare contents, unless the item is a Resource and the type itself is another one.
         if as_v3(item.type_url) != RESOURCE or url == RESOURCE:
             return self._contents(url, item, version)
         try:
             resource = pb.Resource.FromString(item.value)
         except DecodeError as error:
+            # Without a name, so a full state deletes nothing (NAK-27).
             return InvalidResource("", None, f"a Resource that can't be decoded: {error}", version)
         return self._resource(url, resource, resource.version or version)
 
@@ -286,9 +292,11 @@ class ResponseDecoder:
         version: str,
     ) -> Heartbeat | Unresolved | InvalidResource:
         """Decode a Resource without contents."""
+        # The same version is still valid, for this long.
         if name and ttl is not None:
             return Heartbeat(name, constraint, ttl)
         aliases = tuple(map(_name, resource.aliases))
+        # The host that the client asked for is among the aliases; of a virtual host the name is enough.
         if self._delta and (aliases or (name and url == VIRTUAL_HOST)):  # VHD-7
             return Unresolved(name, constraint, version, aliases)
         if not name:
@@ -312,7 +320,9 @@ class ResponseDecoder:
             what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
             return InvalidResource(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
+        # The name inside; it serves for bare contents in SotW, which have no other.
         inner = checked.name if checked.name == name else _name(checked.name)
+        # By the name outside, if there is one: the watchers of that name hear the faults.
         if checked.faults:
             return InvalidResource(
                 name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases
@@ -340,6 +350,7 @@ def _response(
 ) -> Response:
     """Sort the decoded resources, and add the resource errors."""
     errors = [*map(_error_of, proto.resource_errors)]
+    # An error that can't be read makes the response a NACK.
     read = [*read, *(item for item in errors if isinstance(item, InvalidResource))]
     flaws = [item for item in read if isinstance(item, InvalidResource)]
     return Response(
@@ -364,6 +375,7 @@ def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
     (VHD-4), and the next client asks by others.
     """
     aliases = tuple(map(_name, resource.aliases))
+    # Aliases of other types are properties of the resource, and a relay passes them on.
     own = url != VIRTUAL_HOST and bool(aliases)
     if not own and not resource.HasField("cache_control") and not resource.HasField("metadata"):
         return aliases, b""

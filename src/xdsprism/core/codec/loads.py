@@ -76,6 +76,7 @@ def decode_request(message: bytes, node_params: Collection[str] | None = None) -
 
 def _heard(stats: Any) -> ClusterReport:
     """Decode the report of one cluster; its drops by category, with the rest of the total under ""."""
+    # A category may be there several times.
     drops = Counter[str]()
     for drop in stats.dropped_requests:
         drops[_name(drop.category)] += drop.dropped_count
@@ -110,6 +111,7 @@ def _heard_at(stats: Any) -> LocalityReport:
 
 def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
     """Decode metrics. Utilizations have fields of their own (LRS-3); a named metric of the same name is a duplicate."""
+    # The fields of their own come first and win over named metrics.
     found = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
     named = [(_name(each.metric_name), each) for each in stats.load_metric_stats if each.metric_name not in found]
     return tuple(
@@ -121,6 +123,7 @@ def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
 def _seconds(duration: Any) -> float:
     """Return a Duration in seconds; NaN if its parts contradict each other."""
     seconds, nanos = duration.seconds, duration.nanos
+    # Both parts must have the same sign, and nanos less than a second.
     if abs(nanos) >= _NANOS or seconds * nanos < 0:
         return nan
     return float(seconds + nanos / _NANOS)
@@ -132,6 +135,7 @@ def _cluster(report: ClusterReport) -> Any:
         cluster_name=report.cluster,
         cluster_service_name=report.service,
         upstream_locality_stats=map(_locality, report.localities),
+        # With and without a category.
         total_dropped_requests=sum(count for _, count in report.drops),
     )
     for category, count in report.drops:

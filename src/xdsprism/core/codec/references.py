@@ -65,6 +65,7 @@ def references_of(type_url: TypeUrl, message: AnyType) -> tuple[Reference, ...]:
     if message is None:
         return ()
     if type_url == LISTENER:
+        # Any filter of a listener may name a cluster.
         found = _search(message)
     elif type_url in (ROUTE, VIRTUAL_HOST):
         found = ((CLUSTER, name) for name in clusters_of(message))
@@ -91,6 +92,7 @@ def _shared(references: tuple[Reference, ...]) -> tuple[Reference, ...]:
 
 def clusters_of(message: AnyType) -> tuple[str, ...]:
     """Return the clusters that a route configuration or virtual host names; `cluster_header` names none."""
+    # A virtual host has routes itself, a route configuration has virtual hosts.
     is_host = "routes" in message.DESCRIPTOR.fields_by_name
     names: dict[str, None] = {}
     for host in (message,) if is_host else message.virtual_hosts:
@@ -99,6 +101,7 @@ def clusters_of(message: AnyType) -> tuple[str, ...]:
                 names.update(dict.fromkeys(_targets(route.route)))
     for level in (message,) if is_host else (message, *message.virtual_hosts):
         names.update((policy.cluster, None) for policy in level.request_mirror_policies)
+    # A route by `cluster_header` has an empty name here.
     names.pop("", None)
     return tuple(names)
 
@@ -156,10 +159,13 @@ def _search(message: AnyType) -> Iterator[Reference]:
         kind = each.DESCRIPTOR.name
         if each.DESCRIPTOR.full_name == _ANY:
             with suppress(DecodeError):
+                # Too deep: leave it unread.
                 inner = unpacked(each) if depth else None
                 waiting += [(inner, depth - 1)] if inner is not None else []
+        # Routes inline in the connection manager.
         elif kind == "RouteConfiguration":
             yield from ((CLUSTER, name) for name in clusters_of(each))
+        # Routes by name.
         elif kind == "Rds":
             if _is_here(each.config_source):
                 yield ROUTE, each.route_config_name
@@ -198,6 +204,7 @@ def _scoped_routes(message: AnyType) -> Iterator[Reference]:
     """Yield the references of a connection manager's scoped routes, by SRDS or inline."""
     if message.HasField("scoped_rds"):
         if _is_here(message.scoped_rds.scoped_rds_config_source):
+            # SRDS has no names: the client subscribes to all scoped routes.
             yield SCOPED_ROUTE, WILDCARD
         return
     for scope in message.scoped_route_configurations_list.scoped_route_configurations:
@@ -221,10 +228,12 @@ def _role(descriptor: AnyType, field: AnyType) -> str | None:
     """Return what a field can have: a cluster's name, a filter's config source, or messages to search; else None."""
     inner = field.message_type
     if inner is None:
+        # A string field of one of these names refers to a cluster.
         names = ("cluster", "cluster_name", "name" if descriptor.name == "ClusterWeight" else "")
         text = field.cpp_type == field.CPPTYPE_STRING and not field.is_repeated
         return "cluster" if text and field.name in names else None
     if field.name == "config_discovery":
+        # A filter with `config_discovery` gets its configuration by ECDS, under the name of the filter.
         return "filter" if "name" in descriptor.fields_by_name else None
     if inner.GetOptions().map_entry:
         return "map" if inner.fields_by_name["value"].message_type is not None else None
@@ -246,6 +255,7 @@ def _kind(pool: DescriptorPool, full_name: str) -> type[Message] | None:
     """Return the class of a packed message, or None if it is not known."""
     for ending, (module, name) in _PACKED.items():
         if full_name.endswith(ending):
+            # The pool of messages from files loads a type when it looks for it (messages/protos.py).
             if pool is Default():
                 import_module(module)  # registers the type in the default pool
             full_name = f"{module.rpartition('.')[0]}.{name}"  # the v3 name, since the code reads v3's fields

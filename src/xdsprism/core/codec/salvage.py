@@ -71,6 +71,7 @@ def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | N
         return form.FromString(message), None
     except DecodeError as error:
         try:
+            # Either some string is not UTF-8, or it is no request at all: the second attempt tells which.
             odd = salvaged(message, delta=delta)
             return form.FromString(odd.message), odd
         except DecodeError:
@@ -96,12 +97,14 @@ def salvaged(message: bytes, *, delta: bool) -> Salvaged:
 def _keep(payloads: Any, is_good: Any) -> None:
     """Remove the items that are not good from a repeated field."""
     good = [payload for payload in payloads if is_good(payload)]
+    # Most lists are fine: do not write them again.
     if len(good) < len(payloads):
         payloads[:] = good
 
 
 def _is_utf8(payload: bytes) -> bool:
     """Whether the bytes are UTF-8."""
+    # Fast path, without a copy.
     if payload.isascii():
         return True
     try:

@@ -114,6 +114,7 @@ def variant_of(  # noqa: PLR0913 # all that makes a variant
         name, aliases = own_name(name, type_url), tuple(own_name(alias, type_url) for alias in aliases)
     if aliases:
         extras = pb.Resource(aliases=aliases).SerializeToString() + extras
+    # The canonical spelling of an xdstp name differs from the one inside.
     if inner and inner != name and type_url == LISTENER:
         message = _renamed(message, name)
     body = message.value if isinstance(message, Any) else message.SerializeToString(deterministic=True)
@@ -129,6 +130,7 @@ def variant_of(  # noqa: PLR0913 # all that makes a variant
         origin=origin,
         references=references_of(type_url, _unpacked(message)),
         ttl=check_ttl(ttl),
+        # A virtual host is on demand unless its author says otherwise.
         base=(base if base is not None else FALSE) if host else None,
         domains=domains_of(message) if host and known else (),
         routing=routing_of(message) if type_url == ROUTE and known else None,
@@ -234,6 +236,7 @@ class Decoder:
         number = DELTA_NODE if self._delta else SOTW_NODE
         node, rest = cut(message, number)
         name = _name_in(node)
+        # The node is in the first message of a stream. A later one is cut off unread; only its id is compared (SRV-7).
         first = self._name is None
         proto, odd = self._parsed(message if first else rest)
         most = self._limits.request_names
@@ -253,6 +256,7 @@ class Decoder:
         # Any client may send the same bytes, with the same meaning.
         is_anybodys = not (first or node or request.continues)
         if is_anybodys and len(message) <= KNOWN_BYTES:
+            # Start over when full: the requests in use come back at once.
             if len(self._known) >= KNOWN:
                 self._known.clear()
             self._known[message] = request
@@ -279,6 +283,7 @@ class Decoder:
         bodies: list[AnyType] = []
         unread = 0
         is_plain = request.is_plain and not (self._delta and lists)
+        # Each list has its own limit, across its pieces.
         for number in sorted(lists):
             left = self._limits.request_names
             for piece in lists[number]:
@@ -358,6 +363,7 @@ def _name_in(node: bytes) -> bytes:
     """Return the encoded id of a node, without decoding the rest: SRV-7 needs no more, and Envoy's node has 60 kB."""
     if not node:
         return b""
+    # Skip the tag, one byte, and the length.
     _, start = read_varint(node, 1)
     return cut(node[start : start + 4096], 1)[0]
 
@@ -395,10 +401,12 @@ class Encoder:
 
     def _encode(self, send: Send) -> bytes:
         """Return the bytes of a response that is not known by identity."""
+        # Another stream may have had an equal response in this turn.
         found = self._shared.get(send)
         if found is None:
             found = b"".join(self._fields(send))
             self._held += len(found)
+            # Start over, to bound the memory that one turn takes.
             if self._held > SHARED_BYTES:
                 self.forget()
             self._shared[send] = found
@@ -433,6 +441,8 @@ class Encoder:
 
     def _delta(self, send: Send) -> Iterable[Iterable[bytes]]:
         """Return the groups of fields of a DeltaDiscoveryResponse."""
+        # The numbers are those of DeltaDiscoveryResponse. `send.aliases` lists first those of plain, then those of
+        # located ones.
         plain, located, beats, located_beats = send.plain, send.located, send.beats, send.located_beats
         return (
             (join_field(1, send.version.encode()),),
@@ -452,6 +462,7 @@ class Encoder:
         """Return the groups of fields of a DiscoveryResponse."""
         return (
             (join_field(1, send.version.encode()),),
+            # The numbers are those of DiscoveryResponse.
             *[self.frames(variants, form) for variants, form in sotw_forms(send) if variants],
             (join_field(4, self._url(send.type_url)), join_field(5, send.nonce.encode())),
             (self._control_plane[False],),
@@ -469,6 +480,7 @@ class Encoder:
 
     def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> Iterator[bytes]:
         """Yield the frames of variants, some with further aliases for this client (VHD-4)."""
+        # Fast path: no virtual host with aliases of this client's own.
         if not any(aliases):
             return self.frames(variants, form)
         fields = (
@@ -580,6 +592,7 @@ _FORMS: dict[str, Callable[[Variant], bytes]] = {
 def _resource_name(absence: Absence) -> bytes:
     """Encode a ResourceName; without constraints if they are true."""
     name = join_field(1, absence.name.encode())
+    # No constraints on the wire means true (DYN-9).
     if absence.constraint == TRUE:
         return name
     return name + join_field(2, constraint_to_proto(absence.constraint).SerializeToString(deterministic=True))

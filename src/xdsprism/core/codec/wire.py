@@ -24,6 +24,7 @@ def cut(message: bytes, number: int) -> tuple[bytes, bytes]:
     for _ in range(number):  # at most one field of each lower number comes before it
         start = position
         tag, position = read_varint(message, position)
+        # Not where serialisers put it: leave it to the parser.
         if tag & 7 != 2 or tag >> 3 > number:
             break
         length, position = read_varint(message, position)
@@ -75,10 +76,14 @@ def split_fields(message: bytes, numbers: Container[int]) -> Steps[tuple[bytes, 
         elif kind == 0:
             _, at = read_varint(message, at)
         else:
+            # Groups, which protobuf still accepts, and fields of fixed size.
             depth += _NESTING.get(kind, 0)
             at += _FIXED.get(kind, 0)
+        # A field that exceeds the message, a wire type that does not exist, or the end of a group that did not begin.
         if at > end or kind > 5 or depth < 0:
             return None
+        # End the run where another field begins or the piece is long enough. What is inside a group is no field of this
+        # message.
         if tag != open_tag or start - begun >= PIECE or depth:
             _end_run(message[begun:start], open_tag, numbers, rest, lists)
             begun, open_tag = start, tag if not depth else 0

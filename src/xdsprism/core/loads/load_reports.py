@@ -91,9 +91,11 @@ def fault_in(report: ClusterReport, name_bytes: int) -> str | None:
         return f"a name of more than {name_bytes} characters"
     if not isfinite(report.interval):
         return "load_report_interval is no length of time"
+    # Rates divide by the interval.
     if not 0 < report.interval <= LONGEST:
         return f"load_report_interval is {report.interval:g} seconds: there are no rates in that"
     for what, number in _numbers(report):
+        # protobuf has unsigned counts: a client's -1 arrives as a huge number.
         if not (number < MOST and isfinite(number)):
             return f"{what} is {number}: a negative number, an overflow, or none at all"
     return None
@@ -142,6 +144,7 @@ class LoadReports:
         """Return the current loads by node id, sorted; the loads of streams with the same id add up."""
         found: dict[str, list[Reporter]] = {}
         for reporter in self._reporters:
+            # A stream without a first message belongs to nobody yet.
             if reporter.node is not None:
                 found.setdefault(reporter.node.id, []).append(reporter)
         return [_client(node, found[node], now) for node in sorted(found)]
@@ -182,7 +185,9 @@ class Reporter:
         """Take the reports of one message; the first message on a stream also says who the client is."""
         if self.node is None:  # as in SRV-6: without a node in its first message the client is anonymous
             self.node = message.node or Node()
+            # The params of its node decide which clusters the client gets, as for a plain subscription.
             self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
+        # Make room first, since the limit counts what is kept.
         for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
             self._drop(key)
         taken = sum(self._take(report, now) for report in message.reports)
@@ -209,6 +214,7 @@ class Reporter:
     def _answer(self) -> LoadAnswer:
         """Return which clusters the client is to report, and how often (LRS-1)."""
         interval, listed = self._settings.load_interval, self._settings.load_clusters
+        # The operator's choice comes first.
         if listed is not None:
             return LoadAnswer(interval, frozenset(listed))
         if self.lists:
@@ -224,6 +230,7 @@ class Reporter:
         limits = self._settings.limits
         fault = fault_in(report, limits.name_bytes)
         key = report.cluster, report.service
+        # The new report replaces the last one, so that one does not count against the limit.
         if fault is None:
             self._drop(key)
             if self._size + _size(report) > limits.loads:
@@ -243,6 +250,7 @@ class Reporter:
 
     def _refuse(self, cluster: str, fault: str, now: float) -> None:
         """Remember what is wrong with a cluster's report, and note a fact."""
+        # Put the newest error last, so that the oldest ones are dropped first.
         before = self.errors.pop(cluster, (0.0, ""))[1]
         self.errors[cluster] = now, fault
         for old in islice(list(self.errors), max(0, len(self.errors) - ERRORS)):
@@ -273,6 +281,7 @@ def _cluster(cluster: str, service: str, heard: list[_Kept]) -> ClusterRates:
     """Add up the reports of one cluster, each divided by its own interval."""
     places: dict[Locality, list[tuple[LocalityReport, float]]] = {}
     drops: Counter[str] = Counter()
+    # Each report has an interval of its own, so divide before adding up.
     for kept in heard:
         for place in kept.report.localities:
             places.setdefault(place.locality, []).append((place, kept.report.interval))
@@ -303,5 +312,6 @@ def _metric(name: str, heard: list[tuple[LocalityReport, float]]) -> MetricRate:
     """Add up one metric."""
     found = [(metric, seconds) for place, seconds in heard for metric in place.metrics if metric.name == name]
     requests = sum(metric.requests for metric, _ in found)
+    # No mean of no requests.
     mean = sum(metric.total for metric, _ in found) / requests if requests else None
     return MetricRate(sum(metric.requests / seconds for metric, seconds in found), mean)
