@@ -174,7 +174,10 @@ def _error(number: int, error: Rejection | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Checked:
-    """The result of a check of a resource's contents: a message and its name, or the faults."""
+    """The result of a check of a resource's contents: a message and its name, or the faults.
+
+    `message` is None if its type is not known here, or if it can't be decoded.
+    """
 
     message: object
     name: str
@@ -270,12 +273,14 @@ class ResponseDecoder:
         """Decode a Resource: name, constraints and TTL, and then its contents."""
         name, constraint = _name(resource.name), None
         if self._locators and resource.HasField("resource_name"):
+            # Only one of the two fields may be set.
             if name:  # DYN-55
                 return InvalidResource(name, None, "it has both name and resource_name", version)
             name = _name(resource.resource_name.name)
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
             except UsageError as error:
+                # PRX-37: nobody can tell which variant this is, so it must not replace one.
                 return _unidentified(name, f"its constraints can't be read: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
@@ -327,6 +332,7 @@ class ResponseDecoder:
             return InvalidResource(
                 name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases
             )
+        # A bare resource of a type without a name field, or with an empty name.
         if not (name or inner):
             return InvalidResource("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
         variant = Variant(

@@ -1,7 +1,11 @@
 """Make variants of messages, decode the requests of clients, and encode the responses of a server.
 
+Variants in: `variant_of` checks name, type and TTL of a message, and finds what the store has to know about it: its
+references, the domains of a virtual host, how a route configuration routes.
+
 Requests in: most requests are ACKs, and equal bytes mean equal requests, so the decoder remembers short ones. The node
-is decoded once for each stream (SRV-25), since Envoy's has 60 kB. Long requests are decoded in steps.
+is decoded once for each stream (SRV-25), since Envoy's has 60 kB. Long requests are decoded in steps. Of each list only
+`Limits.request_names` items are read, and `Request.unread` counts the rest.
 
 Responses out: a response is joined from pieces that were encoded once, without a protobuf object (DESIGN 9). Each
 variant keeps one frame for each form in which it is sent. A whole response is kept until the end of the turn, so that
@@ -15,6 +19,8 @@ all streams that need the same response get the same bytes:
     sotw              the bare contents
     sotw-ttl          the same, wrapped in a Resource if the variant has a TTL (TTL-1)
     sotw-located      Resource {resource_name, version, contents}; sotw-located-ttl: and ttl
+
+An encoder for clients of v2 converts contents and type URLs, and keeps frames of its own (VER-3, VER-4).
 
 Constraints have a module of their own (constraints.py).
 """
@@ -112,12 +118,14 @@ def variant_of(  # noqa: PLR0913 # all that makes a variant
     aliases = tuple(aliases)
     if type_url != VIRTUAL_HOST:
         name, aliases = own_name(name, type_url), tuple(own_name(alias, type_url) for alias in aliases)
+    # The author's aliases are equal for all clients, so they are part of the frame.
     if aliases:
         extras = pb.Resource(aliases=aliases).SerializeToString() + extras
     # The canonical spelling of an xdstp name differs from the one inside.
     if inner and inner != name and type_url == LISTENER:
         message = _renamed(message, name)
     body = message.value if isinstance(message, Any) else message.SerializeToString(deterministic=True)
+    # An Any stays packed: its domains and routing are not read.
     known = inner is not None
     host = type_url == VIRTUAL_HOST
     return make_variant(
@@ -291,6 +299,7 @@ class Decoder:
                 is_plain = is_plain and odd is None
                 bodies.append(_delta_request(proto, left, odd) if self._delta else _sotw_request(proto, left, odd))
                 count = len(getattr(proto, kind.DESCRIPTOR.fields_by_number[number].name))
+                # Names past the limit are counted, and not read.
                 unread += max(0, count - left)
                 left = max(0, left - count)
                 yield
@@ -528,6 +537,7 @@ def _any(variant: Variant) -> bytes:
     return join_field(1, variant.type_url.encode()) + join_field(2, variant.body)
 
 
+# The numbers below are those of discovery.Resource: 1 version, 2 contents, 3 name, 4 aliases, 6 ttl, 8 resource_name.
 def _plain(variant: Variant) -> bytes:
     """Encode a Resource with its name."""
     name = join_field(3, variant.name.encode())

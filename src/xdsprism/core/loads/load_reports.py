@@ -12,6 +12,12 @@ clusters (LRS-1):
 The server keeps the last report of each cluster, until the next one, until the stream ends, or until MISSED reports in
 a row have not come. An implausible report is an error by itself: the stream goes on, and the other reports in the
 message count.
+
+    reporter = reports.open(facts)     # a stream
+    reporter.receive(message, now)     # the node, later the reports
+    reporter.poll()                    # which clusters, and how often, when that changed
+    reports.clients(now)               # the rates, by node id
+    reporter.close()
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class Reading:
         self._denied: set[Entry] = set()  # entries that an answer may deny: a full state without them deletes them
         self._removed = frozenset(response.removed)
         self._withdrawn = frozenset((gone.name, canonical(gone.constraint)) for gone in response.withdrawn)
+        # By name; of several variants of a name, the first in the response.
         self._newest = {each.variant.name: each.variant for each in reversed(response.arrivals)}
         self._unresolved = {string for item in response.unresolved for string in item.strings}
         self.fruitful = bool(response.heartbeats)  # whether it brought anything: news for a watcher, or a heartbeat
@@ -86,6 +87,7 @@ class Reading:
             self._release()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
             self._miss()
+        # What the response answers needs no timer any more.
         for entry in self._touched:
             self._upstream.note_answered(entry)
         for collection in self._topic.answered(self._upstream, self._touched):
@@ -129,6 +131,7 @@ class Reading:
         # The response may also remove the former resource: `WatchedType.withdrawn` has to know who it was for.
         if entry.variant is not None and not entry.holds(arrival.variant.name):
             self._left.add((entry.variant.name, entry.key[1] is not None))
+        # The server still has to withdraw the former variant, and that removal is not for other subscriptions.
         if arrival.located and entry.variant is not None and entry.variant.identity != arrival.variant.identity:
             self._upstream.outlive(entry)
         self.fruitful |= self._subscriber.take(self._topic, entry, arrival, self._upstream, self._now)
@@ -263,6 +266,7 @@ class Reading:
         negative = error.code in (NOT_FOUND, PERMISSION_DENIED)
         drop = negative and self._upstream.fail_on_data_errors
         denied = self._meant(denied, whom, told) if negative else denied
+        # If a glob is denied, its members go too.
         members = [one for each in denied if drop and isinstance(each, Collection) for one in each.members.values()]
         for entry in (*members, *denied):
             if entry in self._given:
@@ -349,6 +353,7 @@ class Reading:
         asking = {each for each in known if each.doubted is not None or each in self._upstream.awaited}
         askers = Counter((entry.type_url, entry.name) for entry in asking.union(waiting))
         askers.update(each for each in self._upstream.abandoned if each in askers)
+        # Such an answer is accounted for now.
         for each in askers:
             self._upstream.abandoned.pop(each, None)
         return [entry for entry in waiting if askers[entry.type_url, entry.name] > 1]
@@ -390,6 +395,7 @@ class Reading:
         An entry with a variant from an earlier stream may be up to date, and the server need not say so.
         """
         whole = self._topic.spec.full_state and not self._upstream.delta  # CLI-8: what a full state lacks is deleted
+        # A member of a wildcard, from an earlier stream.
         if entry.collection is not None and entry.source is not self._upstream:
             # The stream did not name its version, so the server sends it if it exists.
             self._upstream.awaited.add(entry)
@@ -449,6 +455,7 @@ class Reading:
         if self._upstream.is_relay:
             return
         self._upstream.passed_over.add(entry)
+        # The timer has fired already, and this full state decides now.
         if entry.state is State.TIMEOUT:
             self._touched.add(entry)
             self._delete(entry, f"{self._upstream.label} does not have {entry.name!r}")

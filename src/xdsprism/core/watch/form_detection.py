@@ -79,6 +79,7 @@ class FormDetection:
 
     def _recognise(self, upstream: Upstream, response: Response, form: RequestForm, now: float) -> list[Response]:
         """Decide the form by this response, or let the response wait."""
+        # It may answer the plain name, while the answer to the locator is still to come.
         if form is RequestForm.NAMES and upstream.says_names(response.type_url):
             upstream.wait(response, now)
             return []

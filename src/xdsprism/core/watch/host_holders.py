@@ -100,6 +100,7 @@ def is_current(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     held, variant = entry.variant, arrival.variant
     if held is None or held.version != variant.version or held.name != variant.name or not entry.came_from(upstream):
         return False
+    # After an error or in doubt, the same copy is news: it ends both.
     if not entry.is_settled or entry.doubted is not None:
         return False
     if not entry.suited or (entry.key[1] is not None) != arrival.located:

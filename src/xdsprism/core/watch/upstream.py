@@ -136,8 +136,10 @@ class Upstream:
         self.unaskable: list[tuple[TypeUrl, Key]] = []  # wanted, but SotW can't subscribe to this type
         self._prefers_delta = delta
         self._holdings = holdings
+        # These two outlive streams: the wanted subscriptions, and the SotW version of the last ACKed response (CLI-5).
         self._wants: dict[TypeUrl, dict[Key, None]] = {}
         self._versions: dict[TypeUrl, str] = {}
+        # The rest belongs to the current stream, by type: request builder, keys on the wire, pace of the answers.
         self._asking: dict[TypeUrl, RequestBuilder] = {}
         self._wordings: dict[TypeUrl, RequestKeys] = {}
         self._paces: dict[TypeUrl, Pace] = {}

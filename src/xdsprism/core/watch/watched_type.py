@@ -116,6 +116,7 @@ class WatchedType:
 
         Such a server has seen the name subscribed already, and has no reason to answer again.
         """
+        # Fast path: all servers know params.
         if not any(upstream.was_by_names for upstream in entry.authority.servers):
             return None
         if isinstance(entry, Collection):
@@ -219,15 +220,19 @@ class WatchedType:
             groups = [each for each in groups if variant.name in each.members]
         if upstream.by_names:
             return [*entries, *(each.member(variant.name) for each in groups)]
+        # Prefer subscriptions in the form of the answer.
         formed = [entry for entry in entries if (entry.key[1] is not None) == arrival.located]
         formed_groups = [each for each in groups if (each.key[1] is not None) == arrival.located]
         if formed or formed_groups or is_narrowed:
             entries, groups = formed, formed_groups
             if arrival.located:
                 groups = [each for each in groups if matches(variant.constraint, each.key[1] or {})]
+                # A variant that matches nobody may be for a single entry, if no collection takes it and nobody was left
+                # out.
                 is_lenient = not groups and not is_narrowed
                 entries = _matching(entries, variant.constraint, is_open if is_lenient else _is_closed)
         else:
+            # Nobody subscribed in this form: the name decides.
             entries = [entry for entry in entries if _takes(entry, arrival, upstream)]
             groups = [each for each in groups if all(_takes(one, arrival, upstream) for one in each.members.values())]
         return [*entries, *(each.member(variant.name) for each in groups)]
@@ -240,6 +245,7 @@ class WatchedType:
             groups = [each for each in groups if each.key[1] is None or matches(flaw.constraint, each.key[1])]
         groups = [each for each in groups if (each.key[1] is not None) == form] or groups
         for each in groups:
+            # Make it a member, so that watchers of the collection hear the error.
             each.member(flaw.name)
         formed = self._formed(flaw.identity, upstream, flaw.aliases)
         is_crowd = any(map(self._is_crowd, (flaw.name, *flaw.aliases)))
