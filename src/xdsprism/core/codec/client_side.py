@@ -150,6 +150,7 @@ class RequestEncoder:
 
 
 def _locator(name: str, params: Mapping[str, str]) -> bytes:
+    """Encode a ResourceLocator."""
     return _text(1, name) + b"".join(_pair(2, key, value) for key, value in params.items())
 
 
@@ -164,6 +165,7 @@ def _text(number: int, text: str) -> bytes:
 
 
 def _error(number: int, error: Rejection | None) -> bytes:
+    """Encode the `error_detail` of a NACK; nothing for an ACK."""
     if error is None:
         return b""
     return join_field(number, Status(code=error.code, message=error.message).SerializeToString())

@@ -1,5 +1,9 @@
 """Encode and decode load reports (LRS), for client and server.
 
+    client                                     server
+    encode_request ── LoadStatsRequest ──────▶ decode_request
+    decode_answer ◀── LoadStatsResponse ────── encode_answer
+
 The messages of v2 and v3 have the same bytes (A30), so everything is written and read as v3.
 """
 

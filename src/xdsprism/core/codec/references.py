@@ -145,7 +145,7 @@ def aggregated(cluster: AnyType) -> tuple[str, ...] | None:
     return tuple(message.clusters) if message is not None else None
 
 
-# -- through a message, and whatever is packed in it
+# -- the search through a message and what is packed in it
 
 
 def _search(message: AnyType) -> Iterator[Reference]:

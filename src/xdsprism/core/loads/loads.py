@@ -81,6 +81,7 @@ class ClusterReport:
 
     @property
     def interval(self) -> float:
+        """Seconds that the report covers."""
         return self.until - self.since
 
     @property
@@ -151,6 +152,7 @@ class _Cluster:
     drops: dict[str, int] = field(default_factory=dict)
 
     def at(self, locality: Locality) -> _Locality:
+        """Return the counters of a locality."""
         return self.localities.setdefault(locality, _Locality())
 
     def drop(self, category: str, count: int) -> None:

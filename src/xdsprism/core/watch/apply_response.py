@@ -470,4 +470,5 @@ class Reading:
 
 
 def _held_name(entry: Entry) -> str:
+    """Return the name of the resource that the entry holds; its own if it holds none."""
     return entry.variant.name if entry.variant is not None else entry.name

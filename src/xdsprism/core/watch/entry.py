@@ -362,10 +362,12 @@ class Collection(Entry):
 
     @property
     def usable(self) -> bool:
+        """Whether there is a member to use."""
         return bool(self.members)
 
     @property
     def lacking(self) -> bool:
+        """Whether no member came, and no server has answered the collection yet (FBK-1)."""
         return not self.members and self.state is State.REQUESTED
 
     def member(self, name: str) -> Entry:
@@ -377,6 +379,7 @@ class Collection(Entry):
         return found
 
     def greet(self, watch: Watch) -> None:
+        """Tell a new watcher the state of the collection, and then of each member (CLI-18)."""
         super().greet(watch)
         for member in self.members.values():
             member.greet(watch)

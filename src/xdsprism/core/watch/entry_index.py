@@ -34,6 +34,7 @@ class EntryIndex:
         return iter(self._entries)
 
     def add(self, entry: Entry) -> None:
+        """Add an entry, also to the indexes of the keys that constraints have demanded so far."""
         self._entries[entry] = None
         for key, values in self._by_value.items():
             values.setdefault(_value(entry, key), {})[entry] = None
@@ -74,5 +75,6 @@ class EntryIndex:
 
 
 def _value(entry: Entry, key: str) -> str | None:
+    """Return the value of a key in the params of an entry; None if they lack it."""
     params = entry.key[1]
     return params.get(key) if params is not None else None

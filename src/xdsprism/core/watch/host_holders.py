@@ -45,11 +45,13 @@ class Holders:
         return iter(self._entries)
 
     def add(self, entry: Entry) -> None:
+        """Add an entry that took the resource; the next copy shows whether it is current."""
         self._entries[entry] = self._unsettled[entry] = None
         self._alike.setdefault((entry.authority, entry.key[1]), OrderedDict())[entry] = None
         entry.holders = self
 
     def discard(self, entry: Entry) -> None:
+        """Remove an entry that took another resource, or that nobody wants any more."""
         self.unsettle(entry)
         self._entries.pop(entry, None)
         self._unsettled.pop(entry, None)

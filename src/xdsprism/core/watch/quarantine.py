@@ -47,6 +47,7 @@ PAUSE = 30.0  # seconds between such an end and the next group
 BLAMING = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"})
 DOUBTFUL = frozenset({"INTERNAL", "UNKNOWN"})
 
+# A subscription: type, name and params.
 Question = tuple[TypeUrl, Key]
 IsOpen = Callable[[Question], bool]  # whether it is subscribed, and the server has not answered it on this stream
 

@@ -110,6 +110,7 @@ class RequestKeys:
 
     @property
     def has_locators(self) -> bool:
+        """Whether the stream has any locator, which a server might refuse."""
         return bool(self._located)
 
     def is_probed(self, name: str) -> bool:

@@ -72,12 +72,14 @@ class RequestBuilder(ABC):
         self._nameless = False  # the server still reads an empty list of names as a wildcard
 
     def want(self, key: Key) -> None:
+        """Subscribe to a key with the next request."""
         if key not in self._wanted:
             self._wanted[key] = None
             self._unsent[key] = None
             self._touched()
 
     def unwant(self, key: Key) -> None:
+        """Unsubscribe from a key with the next request; a key that was never sent is just forgotten."""
         if key in self._wanted:
             del self._wanted[key]
             if key in self._unsent:
@@ -106,6 +108,7 @@ class RequestBuilder(ABC):
         return unsaid
 
     def answer(self, answer: Answer) -> None:
+        """Queue an ACK or NACK for the next poll."""
         self._answers.append(answer)
 
     @property
@@ -194,6 +197,7 @@ class SotwRequestBuilder(RequestBuilder):
         super().want(key)
 
     def polling(self) -> Steps[list[Asked]]:
+        """Return one request for each answer, and more if subscriptions changed and no answer could say so."""
         yield from ()  # it takes no time worth splitting
         asked = []
         while self._answers:
@@ -270,6 +274,7 @@ class DeltaRequestBuilder(RequestBuilder):
         self._unsaid: dict[Key, None] = {}  # unwanted, but deliberately not unsubscribed (`_is_kept`)
 
     def want(self, key: Key) -> None:
+        """Add a key; one that is still subscribed (`_is_kept`) needs no request."""
         if key in self._unsaid:
             self._wanted[key] = self._unsaid.pop(key)
         else:
@@ -296,6 +301,7 @@ class DeltaRequestBuilder(RequestBuilder):
         return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key[0])
 
     def polling(self) -> Steps[list[Asked]]:
+        """Return the answers, and then the changes of subscriptions, in portions."""
         # CLI-3: an ACK or NACK has a nonce, a change of subscriptions has none. So these are separate requests.
         asked = [Asked(DeltaRequest(nonce=answer.nonce, error=answer.error)) for answer in self._answers]
         self._answers.clear()
@@ -315,6 +321,7 @@ class DeltaRequestBuilder(RequestBuilder):
 
     @property
     def is_behind(self) -> bool:
+        """Whether changes are left over, beyond one portion."""
         return self._begun and bool(self._unsent or self._dropped)
 
     def _portion(self, keys: dict[Key, None]) -> tuple[Key, ...]:

@@ -48,7 +48,14 @@ Review = Callable[[Upstream, Response, float], tuple[Rejection | None, float]]
 
 
 class Subscriber:
-    """Everything that a client watches, and the servers that it asks."""
+    """Everything that a client watches, and the servers that it asks.
+
+    types: resource types beyond the known ones, or in place of them. verify_constraints: reject a variant that does not
+    match the params that were sent (DYN-56). recall: returns what an earlier run stored on disk about an entry, for
+    when no server can be reached.
+
+    `facts` collects what happened, for metrics and logs.
+    """
 
     def __init__(
         self,
@@ -85,7 +92,13 @@ class Subscriber:
         timer_is_transient: bool = False,
         trusted: bool = False,
     ) -> Upstream:
-        """Make the state for one server of the bootstrap."""
+        """Make the state for one server of the bootstrap.
+
+        delta: prefer the delta protocol. dialect: what is known about the server's form of subscriptions.
+        fail_on_data_errors: drop a cached resource that the server deletes or denies (A88). timer_is_transient: a
+        timeout does not mean that the resource does not exist (A88). trusted: the server is a `trusted_xds_server`
+        (BST-6).
+        """
         made = Upstream(
             label,
             self,
@@ -329,7 +342,7 @@ class Subscriber:
             if entry is not None:
                 self._note_quarantine(entry)
 
-    # -- PRX-35: what makes a server end the stream
+    # -- PRX-35: subscriptions for which a server ends the stream
 
     def _find(self, question: Question) -> Entry | None:
         """Return the entry of a subscription, if it is still watched."""
@@ -443,6 +456,7 @@ class Subscriber:
     def deadline(self) -> float | None:
         """Return when to call `tick` next; None: not before something else happens."""
         timers = [upstream.timer_due for upstream in self._upstreams if upstream.timer_due is not None]
+        # Drop obsolete items first, so that they wake nobody.
         while self._expiries and self._expiries[0][2].expires != self._expiries[0][0]:
             heappop(self._expiries)  # its TTL was extended, or it is gone
         expiries = [self._expiries[0][0]] if self._expiries else []
@@ -520,7 +534,7 @@ class Subscriber:
         if entry.expires is not None:
             heappush(self._expiries, (entry.expires, next(self._ticket), entry))
 
-    # -- what befalls an entry
+    # -- changes of an entry
 
     def drop(self, entry: Entry, error: WatchError, now: float) -> None:
         """Report a resource as missing, and drop the cached one."""

@@ -524,6 +524,7 @@ def _lacks(entry: Entry, name: str) -> bool:
 
 
 def _is_closed(_entry: Entry) -> bool:
+    """Allow no variant that does not match: an `IsOpen` for entries that are found by their params."""
     return False
 
 
