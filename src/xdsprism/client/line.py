@@ -1,4 +1,13 @@
-"""The line to one server: opens streams, writes what the core asks, hands it what is read. It decides nothing."""
+"""Connect one upstream of the core with a transport: open streams, write requests, pass responses to the core.
+
+It decides nothing. `Upstream` and `Subscriber` decide what to send, when to reconnect and what a response means; this
+module awaits. While the upstream is wanted, `run` repeats:
+
+    wait until retry_at ─▶ open a stream ─▶ _read and _write at the same time ─▶ the stream ends
+
+`_read` takes one response at a time: decode, apply, and then wait until the watchers have it, which bounds memory
+(CLI-20). `_write` polls the core for requests whenever `wake` was called.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +26,22 @@ from .transport import ByteStream, Ended, Transport
 
 T = TypeVar("T")
 
-LINGER = 0.5  # seconds: no server that does not read keeps a client from closing for longer
+LINGER = 0.5  # seconds: how long `flush` waits for a server that does not read
 
 
 class Do(Protocol):
-    """Runs work, and returns what that returns."""
+    """Runs work that is split into steps, and returns its result."""
 
     async def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 async def at_once(steps: Steps[T]) -> T:
+    """Run all steps without a pause."""
     return finish(steps)
 
 
 class Line:
-    """Runs for as long as its upstream is wanted."""
+    """The connection to one server, for as long as its upstream is wanted."""
 
     def __init__(  # noqa: PLR0913 # what a client has anyway
         self,
@@ -51,43 +61,49 @@ class Line:
         self.transport = transport
         self._subscriber = subscriber
         self._upstream = upstream
-        self._path = path  # these three for each stream: which protocol it has is found out (PRX-33)
+        self._path = path  # called for each stream, like the next two: a server may turn out to lack delta (PRX-33)
         self._encoder = encoder
         self._decoder = decoder
-        self._settle = settle  # after everything that the core was told
-        self._taken = taken  # watchers have what the last response brought
+        self._settle = settle  # called after each input to the core
+        self._taken = taken  # waits until watchers have taken the last response
         self._chance = chance
-        self._work = work  # takes in what was read, at once or in slices
-        self._aside = aside  # finds and encodes what to write, which waits for no other work
-        # One at a time, so that no question is taken for answered by a response that was read before it was written.
+        self._work = work  # decodes and applies a response, at once or in slices
+        self._aside = aside  # makes and encodes requests, without waiting for other work
+        # Keeps reading and writing apart: otherwise a response that was read before a request went out could seem to
+        # answer it.
         self._turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
-        self._said = asyncio.Event()  # nothing waits to be written, or there is no stream to write it on
+        self._said = asyncio.Event()  # nothing waits to be written, or there is no stream
         self._said.set()
 
     def wake(self) -> None:
+        """Have `_write` poll the core, because subscriptions or answers changed."""
         self._woken.set()
         if self._upstream.connected:
             self._said.clear()
 
     async def flush(self) -> None:
-        """Say what is to be said before the end: a server would never hear that its last response was refused."""
+        """Wait until all requests are written, for LINGER seconds at most.
+
+        Called before the client closes, so that the server learns of the last NACK.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
                 await self._said.wait()
 
     async def run(self) -> None:
+        """Keep a stream open for as long as the upstream is wanted."""
         while self._upstream.wanted:
             await self._pause(self._upstream.retry_at - self._loop.time())
             if self._upstream.wanted:
                 await self._stream()
             if not self._upstream.wanted:
                 self._upstream.closed()
-                await self.transport.close()  # who wants it meanwhile finds this loop still running
+                await self.transport.close()  # if it is wanted again by now, the loop goes on
 
     async def _pause(self, seconds: float) -> None:
-        """Until it is time to try again, or nobody wants to any more."""
+        """Wait for some seconds, or until nobody wants the upstream any more."""
         until = self._loop.time() + seconds
         while self._upstream.wanted and (left := until - self._loop.time()) > 0:
             self._woken.clear()
@@ -98,6 +114,7 @@ class Line:
                 return
 
     async def _stream(self) -> None:
+        """Open a stream and use it until it ends; report the end to the core."""
         try:
             self._upstream.prepare()
             stream = await self.transport.open(self._path())
@@ -108,17 +125,21 @@ class Line:
         except PeerError as error:
             self._ended(WatchError(error.status if error.status != "OK" else "UNAVAILABLE", error.message))
         except Exception as error:  # noqa: BLE001
-            # A slip of ours, or an address that gRPC can't make sense of: watchers are told, and it is tried again.
+            # An error of this program, or an address that gRPC does not understand: tell watchers, and try again.
             log.exception("the stream to %s failed", self._upstream.label)
             self._ended(WatchError("INTERNAL", f"{self._upstream.label}: {error!r}"))
 
     def _ended(self, error: WatchError) -> None:
+        """Report the end of a stream to the core."""
         if self._upstream.wanted:
             self._subscriber.ended(self._upstream, error, self._loop.time(), self._chance())
             self._settle()
 
     async def _converse(self, stream: ByteStream) -> None:
-        """Until one end is done: with the server's reason, which reading knows better than writing."""
+        """Read and write until one of both ends, and raise its error.
+
+        If both fail, the error of reading wins, since it has the server's status.
+        """
         self._subscriber.opened(self._upstream, self._loop.time())
         self._said.clear()
         self._settle()
@@ -132,12 +153,13 @@ class Line:
                 task.cancel()
             outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
         for outcome in outcomes:
-            if isinstance(outcome, Exception):  # and not that it was cancelled
+            if isinstance(outcome, Exception):  # not a cancellation
                 raise outcome
         if self._upstream.is_spent:
             self._upstream.renewed()
 
     async def _read(self, stream: ByteStream) -> None:
+        """Pass each response to the core, one after the other."""
         decoder = self._decoder()
         while True:
             message = await stream.receive()
@@ -154,6 +176,7 @@ class Line:
             self._settle()
 
     async def _write(self, stream: ByteStream) -> None:
+        """Write the requests of the core."""
         encoder = self._encoder()
         while self._upstream.wanted and not self._upstream.is_spent:
             self._woken.clear()
@@ -167,4 +190,4 @@ class Line:
             if not self._woken.is_set():
                 self._said.set()
             await self._woken.wait()
-            await asyncio.sleep(0)  # whatever else is wanted in this turn goes along
+            await asyncio.sleep(0)  # lets other tasks add subscriptions to the same request

@@ -1,7 +1,18 @@
-"""The client's side of protobuf: requests to bytes, bytes to responses.
+"""Encode the requests of a client, and decode the responses of a server.
 
-The messages of v2 and v3 are one on the wire (gRFC A30): what differs are the names of methods and types, and one field
-of the node. Everything is written and read as v3.
+The messages of xDS v2 and v3 have the same bytes on the wire (gRFC A30). Only the names of methods and types differ,
+and one field of the node. So everything is written and read as v3.
+
+Requests are joined from encoded fields, without a protobuf object: a SotW request may list very many names, and the
+list is encoded only when it changes. A response is decoded resource by resource into one of four values:
+
+    Resource in the response                                          value
+    ----------------------------------------------------------------  ----------------------------------------------
+    valid contents                                                    Arrival
+    no contents, but a name and a TTL                                 Heartbeat (TTL-4)
+    in delta: no contents and no TTL; has aliases or is a virtual     Unresolved (VHD-7)
+    host
+    anything else                                                     InvalidResource, leads to a NACK (NAK-18)
 """
 
 from __future__ import annotations
@@ -30,12 +41,12 @@ from .wire import join_field
 
 USER_AGENT = "xdsprism"
 
-LONG = 16 * EVERY  # names that are encoded in one step
+LONG = 16 * EVERY  # keys to encode in one step
 
-# A95: it can take the endpoints of a locality from an LbEndpointCollection.
+# A95: the client can take the endpoints of a locality from an LbEndpointCollection.
 LISTS_OF_ENDPOINTS = "xds.endpoint.supports_lb_endpoint_collection"
 
-# What this client can do. TTL-1 knows two spellings of one thing.
+# The `client_features` of this client. One of them has two spellings in the field (TTL-1).
 FEATURES = (
     "envoy.lb.does_not_support_overprovisioning",
     SEND_ALL_CLUSTERS,
@@ -45,19 +56,21 @@ FEATURES = (
     LISTS_OF_ENDPOINTS,
 )
 
+# The path of the ADS method: version and "Stream" (SotW) or "Delta".
 _ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
 
 
 def ads_path(*, v3: bool, delta: bool) -> str:
-    """VER-5, VER-6."""
+    """Return the path of the ADS method for a version and protocol (VER-5, VER-6)."""
     return _ADS.format("v3" if v3 else "v2", "Delta" if delta else "Stream")
 
 
 def node_bytes(node: bytes, release: str, *, v3: bool, features: Iterable[str] = FEATURES) -> bytes:
-    """The node of the bootstrap, and what the library says of itself (CLI-1)."""
+    """Return the encoded node: that of the bootstrap, with user agent and client features (CLI-1)."""
     proto = NodeProto.FromString(node)
     proto.user_agent_name = USER_AGENT
     proto.user_agent_version = release
+    # The bootstrap may list some of the features already.
     proto.client_features.extend(feature for feature in features if feature not in proto.client_features)
     encoded: bytes = proto.SerializeToString(deterministic=True)
     if not v3:  # A30: build_version is a field of v2 only, and v3's message has no place for it
@@ -66,7 +79,7 @@ def node_bytes(node: bytes, release: str, *, v3: bool, features: Iterable[str] =
 
 
 class RequestEncoder:
-    """Writes the requests of one stream: the node goes into the first (CLI-1), long lists are encoded once."""
+    """Encodes the requests of one stream: the first one has the node (CLI-1), an unchanged list is encoded once."""
 
     def __init__(self, node: bytes, *, delta: bool, v3: bool) -> None:
         self._node = node
@@ -75,12 +88,14 @@ class RequestEncoder:
         self._listed: dict[TypeUrl, tuple[tuple[Key, ...], bytes]] = {}
 
     def encode(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> bytes:
+        """Return the bytes of a request."""
         return finish(self.encoding(type_url, request))
 
     def encoding(self, type_url: TypeUrl, request: SotwRequest | DeltaRequest) -> Steps[bytes]:
-        """What `encode` does, in steps."""
+        """Do what `encode` does, in steps."""
         node, self._node = self._node, b""
         url = (type_url if self._v3 else as_v2(type_url)).encode()
+        # The numbers are those of DiscoveryRequest, and below of DeltaDiscoveryRequest.
         if isinstance(request, SotwRequest):
             return b"".join(
                 [
@@ -105,12 +120,15 @@ class RequestEncoder:
         )
 
     def _names(self, type_url: TypeUrl, wanted: tuple[Key, ...]) -> Steps[bytes]:
+        """Return the encoded names and locators of a SotW request; the same tuple is encoded once only."""
+        # `SotwRequestBuilder` passes the same tuple until the subscriptions change.
         known = self._listed.get(type_url)
         if known is None or known[0] is not wanted:
             known = self._listed[type_url] = wanted, (yield from self._keys(wanted, 3, 7))
         return known[1]
 
     def _keys(self, keys: tuple[Key, ...], name: int, locator: int) -> Steps[bytes]:
+        """Encode names and locators into the fields with these numbers."""
         parts: list[bytes] = []
         for piece in pieces(keys, LONG):
             parts += [
@@ -122,6 +140,7 @@ class RequestEncoder:
         return b"".join(parts)
 
     def _versions(self, versions: Mapping[str, str]) -> Steps[bytes]:
+        """Encode `initial_resource_versions`."""
         parts: list[bytes] = []
         for piece in pieces(versions.items(), LONG):
             parts += [_pair(5, name, version) for name, version in piece]
@@ -131,18 +150,22 @@ class RequestEncoder:
 
 
 def _locator(name: str, params: Mapping[str, str]) -> bytes:
+    """Encode a ResourceLocator."""
     return _text(1, name) + b"".join(_pair(2, key, value) for key, value in params.items())
 
 
 def _pair(number: int, key: str, value: str) -> bytes:
+    """Encode one item of a map of strings."""
     return join_field(number, join_field(1, key.encode()) + join_field(2, value.encode()))
 
 
 def _text(number: int, text: str) -> bytes:
+    """Encode a string field; nothing if the string is empty."""
     return join_field(number, text.encode()) if text else b""
 
 
 def _error(number: int, error: Rejection | None) -> bytes:
+    """Encode the `error_detail` of a NACK; nothing for an ACK."""
     if error is None:
         return b""
     return join_field(number, Status(code=error.code, message=error.message).SerializeToString())
@@ -153,22 +176,25 @@ def _error(number: int, error: Rejection | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Checked:
-    """What the contents of a resource turn out to be: a message with a name, or the reasons why not."""
+    """The result of a check of a resource's contents: a message and its name, or the faults.
+
+    `message` is None if its type is not known here, or if it can't be decoded.
+    """
 
     message: object
     name: str
     faults: tuple[str, ...] = ()
 
 
-# What one resource of a response turns out to be.
+# The possible results of decoding one resource.
 Read = Arrival | Heartbeat | Unresolved | InvalidResource
 
-# Reads and checks the contents of a resource.
+# Decodes and checks the contents of a resource.
 Check = Callable[[TypeUrl, bytes], Checked]
 
 
 class ResponseDecoder:
-    """Reads the responses of one stream. A resource that is no good is a Flaw, and never stops the others (NAK-18)."""
+    """Decodes the responses of one stream. An invalid resource never stops the others (NAK-18)."""
 
     def __init__(
         self,
@@ -181,16 +207,16 @@ class ResponseDecoder:
     ) -> None:
         self._check = check
         self._delta = delta
-        self._locators = locators  # DYN-54: whether resource_name is looked at
-        self._dress = dress  # last touches, for whoever passes it on
-        self._asks = asks  # NAK-22: what is in a response that nobody asked for is not even looked at
+        self._locators = locators  # DYN-54: whether to read resource_name
+        self._dress = dress  # lets a relay add to a variant before it passes it on
+        self._asks = asks  # NAK-22: the contents of a response that nobody asked for are not even decoded
 
     def decode(self, message: bytes) -> Response:
-        """Raises PeerError for what is no response at all."""
+        """Return the response. Raise PeerError if the bytes are no response at all."""
         return finish(self.decoding(message))
 
     def decoding(self, message: bytes) -> Steps[Response]:
-        """The same in steps."""
+        """Do what `decode` does, in steps."""
         try:
             if self._delta:
                 return (yield from self._delta_response(pb.DeltaDiscoveryResponse.FromString(message)))
@@ -199,6 +225,7 @@ class ResponseDecoder:
             raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
 
     def _sotw_response(self, proto: AnyType) -> Steps[Response]:
+        """Decode a DiscoveryResponse."""
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.version_info, proto.nonce)
@@ -210,6 +237,10 @@ class ResponseDecoder:
         return _response(url, proto.version_info, proto, read, (), ())
 
     def _delta_response(self, proto: AnyType) -> Steps[Response]:
+        """Decode a DeltaDiscoveryResponse.
+
+        A removal whose constraints can't be read is an invalid resource, and removes nothing (PRX-37).
+        """
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.system_version_info, proto.nonce)
@@ -220,6 +251,7 @@ class ResponseDecoder:
                 yield
         removed = tuple(_name(name) for name in proto.removed_resources)
         withdrawn: list[Absence] = []
+        # Removals of variants, by name and constraints (DYN-59).
         for gone in proto.removed_resource_names if self._locators else ():
             try:
                 withdrawn.append(Absence(_name(gone.name), constraint_from_proto(gone.dynamic_parameter_constraints)))
@@ -228,24 +260,29 @@ class ResponseDecoder:
         return _response(url, proto.system_version_info, proto, read, removed, tuple(withdrawn))
 
     def _item(self, url: TypeUrl, item: AnyType, version: str) -> Read:
-        """CLI-21: a SotW response has resources as they are, or wrapped."""
+        """Decode an item of a SotW response, which is bare or wrapped in a Resource (CLI-21)."""
+        # Bare contents, unless the item is a Resource and the type itself is another one.
         if as_v3(item.type_url) != RESOURCE or url == RESOURCE:
             return self._contents(url, item, version)
         try:
             resource = pb.Resource.FromString(item.value)
         except DecodeError as error:
+            # Without a name, so a full state deletes nothing (NAK-27).
             return InvalidResource("", None, f"a Resource that can't be decoded: {error}", version)
         return self._resource(url, resource, resource.version or version)
 
     def _resource(self, url: TypeUrl, resource: AnyType, version: str) -> Read:
+        """Decode a Resource: name, constraints and TTL, and then its contents."""
         name, constraint = _name(resource.name), None
         if self._locators and resource.HasField("resource_name"):
+            # Only one of the two fields may be set.
             if name:  # DYN-55
                 return InvalidResource(name, None, "it has both name and resource_name", version)
             name = _name(resource.resource_name.name)
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
             except UsageError as error:
+                # PRX-37: nobody can tell which variant this is, so it must not replace one.
                 return _unidentified(name, f"its constraints can't be read: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
@@ -261,9 +298,12 @@ class ResponseDecoder:
         ttl: float | None,
         version: str,
     ) -> Heartbeat | Unresolved | InvalidResource:
+        """Decode a Resource without contents."""
+        # The same version is still valid, for this long.
         if name and ttl is not None:
             return Heartbeat(name, constraint, ttl)
         aliases = tuple(map(_name, resource.aliases))
+        # The host that the client asked for is among the aliases; of a virtual host the name is enough.
         if self._delta and (aliases or (name and url == VIRTUAL_HOST)):  # VHD-7
             return Unresolved(name, constraint, version, aliases)
         if not name:
@@ -280,25 +320,31 @@ class ResponseDecoder:
         ttl: float | None = None,
         resource: AnyType = None,
     ) -> Arrival | InvalidResource:
+        """Decode and check the contents of a resource."""
         body = item.value
         aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
         if as_v3(item.type_url) != url:  # NAK-25
             what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
             return InvalidResource(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
+        # The name inside; it serves for bare contents in SotW, which have no other.
         inner = checked.name if checked.name == name else _name(checked.name)
+        # By the name outside, if there is one: the watchers of that name hear the faults.
         if checked.faults:
             return InvalidResource(
                 name or inner, constraint, bounded("; ".join(checked.faults), TEXT_BYTES), version, aliases
             )
+        # A bare resource of a type without a name field, or with an empty name.
         if not (name or inner):
             return InvalidResource("", constraint, f"a {url.removeprefix(PREFIX)} without a name", version)
         variant = Variant(
             url, name or inner, TRUE if constraint is None else constraint, body, version, 0, aliases, extras, ttl=ttl
         )
         if url == VIRTUAL_HOST and checked.message is not None:
-            variant.domains = domains_of(checked.message)  # by which it is told whom it can be for
-        # The message goes: ten thousand that live at once cost more than to decode each again when somebody takes it.
+            # The client needs them to tell which hosts it can serve (match_rank.py).
+            variant.domains = domains_of(checked.message)
+        # The decoded message is dropped. To keep ten thousand of them costs more than to decode each again when it is
+        # used.
         return Arrival(self._dress(variant, checked.message), constraint is not None, ttl)
 
 
@@ -310,7 +356,9 @@ def _response(
     removed: tuple[str, ...],
     withdrawn: tuple[Absence, ...],
 ) -> Response:
+    """Sort the decoded resources, and add the resource errors."""
     errors = [*map(_error_of, proto.resource_errors)]
+    # An error that can't be read makes the response a NACK.
     read = [*read, *(item for item in errors if isinstance(item, InvalidResource))]
     flaws = [item for item in read if isinstance(item, InvalidResource)]
     return Response(
@@ -329,12 +377,13 @@ def _response(
 
 
 def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
-    """What else a Resource says of its contents: passed on as it came.
+    """Return the aliases, and the further fields of a Resource, encoded, for a relay to pass on.
 
-    The aliases of a virtual host are no part of that: they say by which strings this client asked (VHD-4), and would
-    be others for the next one.
+    The aliases of a virtual host are not among the further fields: they are the strings by which this client asked
+    (VHD-4), and the next client asks by others.
     """
     aliases = tuple(map(_name, resource.aliases))
+    # Aliases of other types are properties of the resource, and a relay passes them on.
     own = url != VIRTUAL_HOST and bool(aliases)
     if not own and not resource.HasField("cache_control") and not resource.HasField("metadata"):
         return aliases, b""
@@ -346,17 +395,20 @@ def _extras(url: TypeUrl, resource: AnyType) -> tuple[tuple[str, ...], bytes]:
 
 
 def _error_of(error: AnyType) -> ResourceError | InvalidResource:
-    """TP3. PRX-37: one whose constraints can't be read must not deny the resource to everybody."""
+    """Decode a resource error (TP3); one with unreadable constraints must not deny all variants (PRX-37)."""
     about = error.resource_name
     try:
         constraint = constraint_from_proto(about.dynamic_parameter_constraints)
     except UsageError as wrong:
         return _unidentified(about.name, f"whom its error is for can't be read: {wrong}")
     detail = error.error_detail
-    text = bounded(detail.message, TEXT_BYTES)  # it is kept, passed on by a relay, shown and logged
+    text = bounded(detail.message, TEXT_BYTES)  # the text is stored, passed on by a relay, shown and logged
     return ResourceError(Absence(_name(about.name), constraint), detail.code, text)
 
 
 def _unidentified(name: str, reason: str, version: str = "") -> InvalidResource:
-    """PRX-37: it may be any of the variants that were asked for by a locator; none of them is taken or lost by it."""
+    """Return an invalid resource whose constraints can't be read (PRX-37).
+
+    It may be any variant that was asked for by a locator, so it neither replaces nor removes one.
+    """
     return InvalidResource(_name(name), TRUE, reason, version, is_identified=False)

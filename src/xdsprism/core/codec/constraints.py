@@ -1,4 +1,17 @@
-"""Constraints between protobuf and the core, both ways."""
+"""Translate constraints between DynamicParameterConstraints and the core.
+
+    protobuf                        core
+    ------------------------------  --------------------------------------------
+    constraint {key, value}         Eq(key, value)
+    constraint {key, exists}        Exists(key)
+    not_constraints                 Not(...)
+    and_constraints                 All(...); no items: true
+    or_constraints                  AnyOf(...); no items: false
+    nothing set                     All(()), which is true (DYN-9)
+
+A constraint of an unknown kind is an error, and never "no constraint": otherwise a variant that a newer server
+restricts would go to every client (PRX-37).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +26,7 @@ from ..model.constraints import MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exi
 
 
 def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraints:
+    """Return the protobuf message of a constraint."""
     proto = pb.DynamicParameterConstraints()
     match constraint:
         case Eq(key, value):
@@ -24,7 +38,7 @@ def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraint
         case Not(item):
             proto.not_constraints.CopyFrom(constraint_to_proto(item))
         case All(items):
-            if items:  # DYN-9: no constraints at all is how true is said
+            if items:  # DYN-9: a message with nothing set means true
                 proto.and_constraints.constraints.extend(constraint_to_proto(item) for item in items)
         case AnyOf(items):
             proto.or_constraints.SetInParent()
@@ -33,13 +47,17 @@ def constraint_to_proto(constraint: Constraint) -> pb.DynamicParameterConstraint
 
 
 def constraint_from_proto(proto: pb.DynamicParameterConstraints) -> Constraint:
-    """Raises UsageError for what can't be a constraint (DYN-8, DYN-9), or is of a kind that is not known (PRX-37)."""
+    """Return the constraint of a message.
+
+    Raise UsageError if it is too deep or too large (DYN-8), incomplete (DYN-9), or of an unknown kind (PRX-37).
+    """
     constraint = _from_proto(proto, MAX_DEPTH)
     check_limits(constraint)
     return constraint
 
 
 def _from_proto(proto: pb.DynamicParameterConstraints, depth: int) -> Constraint:
+    """Translate a message, nested `depth` levels deep at most."""
     if not depth:
         raise UsageError(f"constraints are nested more than {MAX_DEPTH} deep")
     _check_known(proto)
@@ -58,6 +76,7 @@ def _from_proto(proto: pb.DynamicParameterConstraints, depth: int) -> Constraint
 
 
 def _single_from_proto(proto: Any) -> Constraint:
+    """Translate a single constraint on a key, which needs a key and one of value and exists (DYN-9)."""
     _check_known(proto)
     kind = proto.WhichOneof("constraint_type")
     if not proto.key:
@@ -71,7 +90,11 @@ def _single_from_proto(proto: Any) -> Constraint:
 
 
 def _check_known(proto: Message) -> None:
-    """PRX-37: a newer peer may restrict a variant in a way that this release can't read: that is not no restriction."""
+    """Raise UsageError if a message has unknown fields.
+
+    A newer peer may restrict a variant in a way that this release can't read, which is not the same as no restriction
+    (PRX-37).
+    """
     unknown = UnknownFieldSet(proto)
     if len(unknown):
         numbers = sorted({unknown[each].field_number for each in range(len(unknown))})

@@ -1,4 +1,11 @@
-"""Load reports as protobuf. A30: version 2 has the same bytes, so everything is written and read as version 3."""
+"""Encode and decode load reports (LRS), for client and server.
+
+    client                                     server
+    encode_request ── LoadStatsRequest ──────▶ decode_request
+    decode_answer ◀── LoadStatsResponse ────── encode_answer
+
+The messages of v2 and v3 have the same bytes (A30), so everything is written and read as v3.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +37,10 @@ _NANOS = 1_000_000_000
 
 
 def encode_request(request: LoadRequest, node: bytes) -> bytes:
-    """`node` is the encoded Node of the server's version, and goes out as it is.
+    """Encode a load report; the first one of a stream has the node.
 
-    A BytesValue has a length and bytes in field 1, which is just what a request's node is on the wire.
+    `node` is the encoded Node in the server's version, and goes out unchanged. BytesValue frames it: its field 1, a
+    length and bytes, is on the wire the same as field 1 of LoadStatsRequest.
     """
     head = BytesValue(value=node).SerializeToString() if request.first else b""
     body: bytes = LoadStatsRequest(cluster_stats=map(_cluster, request.reports)).SerializeToString()
@@ -40,7 +48,7 @@ def encode_request(request: LoadRequest, node: bytes) -> bytes:
 
 
 def decode_answer(message: bytes) -> LoadAnswer:
-    """Raises PeerError for what is no answer at all."""
+    """Decode what the server wants to hear. Raise PeerError if the bytes are no LoadStatsResponse at all."""
     try:
         proto = LoadStatsResponse.FromString(message)
     except DecodeError as error:
@@ -50,15 +58,17 @@ def decode_answer(message: bytes) -> LoadAnswer:
 
 
 def encode_answer(answer: LoadAnswer) -> bytes:
+    """Encode which clusters a client reports, and how often."""
     proto = LoadStatsResponse(clusters=sorted(answer.clusters), send_all_clusters=answer.send_all)
     proto.load_reporting_interval.FromNanoseconds(round(answer.interval * _NANOS))
     return bytes(proto.SerializeToString(deterministic=True))
 
 
 def decode_request(message: bytes, node_params: Collection[str] | None = None) -> LoadMessage:
-    """`node_params`: what the settings name of a node (node_params.py).
+    """Decode a load report. `node_params`: the metadata that the settings name (node_params.py).
 
-    Raises PeerError for what is no request at all; whether the numbers make sense is for others to say.
+    Raise PeerError if the bytes are no LoadStatsRequest at all. `LoadReports` decides whether the numbers are
+    plausible.
     """
     try:
         proto = LoadStatsRequest.FromString(message)
@@ -69,10 +79,12 @@ def decode_request(message: bytes, node_params: Collection[str] | None = None) -
 
 
 def _heard(stats: Any) -> ClusterReport:
+    """Decode the report of one cluster; its drops by category, with the rest of the total under ""."""
+    # A category may be there several times.
     drops = Counter[str]()
     for drop in stats.dropped_requests:
         drops[_name(drop.category)] += drop.dropped_count
-    drops[""] += max(0, stats.total_dropped_requests - drops.total())  # it counts those too that have a category
+    drops[""] += max(0, stats.total_dropped_requests - drops.total())  # the total includes those with a category
     return ClusterReport(
         _name(stats.cluster_name),
         _name(stats.cluster_service_name),
@@ -84,11 +96,12 @@ def _heard(stats: Any) -> ClusterReport:
 
 
 def _name(text: str) -> str:
-    """By what loads are kept and shown: a name that is cut is still another than all others."""
+    """Cut a name that is too long, in a way that keeps it distinct from all others."""
     return bounded(text, NAME_BYTES, distinct=True)
 
 
 def _heard_at(stats: Any) -> LocalityReport:
+    """Decode the report of one locality."""
     place = stats.locality
     return LocalityReport(
         Locality(_name(place.region), _name(place.zone), _name(place.sub_zone)),
@@ -101,7 +114,8 @@ def _heard_at(stats: Any) -> LocalityReport:
 
 
 def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
-    """LRS-3: utilization has fields of its own. Where it is among the named metrics too, it is there twice."""
+    """Decode metrics. Utilizations have fields of their own (LRS-3); a named metric of the same name is a duplicate."""
+    # The fields of their own come first and win over named metrics.
     found = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
     named = [(_name(each.metric_name), each) for each in stats.load_metric_stats if each.metric_name not in found]
     return tuple(
@@ -111,28 +125,32 @@ def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
 
 
 def _seconds(duration: Any) -> float:
-    """Not a number where the parts of a Duration do not go together."""
+    """Return a Duration in seconds; NaN if its parts contradict each other."""
     seconds, nanos = duration.seconds, duration.nanos
+    # Both parts must have the same sign, and nanos less than a second.
     if abs(nanos) >= _NANOS or seconds * nanos < 0:
         return nan
     return float(seconds + nanos / _NANOS)
 
 
 def _cluster(report: ClusterReport) -> Any:
+    """Encode the report of one cluster."""
     proto = ClusterStats(
         cluster_name=report.cluster,
         cluster_service_name=report.service,
         upstream_locality_stats=map(_locality, report.localities),
+        # With and without a category.
         total_dropped_requests=sum(count for _, count in report.drops),
     )
     for category, count in report.drops:
-        if category:  # what has none is in the total only
+        if category:  # drops without a category are in the total only
             proto.dropped_requests.add(category=category, dropped_count=count)
     proto.load_report_interval.FromNanoseconds(round(report.interval * _NANOS))
     return proto
 
 
 def _locality(report: LocalityReport) -> Any:
+    """Encode the report of one locality."""
     proto = UpstreamLocalityStats(
         total_issued_requests=report.issued,
         total_successful_requests=report.succeeded,

@@ -1,11 +1,13 @@
-"""A delta request that is too large for one message, read as several while it comes (SRV-24, VHD-26).
+"""Split a delta request that exceeds the message limit into several requests while it arrives (SRV-24, VHD-26).
 
-When Envoy connects again it names all that it ever asked for, and anybody can make it ask for any number of hosts and
-clusters. So there is no size at which such a request could be refused without locking that Envoy out. Subscriptions
-add up, so the fields of a large request are parted into requests of a few megabytes, in their order: the first has the
-node, and each has the type URL. Whoever reads them holds one at a time.
+When Envoy reconnects, it names everything that it ever subscribed to, and anybody who sends it requests can make it
+subscribe to any number of hosts and clusters. A limit on the size of that request would lock such an Envoy out for
+good.
 
-A name above `FIELD` bytes is passed over and not answered.
+Delta subscriptions add up, so the request may come in parts: its fields go, in their order, into requests of a few
+megabytes. The first one has the node, and each one has the type URL. The server holds one part at a time.
+
+A name above `FIELD` bytes is skipped, and not answered.
 """
 
 from __future__ import annotations
@@ -13,42 +15,46 @@ from __future__ import annotations
 from ...errors import PeerError
 from .wire import read_varint
 
-PIECE = 4 * 1024 * 1024  # bytes, about, of a request that is made of a part
-FIELD = 1024 * 1024  # bytes of a field that are held
-HEAD = 20  # bytes that the number and the length of a field take at most
+PIECE = 4 * 1024 * 1024  # bytes of one part, about
+FIELD = 1024 * 1024  # bytes of the largest field that is kept
+HEAD = 20  # bytes of a tag and a length, at most
 
 TYPE_URL = 2  # field numbers of DeltaDiscoveryRequest
-NAMED = (3, 4, 5, 8, 9)  # names, versions and locators, of which there may be very many
-FIXED = {1: 8, 5: 4}  # the bytes of the wire types that have a fixed size
+NAMED = (3, 4, 5, 8, 9)  # names, versions and locators: the repeated fields
+FIXED = {1: 8, 5: 4}  # wire type -> size, for wire types of fixed size
 
 
 class Piece(bytes):
-    """Any of these requests but the first: it goes on where the one before ended."""
+    """A part that continues the one before it: any part but the first."""
 
     __slots__ = ()
 
 
 class RequestPieces:
-    """Parts one request."""
+    """Splits one request."""
 
     __slots__ = ("_buffer", "_field", "_is_first", "_piece", "_size", "_skip", "_type_url")
 
     def __init__(self, limit: int) -> None:
-        """`limit`: of a request that is read as it is."""
+        """Set the limits of a part; `limit` is the message limit of the connection."""
         self._size = min(limit, PIECE)
         self._field = min(limit, FIELD)
-        self._buffer = b""  # the beginning of a field
+        self._buffer = b""  # an incomplete field
         self._piece = bytearray()
         self._type_url = b""
-        self._skip = 0  # bytes that are still to come of a name that is passed over
+        self._skip = 0  # bytes still to come of a name that is skipped
         self._is_first = True
 
     @property
     def held(self) -> int:
+        """The number of bytes in memory."""
         return len(self._buffer) + len(self._piece)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes; returns the requests that are complete. Raises PeerError for what can't be parted."""
+        """Take the next bytes; return the parts that are complete.
+
+        Raise PeerError if the bytes are no protobuf message, or if a field other than a name is too long.
+        """
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         self._buffer += data[skipped:]
@@ -64,13 +70,13 @@ class RequestPieces:
         return pieces
 
     def end(self) -> list[bytes]:
-        """The request is complete. Whether its last bytes are fields is for protobuf to judge."""
+        """Return the last part. Whether its last bytes are whole fields is for protobuf to judge."""
         self._piece += self._buffer
         self._buffer = b""
         return [self._take()]
 
     def _field_end(self, buffer: bytes, at: int) -> int | None:
-        """Take the field that begins here; returns where it ends, None if it is not complete."""
+        """Take the field that begins at `at`; return where it ends, or None if it is incomplete."""
         tag, begin = read_varint(buffer, at)
         number, kind = tag >> 3, tag & 7
         if kind == 0:
@@ -92,6 +98,7 @@ class RequestPieces:
         return end
 
     def _pass_over(self, number: int, length: int, end: int, there: int) -> int:
+        """Skip a name that is too long; return how far. Raise PeerError if the long field is not a name."""
         if number not in NAMED:
             text = f"received message larger than max: a field has {length:,} bytes, of {self._field:,}"
             raise PeerError("RESOURCE_EXHAUSTED", text)
@@ -99,6 +106,7 @@ class RequestPieces:
         return min(end, there)
 
     def _take(self) -> bytes:
+        """Return the current part, and begin the next one with the type URL."""
         piece = bytes(self._piece) if self._is_first else Piece(self._piece)
         self._is_first = False
         self._piece = bytearray(self._type_url)

@@ -1,12 +1,12 @@
-"""Requests with text that is not UTF-8: what else is in them is used all the same (VHD-26, DYN-46).
+"""Read a request that has names which are not UTF-8, without losing the rest of it (VHD-26, DYN-46).
 
-protobuf refuses a whole message for one such string. But names may come from third parties: Envoy subscribes to
-whatever bytes the header of a request says (`cluster_header`). So a request that protobuf refuses is read once more,
-as a message whose strings are bytes. Names that are not UTF-8 are cut out of it and returned by themselves, for the
-session to refuse.
+protobuf refuses a whole message for one such string. But names may come from third parties: with `cluster_header`,
+Envoy subscribes to any bytes that the header of a request has. If the server ended the stream for them, anybody could
+cut that Envoy off. So a request that protobuf refuses is read once more, as a message whose strings are declared as
+bytes. Names that are not UTF-8 are cut out and returned separately, so that the session can refuse just these.
 
-Such a name is returned as Python's `surrogateescape` decodes it: a byte that is not UTF-8 becomes a lone surrogate,
-which no other name has (`limits.is_utf8`).
+Such a name is decoded with Python's `surrogateescape`: a byte that is not UTF-8 becomes a lone surrogate, which no
+valid name has (`limits.is_utf8`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from google.protobuf.message_factory import GetMessageClass
 from ..model.events import Key
 from ..model.types import Params
 
-_Fields = Iterable[tuple[str, int, bool]]  # name, number, and whether it is repeated
+_Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
 
-# As in discovery.proto, but for the types: all are bytes. What protobuf still has to read is left to it.
+# The field numbers of discovery.proto, with all strings and messages as bytes. Other fields are kept as unknown ones.
 _DELTA: _Fields = (
     ("names", 3, True),
     ("gone", 4, True),
@@ -40,6 +40,7 @@ _STATUS: _Fields = (("message", 2, False),)
 
 
 def _classes(**messages: _Fields) -> dict[str, Any]:
+    """Return message classes with these fields, all of type bytes."""
     file = FileDescriptorProto(name="salvage.proto", package="salvage", syntax="proto3")
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
@@ -55,9 +56,9 @@ _FORMS = _classes(delta=_DELTA, sotw=_SOTW, locator=_LOCATOR, entry=_ENTRY, stat
 
 
 class Salvaged(NamedTuple):
-    """What is left of a message, and the subscriptions that were cut out of it.
+    """The message without invalid names, and the subscriptions that were cut out of it.
 
-    Of names that are unsubscribed nothing is returned: what is not UTF-8 never was subscribed.
+    Unsubscriptions of such names are dropped, since such a name never was subscribed.
     """
 
     message: bytes
@@ -65,11 +66,12 @@ class Salvaged(NamedTuple):
 
 
 def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | None]:
-    """The request, and what had to be cut out of it, if anything. Raises DecodeError for what is no request at all."""
+    """Return the request, and what had to be cut out of it, if anything. Raise DecodeError if it is no request."""
     try:
         return form.FromString(message), None
     except DecodeError as error:
         try:
+            # Either some string is not UTF-8, or it is no request at all: the second attempt tells which.
             odd = salvaged(message, delta=delta)
             return form.FromString(odd.message), odd
         except DecodeError:
@@ -77,7 +79,7 @@ def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | N
 
 
 def salvaged(message: bytes, *, delta: bool) -> Salvaged:
-    """Cut out of a request the names that are not UTF-8. Raises DecodeError for what is no message at all."""
+    """Cut the names that are not UTF-8 out of a request. Raise DecodeError if it is no protobuf message at all."""
     raw = _FORMS["delta" if delta else "sotw"].FromString(message)
     odd: list[Key] = [(_text(name), None) for name in raw.names if not _is_utf8(name)]
     odd += [_locator(each) for each in raw.locators if not _is_locator(each)]
@@ -86,19 +88,23 @@ def salvaged(message: bytes, *, delta: bool) -> Salvaged:
     if delta:
         _keep(raw.gone, _is_utf8)
         _keep(raw.gone_locators, _is_locator)
-        _keep(raw.versions, _is_entry)  # by such a name nobody can have sent anything
+        _keep(raw.versions, _is_entry)  # no server sent a resource of such a name
     if not _is_utf8(raw.error):
         raw.error = _status(raw.error)
     return Salvaged(raw.SerializeToString(), tuple(odd))
 
 
 def _keep(payloads: Any, is_good: Any) -> None:
+    """Remove the items that are not good from a repeated field."""
     good = [payload for payload in payloads if is_good(payload)]
+    # Most lists are fine: do not write them again.
     if len(good) < len(payloads):
         payloads[:] = good
 
 
 def _is_utf8(payload: bytes) -> bool:
+    """Whether the bytes are UTF-8."""
+    # Fast path, without a copy.
     if payload.isascii():
         return True
     try:
@@ -109,27 +115,35 @@ def _is_utf8(payload: bytes) -> bool:
 
 
 def _is_entry(payload: bytes) -> bool:
+    """Whether key and value of a map item are UTF-8."""
     entry = _FORMS["entry"].FromString(payload)
     return _is_utf8(entry.key) and _is_utf8(entry.value)
 
 
 def _is_locator(payload: bytes) -> bool:
+    """Whether name and params of an encoded locator are UTF-8."""
     locator = _FORMS["locator"].FromString(payload)
     return _is_utf8(locator.name) and all(map(_is_entry, locator.params))
 
 
 def _locator(payload: bytes) -> Key:
+    """Decode a locator that is not UTF-8 throughout."""
     locator = _FORMS["locator"].FromString(payload)
     entries = map(_FORMS["entry"].FromString, locator.params)
     return _text(locator.name), Params({_text(entry.key): _text(entry.value) for entry in entries})
 
 
 def _status(payload: bytes) -> bytes:
-    """The text of a NACK may quote anything, and Envoy cuts it at a byte. It is for people: it need not be exact."""
+    """Replace the invalid bytes in the text of a NACK.
+
+    The text may quote anything, and Envoy cuts it at a byte, perhaps within a character. People read it, so it need not
+    be exact.
+    """
     status = _FORMS["status"].FromString(payload)
     status.message = status.message.decode(errors="replace").encode()
     return bytes(status.SerializeToString())
 
 
 def _text(payload: bytes) -> str:
+    """Decode a name that may not be UTF-8, without loss."""
     return payload.decode(errors="surrogateescape")

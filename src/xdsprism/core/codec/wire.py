@@ -1,4 +1,8 @@
-"""The bytes of protobuf: fields of a message that are read or written without making the message."""
+"""Read and write fields of protobuf messages as bytes, without making the message.
+
+A field is a tag (its number and wire type) and a value; wire type 2 is a length and that many bytes. This is enough to
+take a node out of a request, to split a long request into parts, and to join a response from encoded resources.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,21 @@ from collections.abc import Container
 
 from ..model.steps import Steps
 
-PIECE = 8 * 1024  # bytes of a list that are parsed at once
-SCANNED = 2_000  # fields that are looked at between two steps
+PIECE = 8 * 1024  # bytes of a repeated field to parse at once
+SCANNED = 2_000  # fields to scan between two steps
 
 
 def cut(message: bytes, number: int) -> tuple[bytes, bytes]:
-    """Split one length-delimited field off, if it is where serialisers put it: in front, in field order."""
+    """Split one length-delimited field off a message; return the field and the rest.
+
+    Only if the field is where serialisers put it, in field order near the front; else return nothing and the whole
+    message.
+    """
     position = 0
-    for _ in range(number):  # at most one field of each number comes before it
+    for _ in range(number):  # at most one field of each lower number comes before it
         start = position
         tag, position = read_varint(message, position)
+        # Not where serialisers put it: leave it to the parser.
         if tag & 7 != 2 or tag >> 3 > number:
             break
         length, position = read_varint(message, position)
@@ -26,7 +35,10 @@ def cut(message: bytes, number: int) -> tuple[bytes, bytes]:
 
 
 def read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Ten bytes at most: a number that has no end is for the parser to refuse, not for here to follow."""
+    """Return the number that begins at a position, and the position after it.
+
+    It reads ten bytes at most: a number without an end is for protobuf to refuse.
+    """
     value = shift = 0
     for byte in message[position : position + 10]:
         position += 1
@@ -38,18 +50,19 @@ def read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def split_fields(message: bytes, numbers: Container[int]) -> Steps[tuple[bytes, dict[int, list[bytes]]] | None]:
-    """Split the length-delimited fields of these numbers off, in steps: all else, and by number pieces of these.
+    """Split the length-delimited fields with these numbers off a message, in steps.
 
-    Each piece is a message by itself. None: this is no message of protobuf.
+    Return all other fields, joined, and the split fields by number: pieces of about PIECE bytes, each a message by
+    itself. None: the bytes are no protobuf message.
     """
     at, end, count, depth = 0, len(message), 0, 0
     rest: list[bytes] = []
     lists: dict[int, list[bytes]] = {}
-    begun, open_tag = 0, 0  # the run of fields with the same tag that ends where we are
+    begun, open_tag = 0, 0  # where the current run of fields with the same tag began, and the tag
     while at < end:
         start = at
         tag = message[at]
-        if tag < 0x80:  # as these tags are, and most sizes
+        if tag < 0x80:  # fast path: one byte, as most tags and sizes are
             at += 1
         else:
             tag, at = read_varint(message, at)
@@ -63,10 +76,14 @@ def split_fields(message: bytes, numbers: Container[int]) -> Steps[tuple[bytes, 
         elif kind == 0:
             _, at = read_varint(message, at)
         else:
+            # Groups, which protobuf still accepts, and fields of fixed size.
             depth += _NESTING.get(kind, 0)
             at += _FIXED.get(kind, 0)
+        # A field that exceeds the message, a wire type that does not exist, or the end of a group that did not begin.
         if at > end or kind > 5 or depth < 0:
             return None
+        # End the run where another field begins or the piece is long enough. What is inside a group is no field of this
+        # message.
         if tag != open_tag or start - begun >= PIECE or depth:
             _end_run(message[begun:start], open_tag, numbers, rest, lists)
             begun, open_tag = start, tag if not depth else 0
@@ -82,7 +99,7 @@ _NESTING = {3: 1, 4: -1}  # groups begin and end
 
 
 def _end_run(run: bytes, tag: int, numbers: Container[int], rest: list[bytes], lists: dict[int, list[bytes]]) -> None:
-    """Put a run of fields where it belongs."""
+    """Put a run of fields with one tag into its list, or to the rest."""
     if tag & 7 == 2 and tag >> 3 in numbers:
         lists.setdefault(tag >> 3, []).append(run)
     elif run:
@@ -90,10 +107,12 @@ def _end_run(run: bytes, tag: int, numbers: Container[int], rest: list[bytes], l
 
 
 def join_field(number: int, payload: bytes) -> bytes:
+    """Encode a length-delimited field."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 
 def _varint(value: int) -> bytes:
+    """Encode a number."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Load reports (LRS, gRFC A27): how a client collects them, and how a server asks for and aggregates them.
+"""Collect, request and aggregate load reports (LRS, gRFC A27).
 
 Decides: what a client reports and when, which clusters a server asks for, which figures in a report are plausible.
 

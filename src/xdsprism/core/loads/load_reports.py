@@ -1,9 +1,23 @@
-"""What clients report of their loads: what they are asked for, what of it makes sense, and the rates that it comes to.
+"""Ask clients for load reports, check them, and turn them into rates: the server's side of lrs.proto.
 
-lrs.proto, from the server's side; loads.py has the client's. The server says once how often it wants to hear, and of
-which clusters. What comes is kept for as long as the stream is there, until the next report of the cluster, or until
-three of them should have come. A report that makes no sense is an error of its own: the stream goes on, and so does the
-rest of what came with it.
+The client's side is in loads.py. On each stream the server says how often the client is to report, and for which
+clusters (LRS-1):
+
+    settings and client                                     answer
+    ------------------------------------------------------  ----------------------------------------
+    the settings list clusters                              these clusters
+    the client announces `send_all_clusters`                all clusters of the client
+    otherwise                                               the clusters that the client gets from us
+
+The server keeps the last report of each cluster, until the next one, until the stream ends, or until MISSED reports in
+a row have not come. An implausible report is an error by itself: the stream goes on, and the other reports in the
+message count.
+
+    reporter = reports.open(facts)     # a stream
+    reporter.receive(message, now)     # the node, later the reports
+    reporter.poll()                    # which clusters, and how often, when that changed
+    reports.clients(now)               # the rates, by node id
+    reporter.close()
 """
 
 from __future__ import annotations
@@ -20,15 +34,15 @@ from ..model.settings import Settings
 from ..model.types import NO_PARAMS, Params
 from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport
 
-MISSED = 3  # reports in a row, and nothing is known any more
-LONGEST = 366 * 86400.0  # seconds that a report may be about
-MOST = 2**63  # requests in it: a negative number is written as one that is larger
-ERRORS = 100  # remembered for each stream
+MISSED = 3  # reports in a row that may stay out before the last one is dropped
+LONGEST = 366 * 86400.0  # seconds: the longest period of a report
+MOST = 2**63  # a count from here on is a negative number, written as unsigned
+ERRORS = 100  # clusters with an error to remember for each stream
 
 
 @dataclass(frozen=True, slots=True)
 class LoadMessage:
-    """What came in: the reports may be of any nonsense, and an interval that is none is not a number."""
+    """A decoded request, unchecked: the figures may be implausible, and an invalid interval is NaN."""
 
     node: Node | None = None
     reports: tuple[ClusterReport, ...] = ()
@@ -36,13 +50,15 @@ class LoadMessage:
 
 @dataclass(frozen=True, slots=True)
 class MetricRate:
-    per_second: float  # requests that had it
-    mean: float | None  # of its values; None: no request had it
+    """How often a metric was reported, and its mean."""
+
+    per_second: float  # requests with this metric
+    mean: float | None  # None: no request had it
 
 
 @dataclass(frozen=True, slots=True)
 class LocalityRates:
-    """Requests per second, but for those in progress."""
+    """The load of one locality in requests per second; `in_progress` is a count."""
 
     locality: Locality
     issued: float = 0.0
@@ -54,40 +70,45 @@ class LocalityRates:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRates:
+    """The load of one cluster, as one node reports it."""
+
     cluster: str
     service: str
     heard_at: float
     localities: tuple[LocalityRates, ...]
-    drops: dict[str, float]  # per second, by category; "": for no particular reason
+    drops: dict[str, float]  # per second, by category; "": without a category
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLoads:
-    """Of everybody who gave this as the id of its node."""
+    """The load that all streams with one node id report."""
 
     node: str
     streams: int
     clusters: tuple[ClusterRates, ...]
-    errors: dict[str, tuple[float, str]]  # by cluster: when, and what was wrong
+    errors: dict[str, tuple[float, str]]  # cluster -> when, and what was wrong
 
 
 def fault_in(report: ClusterReport, name_bytes: int) -> str | None:
-    """What is wrong with a report, if anything is."""
+    """Return why a report is implausible; None if it is not."""
     if not report.cluster:
         return "cluster_name is empty"
     if len(report.cluster) > name_bytes or len(report.service) > name_bytes:
         return f"a name of more than {name_bytes} characters"
     if not isfinite(report.interval):
         return "load_report_interval is no length of time"
+    # Rates divide by the interval.
     if not 0 < report.interval <= LONGEST:
         return f"load_report_interval is {report.interval:g} seconds: there are no rates in that"
     for what, number in _numbers(report):
+        # protobuf has unsigned counts: a client's -1 arrives as a huge number.
         if not (number < MOST and isfinite(number)):
             return f"{what} is {number}: a negative number, an overflow, or none at all"
     return None
 
 
 def _numbers(report: ClusterReport) -> Iterator[tuple[str, float]]:
+    """Yield all figures of a report, each with the name of its field."""
     for category, count in report.drops:
         yield f"dropped_requests of {category!r}" if category else "total_dropped_requests", count
     for place in report.localities:
@@ -102,12 +123,14 @@ def _numbers(report: ClusterReport) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """A report, and when it came."""
+
     at: float
     report: ClusterReport
 
 
 class LoadReports:
-    """What all clients report. `seen` lists the clusters that a client with these params gets from us."""
+    """The load reports of all clients; `seen` returns the clusters that a client with these params gets from us."""
 
     def __init__(self, settings: Settings, seen: Callable[[Params], Iterable[str]]) -> None:
         self.settings = settings
@@ -115,6 +138,7 @@ class LoadReports:
         self._reporters: dict[Reporter, None] = {}
 
     def open(self, facts: list[Fact]) -> Reporter:
+        """Begin a stream of load reports; `facts` receives what happens on it."""
         reporter = Reporter(self.settings, self._seen, facts, lambda: self._reporters.pop(reporter, None))
         self._reporters[reporter] = None
         return reporter
@@ -123,9 +147,10 @@ class LoadReports:
         return len(self._reporters)
 
     def clients(self, now: float) -> list[ClientLoads]:
-        """By the ids of their nodes, in order; several may share one, and their loads add up."""
+        """Return the current loads by node id, sorted; the loads of streams with the same id add up."""
         found: dict[str, list[Reporter]] = {}
         for reporter in self._reporters:
+            # A stream without a first message belongs to nobody yet.
             if reporter.node is not None:
                 found.setdefault(reporter.node.id, []).append(reporter)
         return [_client(node, found[node], now) for node in sorted(found)]
@@ -149,12 +174,13 @@ class Reporter:
         self._forget = forget
         self._params = NO_PARAMS
         self._kept: dict[tuple[str, str], _Kept] = {}
-        self._size = 0  # of these, with all their localities
+        self._size = 0  # of all kept reports, with their localities, metrics and drops
+        # The last answer to the client.
         self._said: LoadAnswer | None = None
 
     @property
     def lists(self) -> bool:
-        """Whether it is told which clusters there are, since it can't be told to report all of its own."""
+        """Whether the client has to be told its clusters by name, because it can't be told to report all of them."""
         return (
             self.node is not None
             and self._settings.load_clusters is None
@@ -162,16 +188,19 @@ class Reporter:
         )
 
     def receive(self, message: LoadMessage, now: float) -> None:
-        if self.node is None:  # as in SRV-6: the first message says who it is, or it is anonymous
+        """Take the reports of one message; the first message on a stream also says who the client is."""
+        if self.node is None:  # as in SRV-6: without a node in its first message the client is anonymous
             self.node = message.node or Node()
+            # The params of its node decide which clusters the client gets, as for a plain subscription.
             self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
+        # Make room first, since the limit counts what is kept.
         for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
             self._drop(key)
         taken = sum(self._take(report, now) for report in message.reports)
         self._facts.append(LoadsHeard(self.node.id, taken))
 
     def poll(self) -> LoadAnswer | None:
-        """What the client is to be told now, if it is not what it was told before."""
+        """Return the answer to send now; None if the client has it already."""
         if self.node is None:
             return None
         answer = self._answer()
@@ -181,14 +210,17 @@ class Reporter:
         return answer
 
     def close(self) -> None:
+        """Forget the stream with its reports."""
         self._forget()
 
     def kept(self, now: float) -> list[_Kept]:
+        """Return the reports that are not too old."""
         return [kept for kept in self._kept.values() if not self._is_old(kept, now)]
 
     def _answer(self) -> LoadAnswer:
-        """LRS-1."""
+        """Return which clusters the client is to report, and how often (LRS-1)."""
         interval, listed = self._settings.load_interval, self._settings.load_clusters
+        # The operator's choice comes first.
         if listed is not None:
             return LoadAnswer(interval, frozenset(listed))
         if self.lists:
@@ -196,12 +228,15 @@ class Reporter:
         return LoadAnswer(interval, send_all=True)
 
     def _is_old(self, kept: _Kept, now: float) -> bool:
+        """Whether MISSED reports in a row should have replaced this one."""
         return now - kept.at > MISSED * max(self._settings.load_interval, kept.report.interval)
 
     def _take(self, report: ClusterReport, now: float) -> bool:
+        """Keep a report in place of the cluster's last one, or refuse it; return whether it was kept."""
         limits = self._settings.limits
         fault = fault_in(report, limits.name_bytes)
         key = report.cluster, report.service
+        # The new report replaces the last one, so that one does not count against the limit.
         if fault is None:
             self._drop(key)
             if self._size + _size(report) > limits.loads:
@@ -215,10 +250,13 @@ class Reporter:
         return True
 
     def _drop(self, key: tuple[str, str]) -> None:
+        """Drop the report of a cluster."""
         kept = self._kept.pop(key, None)
         self._size -= _size(kept.report) if kept is not None else 0
 
     def _refuse(self, cluster: str, fault: str, now: float) -> None:
+        """Remember what is wrong with a cluster's report, and note a fact."""
+        # Put the newest error last, so that the oldest ones are dropped first.
         before = self.errors.pop(cluster, (0.0, ""))[1]
         self.errors[cluster] = now, fault
         for old in islice(list(self.errors), max(0, len(self.errors) - ERRORS)):
@@ -228,6 +266,7 @@ class Reporter:
 
 
 def _size(report: ClusterReport) -> int:
+    """Return how much a report counts against the limit of a stream."""
     return 1 + len(report.drops) + sum(1 + len(place.metrics) for place in report.localities)
 
 
@@ -235,6 +274,7 @@ def _size(report: ClusterReport) -> int:
 
 
 def _client(node: str, reporters: list[Reporter], now: float) -> ClientLoads:
+    """Return the loads of all streams with one node id."""
     found: dict[tuple[str, str], list[_Kept]] = {}
     for reporter in reporters:
         for kept in reporter.kept(now):
@@ -244,8 +284,10 @@ def _client(node: str, reporters: list[Reporter], now: float) -> ClientLoads:
 
 
 def _cluster(cluster: str, service: str, heard: list[_Kept]) -> ClusterRates:
+    """Add up the reports of one cluster, each divided by its own interval."""
     places: dict[Locality, list[tuple[LocalityReport, float]]] = {}
     drops: Counter[str] = Counter()
+    # Each report has an interval of its own, so divide before adding up.
     for kept in heard:
         for place in kept.report.localities:
             places.setdefault(place.locality, []).append((place, kept.report.interval))
@@ -260,7 +302,7 @@ def _by_name(locality: Locality) -> tuple[str, str, str]:
 
 
 def _locality(locality: Locality, heard: list[tuple[LocalityReport, float]]) -> LocalityRates:
-    """The same place may be reported more than once, at several priorities."""
+    """Add up the reports of one locality, which may be there several times, with different priorities."""
     names = dict.fromkeys(metric.name for place, _ in heard for metric in place.metrics)
     return LocalityRates(
         locality,
@@ -273,7 +315,9 @@ def _locality(locality: Locality, heard: list[tuple[LocalityReport, float]]) -> 
 
 
 def _metric(name: str, heard: list[tuple[LocalityReport, float]]) -> MetricRate:
+    """Add up one metric."""
     found = [(metric, seconds) for place, seconds in heard for metric in place.metrics if metric.name == name]
     requests = sum(metric.requests for metric, _ in found)
+    # No mean of no requests.
     mean = sum(metric.total for metric, _ in found) / requests if requests else None
     return MetricRate(sum(metric.requests / seconds for metric, seconds in found), mean)

@@ -1,11 +1,12 @@
-"""What a client tells of its load: who counts it, and when it goes out on a stream (lrs.proto, A27).
+"""Count the load of a client, and decide when to report it: the client's side of lrs.proto (A27).
 
-`Loads` counts for as long as the client lives; a `LoadSession` is one stream. Counts leave the recorder when a report
-is made of them and belong to the stream from then on: what was written to a stream that broke counts as sent, since
-sending it again would count it twice if the server had it; what was never written is put back.
+`Loads` counts for the life of the client; a `LoadSession` is one stream. Making a report takes the counts out of
+`Loads`, and from then on they belong to the stream. Counts that were written to a stream that broke are treated as
+sent, since sending them again would count them twice if the server has them. Counts that were never written are put
+back.
 
     session = LoadSession(loads)
-    request = session.poll(now)        # at once: who we are, and no counts
+    request = session.poll(now)        # at once: the node, without counts
     session.receive(answer, now)       # which clusters, and how often; may come again at any time
     session.deadline()                 # when to poll for the next report
 """
@@ -18,13 +19,13 @@ from functools import partial
 
 from ...errors import UsageError
 
-DEFAULT_INTERVAL = 10.0  # where the server names none, or one that can't be
-SHORTEST_INTERVAL = 0.1  # our choice: a server's slip must not make a client busy with nothing but reports
+DEFAULT_INTERVAL = 10.0  # seconds, if the server gives no interval or an invalid one
+SHORTEST_INTERVAL = 0.1  # seconds; our choice: a mistake of a server must not keep a client busy with reports
 
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Where an endpoint is, as its ClusterLoadAssignment says."""
+    """The locality of an endpoint, as in its ClusterLoadAssignment."""
 
     region: str = ""
     zone: str = ""
@@ -33,18 +34,18 @@ class Locality:
 
 NOWHERE = Locality()
 
-# A85: metrics that have fields of their own in a report, and the map of all that backends name themselves. Both go by
-# the same strings here, in `Cluster.lrs_report_endpoint_metrics` and in reports.
+# A85: metrics with fields of their own in a report, and the prefix of those that backends name. The same strings appear
+# in `Cluster.lrs_report_endpoint_metrics` and in reports.
 UTILIZATIONS = ("cpu_utilization", "mem_utilization", "application_utilization")
 NAMED_METRICS = "named_metrics."
 
 
-# -- what is said
+# -- messages
 
 
 @dataclass(frozen=True, slots=True)
 class MetricReport:
-    """A metric that backends gave along with answers; one of UTILIZATIONS, or by any other name."""
+    """One metric that backends sent with their responses (ORCA): one of UTILIZATIONS, or any other name."""
 
     name: str
     requests: int
@@ -53,11 +54,13 @@ class MetricReport:
 
 @dataclass(frozen=True, slots=True)
 class LocalityReport:
+    """The counts of one locality since the last report."""
+
     locality: Locality
     issued: int
     succeeded: int
     failed: int
-    in_progress: int  # a gauge: as of now; the others are since the last report
+    in_progress: int  # a gauge, as of now; all others count since the last report
     metrics: tuple[MetricReport, ...] = ()
 
     @property
@@ -67,15 +70,18 @@ class LocalityReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
+    """The counts of one cluster over a period."""
+
     cluster: str
     service: str
     since: float
     until: float
     localities: tuple[LocalityReport, ...] = ()
-    drops: tuple[tuple[str, int], ...] = ()  # by category; "": dropped for no particular reason
+    drops: tuple[tuple[str, int], ...] = ()  # by category; "": without a category
 
     @property
     def interval(self) -> float:
+        """Seconds that the report covers."""
         return self.until - self.since
 
     @property
@@ -85,7 +91,7 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """The first one of a stream carries the node, and only the first one."""
+    """A message to the server; only the first one of a stream has the node."""
 
     first: bool = False
     reports: tuple[ClusterReport, ...] = ()
@@ -93,18 +99,20 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer:
-    """What the server wants to hear, from now on."""
+    """Which clusters the server wants reports for, and how often."""
 
     interval: float = 0.0
     clusters: frozenset[str] = frozenset()
     send_all: bool = False
 
 
-# -- who counts
+# -- counting
 
 
 @dataclass(slots=True)
 class _Locality:
+    """The counters of one locality."""
+
     issued: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -112,10 +120,12 @@ class _Locality:
     metrics: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def measured(self, name: str, requests: int, value: float) -> None:
+        """Add a metric of some requests."""
         count, total = self.metrics.get(name, (0, 0.0))
         self.metrics[name] = count + requests, total + value
 
     def take(self, locality: Locality) -> LocalityReport:
+        """Return the counts since the last report, and reset them; requests in progress stay."""
         metrics = tuple(MetricReport(name, *sums) for name, sums in self.metrics.items())
         report = LocalityReport(locality, self.issued, self.succeeded, self.failed, self.in_progress, metrics)
         self.issued = self.succeeded = self.failed = 0
@@ -123,6 +133,7 @@ class _Locality:
         return report
 
     def put_back(self, report: LocalityReport) -> None:
+        """Add the counts of a report that was not sent."""
         self.issued += report.issued
         self.succeeded += report.succeeded
         self.failed += report.failed
@@ -132,6 +143,8 @@ class _Locality:
 
 @dataclass(slots=True)
 class _Cluster:
+    """The counters of one cluster."""
+
     name: str
     service: str
     since: float
@@ -139,12 +152,14 @@ class _Cluster:
     drops: dict[str, int] = field(default_factory=dict)
 
     def at(self, locality: Locality) -> _Locality:
+        """Return the counters of a locality."""
         return self.localities.setdefault(locality, _Locality())
 
     def drop(self, category: str, count: int) -> None:
         self.drops[category] = self.drops.get(category, 0) + count
 
     def take(self, now: float) -> ClusterReport:
+        """Return the report since the last one, and reset the counters; localities without requests in progress go."""
         taken = [counts.take(locality) for locality, counts in self.localities.items()]
         localities = tuple(report for report in taken if not report.is_empty)
         report = ClusterReport(self.name, self.service, self.since, now, localities, tuple(self.drops.items()))
@@ -154,6 +169,7 @@ class _Cluster:
         return report
 
     def put_back(self, report: ClusterReport) -> None:
+        """Add the counts of a report that was not sent, and extend the period to its beginning."""
         self.since = min(self.since, report.since)
         for category, count in report.drops:
             self.drop(category, count)
@@ -162,10 +178,10 @@ class _Cluster:
 
 
 class MetricFilter:
-    """Which metrics of backends are reported, by `Cluster.lrs_report_endpoint_metrics` (LRS-3, A85).
+    """Decides which metrics of backends are reported, by `Cluster.lrs_report_endpoint_metrics` (LRS-3, A85).
 
-    None: there is no such list, and the application passes only what is to be reported. Strings that name no metric
-    known here are ignored, since newer control planes may know more.
+    None: there is no list, and the application passes only metrics to report. Strings that name no known metric are
+    ignored, since newer control planes may know more.
     """
 
     def __init__(self, listed: Iterable[str] | None) -> None:
@@ -175,13 +191,14 @@ class MetricFilter:
         self._names = {name for name in listed if name in UTILIZATIONS or name.startswith(NAMED_METRICS)}
 
     def passes(self, name: str) -> bool:
+        """Whether to report the metric."""
         return self._everything or name in self._names or (self._all_named and name.startswith(NAMED_METRICS))
 
 
 class ClusterLoads:
-    """Records the load of one cluster, under the name by which an EDS service knows it, if there is one.
+    """Records the load of one cluster, with the name of its EDS service, if it has one.
 
-    May be kept for as long as one likes: a cluster that falls silent is forgotten, and begins anew with its next
+    An application may keep it as long as it likes: a cluster without load is forgotten, and begins anew with its next
     request. Not to be shared between threads.
     """
 
@@ -190,7 +207,7 @@ class ClusterLoads:
         self._metrics = metrics
 
     def started(self, locality: Locality = NOWHERE) -> None:
-        """A request went out."""
+        """Count a request that goes out to a locality."""
         counts = self._find().at(locality)
         counts.issued += 1
         counts.in_progress += 1
@@ -198,10 +215,10 @@ class ClusterLoads:
     def finished(
         self, locality: Locality = NOWHERE, *, ok: bool = True, metrics: Mapping[str, float] | None = None
     ) -> None:
-        """A request that was `started` is over.
+        """Count the end of a request that was `started` at the same locality.
 
-        metrics: what the backend said of it (ORCA), by the names that A85 gives them: `cpu_utilization`,
-        `mem_utilization`, `application_utilization`, and `named_metrics.KEY`.
+        metrics: the metrics of the response (ORCA), by the names of A85: `cpu_utilization`, `mem_utilization`,
+        `application_utilization`, and `named_metrics.KEY`.
         """
         counts = self._find().at(locality)
         if not counts.in_progress:
@@ -216,31 +233,31 @@ class ClusterLoads:
                 counts.measured(name, 1, value)
 
     def dropped(self, category: str = "") -> None:
-        """A request was turned away before it went anywhere, by the policy's category if it has one."""
+        """Count a request that was dropped before it went anywhere; `category` as in the drop policy, if it has one."""
         self._find().drop(category, 1)
 
 
 class Loads:
-    """Every count that is not on its way to the server yet."""
+    """All counts that no report has taken yet."""
 
     def __init__(self, now: float) -> None:
         self._reported = now
         self._clusters: dict[tuple[str, str], _Cluster] = {}
 
     def cluster(self, name: str, service: str = "", *, report_metrics: Iterable[str] | None = None) -> ClusterLoads:
-        """Where to record the load of one cluster.
+        """Return where to record the load of one cluster.
 
-        report_metrics: `lrs_report_endpoint_metrics` of the Cluster, which lists the metrics of backends that are
-        reported; an empty list: none (A85). None: all that are recorded.
+        report_metrics: `lrs_report_endpoint_metrics` of the Cluster, the metrics of backends to report; an empty list:
+        none (A85). None: all that are recorded.
         """
         if not name:
             raise UsageError("loads are recorded for a cluster: give its name")
         return ClusterLoads(partial(self._find, name, service), MetricFilter(report_metrics))
 
     def report(self, now: float, only: Collection[str] | None = None) -> tuple[ClusterReport, ...]:
-        """Take what was counted since the last report; of clusters that are not in `only` it stays.
+        """Take the counts since the last report, of the clusters in `only`; None: of all clusters.
 
-        Clusters without news are left out, and forgotten where nothing is in progress.
+        Clusters without counts are left out, and forgotten if they have no request in progress.
         """
         wanted = [cluster for cluster in self._clusters.values() if only is None or cluster.name in only]
         reports = [cluster.take(now) for cluster in wanted]
@@ -251,42 +268,43 @@ class Loads:
         return tuple(report for report in reports if not report.is_empty)
 
     def put_back(self, reports: Iterable[ClusterReport]) -> None:
-        """These were taken and never sent: they are part of the next report."""
+        """Put reports that were never sent into the next report."""
         for report in reports:
             self._find(report.cluster, report.service).put_back(report)
 
     def _find(self, name: str, service: str) -> _Cluster:
+        """Return the counters of a cluster, and make them if there are none."""
         cluster = self._clusters.get((name, service))
-        if cluster is None:  # it had nothing to say until the last report, so its period begins there
+        if cluster is None:  # it had no load until the last report, so its period begins there
             cluster = self._clusters[name, service] = _Cluster(name, service, self._reported)
         return cluster
 
 
-# -- when it goes out
+# -- reporting
 
 
 class LoadSession:
-    """One stream of load reports, from the moment it is open."""
+    """One stream of load reports."""
 
     def __init__(self, loads: Loads) -> None:
         self._loads = loads
         self._greeted = False
         self._answer: LoadAnswer | None = None
-        self._last = 0.0  # when a period began: at the first answer, then at each report
+        self._last = 0.0  # when the current period began: at the first answer, then at each report
 
     def receive(self, answer: LoadAnswer, now: float) -> None:
-        """Do as the server says from now on; a running period is not begun anew, it only gets another end.
+        """Follow the server's answer from now on; the current period only gets another end.
 
-        Else a server that answers every report, or repeats itself, would put the next report off for ever.
+        If it began anew, a server that answers each report, or repeats itself, would put off the next report for ever.
         """
         if self._answer is None:
             self._last = now
         self._answer = answer
 
     def poll(self, now: float) -> LoadRequest | None:
-        """What is to be sent now: at first who we are, later reports.
+        """Return the message to send now: first the node, later a report when it is due.
 
-        An empty report goes out too, as Envoy's and grpc-go's do: silence could be no load, or no client.
+        An empty report goes out too, as those of Envoy and grpc-go do: silence could mean no load, or no client.
         """
         if not self._greeted:
             self._greeted = True
@@ -298,11 +316,11 @@ class LoadSession:
         return LoadRequest(reports=self._loads.report(now, None if self._answer.send_all else self._answer.clusters))
 
     def unsent(self, request: LoadRequest) -> None:
-        """The stream broke before this was written to it."""
+        """Put back a report that was not written before the stream broke."""
         self._loads.put_back(request.reports)
 
     def deadline(self) -> float | None:
-        """When the next report is due; None: not before the server has said what it wants."""
+        """When the next report is due; None until the server has said what it wants."""
         if self._answer is None:
             return None
         interval = self._answer.interval

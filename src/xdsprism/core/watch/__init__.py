@@ -1,8 +1,13 @@
-"""What a client asks its upstream servers for, and what their responses mean to the watchers.
+"""Decide what a client asks its upstream servers for, and what their responses mean to its watchers.
 
-Decides: which server of an authority is asked (fallback), which subscriptions go into the next request, in which form a
-server understands them (locators or names, delta or SotW), whether a response is ACKed or NACKed, what each watcher is
-told, when to reconnect.
+Decides: which server of an authority the client asks (fallback), which subscriptions go into the next request, in which
+form (locators or plain names, delta or SotW), whether a response is ACKed or NACKed, what each watcher hears, and when
+the client reconnects.
+
+The way of a subscription through these modules, and of the response to it:
+
+    watch ─▶ Subscriber ─▶ Authority ─▶ Upstream ─▶ RequestKeys ─▶ RequestBuilder ─▶ request
+    watch ◀─ Entry ◀─ Reading (apply_response.py) ◀─ WatchedType ◀─ FormDetection ◀─ response
 
 Main types: `Subscriber` (subscriber.py: all watches of one client), `Upstream` (upstream.py: the stream to one server),
 `Entry` (entry.py: one watched resource and its state), `WatchedType` (watched_type.py: the entries of one type).

@@ -1,4 +1,23 @@
-"""One response being read: what each thing in it means to the entries that it is about."""
+"""Apply one response to the watched entries: what each part of it means for which entry.
+
+Every valid resource is used, whatever else is in the response (A46). `Reading.read` goes through the parts in this
+order, since an earlier part may answer an entry that a later part would remove (DYN-58):
+
+    part                          meaning for the entries that it concerns
+    ----------------------------  ----------------------------------------------------------------------------------
+    resources                     take the variant that fits best; the variant received last wins (DYN-45)
+    invalid resources             keep the last valid variant, and tell watchers (NAK-15); the response is NACKed
+    heartbeats                    extend the TTL
+    unresolved hosts (VHDS)       the host does not exist (VHD-7)
+    resource errors (TP3)         an error; NOT_FOUND and PERMISSION_DENIED may drop the variant (ERR-10)
+    removals (delta)              the variant is gone (DYN-59), or a locator has none
+    what is missing (SotW)        of a full-state type: deleted (CLI-8)
+
+The hard part is negative answers. A removal without constraints does not say which set of params it answers, and a
+response may have been in flight before a subscription that it seems to answer. Where the response can mean two
+subscriptions, the entry is "doubted": it keeps its variant, the client asks again, and only silence or the next answer
+decides (PRX-31).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +45,7 @@ NOT_FOUND, PERMISSION_DENIED = 5, 7
 
 
 class Reading:
-    """Every good resource is used, whatever else is in the response (A46)."""
+    """One response while it is applied; collects which entries it answers, and with what."""
 
     def __init__(
         self, subscriber: Subscriber, topic: WatchedType, upstream: Upstream, response: Response, now: float
@@ -36,20 +55,23 @@ class Reading:
         self._upstream = upstream
         self._response = response
         self._now = now
+        # The best resource so far for each entry.
         self._given: dict[Entry, Arrival] = {}
-        self._touched: set[Entry] = set()  # the response says something about these
-        self._left: set[tuple[str, bool]] = set()  # what somebody had, in which form, and was given something else for
-        self._lost: dict[Entry, str] = {}  # and these had something that came, and does not serve them any more
-        self._doubtful: dict[Entry, None] = {}  # and these have to be asked for once more
-        self._denied: set[Entry] = set()  # it may say of these that there is none: a full state that lacks them decides
+        self._touched: set[Entry] = set()  # entries that the response answers
+        # Name and form (True: by locator) of the resources in place of which an entry gets another one.
+        self._left: set[tuple[str, bool]] = set()
+        self._lost: dict[Entry, str] = {}  # entries whose virtual host no longer serves their host: its name
+        self._doubtful: dict[Entry, None] = {}  # entries to ask for again
+        self._denied: set[Entry] = set()  # entries that an answer may deny: a full state without them deletes them
         self._removed = frozenset(response.removed)
         self._withdrawn = frozenset((gone.name, canonical(gone.constraint)) for gone in response.withdrawn)
+        # By name; of several variants of a name, the first in the response.
         self._newest = {each.variant.name: each.variant for each in reversed(response.arrivals)}
         self._unresolved = {string for item in response.unresolved for string in item.strings}
-        self.fruitful = bool(response.heartbeats)  # it brought something
+        self.fruitful = bool(response.heartbeats)  # whether it brought anything: news for a watcher, or a heartbeat
 
     def read(self) -> Steps[list[InvalidResource]]:
-        """Every good resource is used, whatever else is in the response (A46); returns what is wrong with the rest."""
+        """Apply the response; return the invalid resources, for the NACK. Valid ones are used all the same (A46)."""
         arrivals, flaws = judge(self._response)
         yield from self._take_all(arrivals, flaws)
         for flaw in flaws:
@@ -65,6 +87,7 @@ class Reading:
             self._release()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
             self._miss()
+        # What the response answers needs no timer any more.
         for entry in self._touched:
             self._upstream.note_answered(entry)
         for collection in self._topic.answered(self._upstream, self._touched):
@@ -72,6 +95,7 @@ class Reading:
         return flaws
 
     def _take_all(self, arrivals: Sequence[Arrival], flaws: list[InvalidResource]) -> Steps[None]:
+        """Find the best resource for each entry, and then give it to the entry, in steps."""
         for piece in pieces(arrivals):
             for arrival in piece:
                 self._arrive(arrival, flaws)
@@ -84,6 +108,7 @@ class Reading:
                 yield
 
     def _arrive(self, arrival: Arrival, flaws: list[InvalidResource]) -> None:
+        """Find the entries that a valid resource is for; with `strict`, one that no locator matches is invalid."""
         entries = self._topic.wanting(arrival, self._upstream, self._is_lenient)
         if not entries and self._subscriber.strict and arrival.located and self._is_ours(arrival):
             variant = arrival.variant
@@ -101,20 +126,24 @@ class Reading:
                 self._given[entry] = arrival
 
     def _take(self, entry: Entry, arrival: Arrival) -> None:
+        """Give a resource to an entry."""
         self._touched.add(entry)
+        # The response may also remove the former resource: `WatchedType.withdrawn` has to know who it was for.
         if entry.variant is not None and not entry.holds(arrival.variant.name):
             self._left.add((entry.variant.name, entry.key[1] is not None))
+        # The server still has to withdraw the former variant, and that removal is not for other subscriptions.
         if arrival.located and entry.variant is not None and entry.variant.identity != arrival.variant.identity:
             self._upstream.outlive(entry)
         self.fruitful |= self._subscriber.take(self._topic, entry, arrival, self._upstream, self._now)
 
     def _beat(self, heartbeat: Heartbeat) -> None:
+        """Extend the TTL of the entries that hold exactly this variant."""
         for entry in self._topic.living(heartbeat, self._upstream):
             self._touched.add(entry)
             self._subscriber.lives(entry, heartbeat.ttl, self._now)
 
     def _is_meant(self, entry: Entry, variant: Variant) -> bool:
-        """Whether a resource is for an entry. VHD-12: strings move from one to another."""
+        """Whether a resource is for an entry that it fits by name or alias, or that holds it (VHD-12)."""
         given, close = self._given.get(entry), closeness(entry.name, variant)
         if close is MatchRank.LOST:
             self._lost[entry] = variant.name
@@ -122,20 +151,26 @@ class Reading:
         if close is MatchRank.UNSURE and not self._is_repeated(entry, variant):
             self._doubtful[entry] = None
             return False
+        # Of two resources in the response for one entry, the better rank wins; the later one if both are equal.
         if given is not None:
             return close >= closeness(entry.name, given.variant)
+        # An update of the virtual host that the entry holds. Not if the response calls the host unresolved, or if the
+        # server has yet to say on this stream which virtual host serves it.
         if close is MatchRank.HELD:
             return entry.name not in self._unresolved and not self._is_doubtful(entry)
         return close is MatchRank.MEANT or not self._is_owned(entry, variant)
 
     def _is_repeated(self, entry: Entry, variant: Variant) -> bool:
-        """VHD-4: whether the server says again, in answer to other hosts, what this one has from it."""
+        """Whether the server repeats the resource that the entry has from it, in an answer to other hosts (VHD-4)."""
         held = entry.variant
         same = held is not None and held.name == variant.name and held.body == variant.body
         return same and entry.came_from(self._upstream)
 
     def _is_owned(self, entry: Entry, other: Variant) -> bool:
-        """Whether the host is a domain of the one that it has: then another that only is called so is for others."""
+        """Whether the virtual host that the entry holds has the host as an exact domain, and the other one does not.
+
+        Then another virtual host that is merely named like the host answers another subscription.
+        """
         held = entry.variant
         if held is None or held.name == other.name or entry.state is not State.ACKED or self._is_gone(held):
             return False
@@ -146,33 +181,41 @@ class Reading:
         return True
 
     def _is_gone(self, variant: Variant) -> bool:
+        """Whether this response removes the variant."""
         return variant.name in self._removed or self._is_withdrawn(variant)
 
     def _is_lenient(self, entry: Entry) -> bool:
+        """Whether an entry may get a variant that its params do not match: a leaf may ignore constraints (DYN-56)."""
         return not self._subscriber.strict and self._is_open(entry)
 
     def _is_open(self, entry: Entry) -> bool:
-        """Whether a variant that does not match its params can be for it. Not where one that does stays current.
+        """Whether a variant that does not match the entry's params can be for it all the same.
 
-        Then it is on its way to somebody who has just left. A server that chooses by other params than were sent is
-        one whose variants do not match as a rule.
+        Some servers choose by other params than were sent; their variants never match. But if the entry has a variant
+        that matches and stays current, the other one was in flight to a subscription that has just been dropped.
         """
+        # A locator of this name was dropped of late: a variant that does not match may be for that one.
         if (entry.type_url, entry.name) in self._upstream.let_go:
             return False
         params = entry.key[1] or NO_PARAMS
         given, held = self._given.get(entry), entry.variant
         if given is not None and matches(given.variant.constraint, params):
             return False
+        # Either the server said that there is none, or it has not seen the subscription.
         if held is None and (entry.absence is not None or self._is_unasked(entry)):
             return False
         whole = self._topic.spec.full_state and not self._upstream.delta
         return held is None or whole or not matches(held.constraint, params) or self._is_withdrawn(held)
 
     def _is_ours(self, arrival: Arrival) -> bool:
+        """Whether an entry was subscribed with a locator of this name."""
         return self._topic.has_located(arrival.variant.name, self._upstream)
 
     def _compare(self, entry: Entry, arrival: Arrival) -> None:
-        """Two variants for one subscription. In delta one that is still held should have been withdrawn."""
+        """Report two variants that both match one entry, in one response or across two (DYN-45).
+
+        In delta, the server should have withdrawn the variant that the entry holds.
+        """
         params, variant = entry.key[1], arrival.variant
         other = self._given[entry].variant if entry in self._given else self._not_withdrawn(entry)
         if other is None or not arrival.located or params is None or other.name != variant.name:
@@ -182,15 +225,18 @@ class Reading:
             self._subscriber.ambiguities.note(entry, variant, other)
 
     def _not_withdrawn(self, entry: Entry) -> Variant | None:
+        """Return the held variant, if it came on this delta stream and the response does not withdraw it."""
         variant = entry.variant
         if variant is None or not self._upstream.delta or not entry.came_from(self._upstream):
             return None
         return None if self._is_withdrawn(variant) else variant
 
     def _is_withdrawn(self, variant: Variant) -> bool:
+        """Whether the response withdraws exactly this variant."""
         return bool(self._withdrawn) and variant.identity in self._withdrawn
 
     def _refuse(self, flaw: InvalidResource) -> None:
+        """Tell the entries of an invalid resource, unless another variant in the response is for them."""
         if not flaw.name:
             return
         error = WatchError("INVALID_ARGUMENT", f"{flaw.name!r} from {self._upstream.label} is invalid: {flaw.reason}")
@@ -201,24 +247,26 @@ class Reading:
             self.fruitful |= entry.refuse(error, flaw.version or self._response.version, self._now)
 
     def _leave_unresolved(self, item: Unresolved) -> None:
-        """VHD-7: the server knows nobody by these strings. It goes on looking: VHD-8."""
+        """Report hosts that no virtual host serves as missing (VHD-7); their subscription stays (VHD-8)."""
         constraint = canonical(item.constraint) if item.constraint is not None else None
         error = WatchError("NOT_FOUND", f"{item.name!r} does not exist on {self._upstream.label}")
         for entry in self._meant(self._topic.unresolved(item, self._upstream), constraint, error):
-            if entry not in self._touched:  # what has contents in the same response is there
+            if entry not in self._touched:  # a resource in the same response is the better answer
                 self._touched.add(entry)
                 what = f"{entry.name!r} does not exist on {self._upstream.label}, which calls it unresolved"
                 self._delete(entry, what, self._whom_told(entry, constraint))
 
     def _err(self, error: ResourceError) -> None:
-        """TP3. ERR-10: where the server is trusted with data errors, what it denies is dropped."""
+        """Apply a resource error (TP3). With `fail_on_data_errors`, a negative one drops the variant (ERR-10)."""
         status = STATUS[error.code] if 0 < error.code < len(STATUS) else "UNKNOWN"
         told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} has an error for it")
         denied = self._topic.denied(error.about, self._upstream)
         whom = canonical(error.about.constraint)
+        # Only these two codes deny the resource; any other one leaves a cached variant in use (ERR-9).
         negative = error.code in (NOT_FOUND, PERMISSION_DENIED)
         drop = negative and self._upstream.fail_on_data_errors
         denied = self._meant(denied, whom, told) if negative else denied
+        # If a glob is denied, its members go too.
         members = [one for each in denied if drop and isinstance(each, Collection) for one in each.members.values()]
         for entry in (*members, *denied):
             if entry in self._given:
@@ -227,17 +275,19 @@ class Reading:
             entry.for_all = self._upstream.by_names
             absence = self._whom_told(entry, whom) if negative else whom
             if error.code == NOT_FOUND and entry.variant is not None and entry.variant.identity[1] == whom:
-                absence = None  # that variant is gone; what others have in its place is not said
+                absence = None  # that variant is gone, which says nothing about other params
             state = State.RECEIVED_ERROR
             self.fruitful |= self._subscriber.fail(entry, told, state, self._now, drop=drop, absence=absence)
 
     def _remove(self) -> Steps[None]:
+        """Apply the removals of a delta response: of names, and of variants by name and constraints."""
         response, topic = self._response, self._topic
         gone: list[tuple[Identity, str]] = [((name, None), name) for name in response.removed]
         gone += [((each.name, canonical(each.constraint)), each.name) for each in response.withdrawn]
-        for number, (identity, name) in enumerate(dict.fromkeys(gone), 1):  # who says it twice says it once
+        for number, (identity, name) in enumerate(dict.fromkeys(gone), 1):  # repeated removals count once
             if number % EVERY == 0:
                 yield
+            # An entry that just got another resource explains this removal.
             left = (name, identity[1] is not None) in self._left
             what = f"{name!r} does not exist on {self._upstream.label}"
             concerned = topic.withdrawn(identity, self._upstream, left=left)
@@ -252,27 +302,28 @@ class Reading:
                     self._delete(entry, what, absence)
 
     def _whom(self, constraint: Constraint | None) -> Constraint | None:
-        """For whom there is nothing, as a negative answer says. PRX-31: without constraints it is for whoever asked."""
+        """Return the params for which a negative answer holds; None: for the subscription that asked, only (PRX-31)."""
         return constraint if self._is_pinned(constraint) and not self._upstream.is_relay else None
 
     def _whom_told(self, entry: Entry, constraint: Constraint | None) -> Constraint | None:
-        """The same, as one entry is told. PRX-31: one that lost its variant was not told whom else that concerns.
+        """Return the params for which a negative answer holds, as far as one entry can know (PRX-31).
 
-        The server owes it no answer, so this is the answer to somebody else: it corrects what it said to that one, and
-        not to this.
+        If the entry lost its variant earlier and the server owes it no answer, this is the answer to another
+        subscription. The server will correct it there, and not here.
         """
         bereft = entry.state is State.DOES_NOT_EXIST and entry.variant is None and entry.absence is None
         return None if bereft and not self._awaits(entry) else self._whom(constraint)
 
     def _is_pinned(self, constraint: Constraint | None) -> bool:
+        """Whether an absence says for which params it holds."""
         return constraint is not None and (self._upstream.pins_absence or canonical(constraint) != TRUE)
 
     def _meant(self, entries: list[Entry], constraint: Constraint | None, error: WatchError) -> list[Entry]:
-        """Whom of these a negative answer tells that there is nothing.
+        """Return the entries that a negative answer concerns; doubt those for which that is unclear.
 
-        PRX-31: without constraints it concerns the parameter set that asked, and takes no variant that has constraints.
-        If several wait for an answer, nobody can tell which of them this is for: each is doubted until its own answer
-        comes. The same where it is the removal of something that this stream was sent.
+        Without constraints it answers one set of params, and removes no variant that has constraints (PRX-31). If
+        several entries of the name wait for an answer, it may be for any of them: each is doubted until its own answer
+        comes. So are they if it may be the removal of a variant that this stream was sent.
         """
         if self._upstream.by_names:
             return entries
@@ -281,11 +332,13 @@ class Reading:
         waiting = [entry for entry in entries if entry in open_ and self._awaits(entry)]
         gone = {entry for entry in located if self._is_equal(entry, constraint)}
         told = {each for each in located if not self._is_unasked(each)}
-        if not self._is_pinned(constraint):  # who has nothing may be told again: of others nothing is known any more
+        # An entry without a variant may hear it again, since nothing is known about other params now.
+        if not self._is_pinned(constraint):
             told = gone | {each for each in told if each.variant is None and each not in self._upstream.awaited}
         explained = [entry for entry in waiting if gone or self._was_sent(entry.name, constraint)]
+        # Constraints say exactly for whom there is nothing, except from a relay, which may know less.
         exact = self._is_pinned(constraint) and not self._upstream.is_relay
-        holding = [entry for entry in waiting if entry.variant is not None]  # from an earlier stream
+        holding = [entry for entry in waiting if entry.variant is not None]  # a variant from an earlier stream
         doubtful = explained or ([] if exact else self._several(waiting, located) or holding)
         for entry in doubtful:
             self._doubt(entry, error)
@@ -293,34 +346,38 @@ class Reading:
         return [entry for entry in entries if entry in told or entry not in located]
 
     def _several(self, waiting: list[Entry], known: set[Entry]) -> list[Entry]:
-        """Of those who wait for an answer, those who are not the only ones for their name."""
+        """Return the waiting entries that are not the only open subscription to their name.
+
+        A locator that was dropped before its answer counts once, since that answer may be this one.
+        """
         asking = {each for each in known if each.doubted is not None or each in self._upstream.awaited}
         askers = Counter((entry.type_url, entry.name) for entry in asking.union(waiting))
         askers.update(each for each in self._upstream.abandoned if each in askers)
+        # Such an answer is accounted for now.
         for each in askers:
             self._upstream.abandoned.pop(each, None)
         return [entry for entry in waiting if askers[entry.type_url, entry.name] > 1]
 
     def _is_equal(self, entry: Entry, constraint: Constraint | None) -> bool:
-        """Whether it holds, from this stream, the very variant; by name alone, one without constraints."""
+        """Whether the entry holds this variant from this stream; by name alone, a variant without constraints."""
         held = entry.variant if entry.came_from(self._upstream) else None
         return held is not None and canonical(held.constraint) == (constraint if constraint is not None else TRUE)
 
     def _was_sent(self, name: str, constraint: Constraint | None) -> bool:
-        """Whether the variant was sent on this stream to somebody who does not hold it any more."""
+        """Whether this stream was sent the variant, and the entry that had it lost it since."""
         return (self._topic.spec.url, name, constraint or TRUE) in self._upstream.outlived
 
     def _awaits(self, entry: Entry) -> bool:
-        """Whether the server owes an answer: it was asked on this stream. A member's collection was."""
+        """Whether the server owes the entry an answer on this stream; a member's answer is that of its collection."""
         if entry.collection is not None:
             return self._upstream.delta and entry.variant is not None and not entry.came_from(self._upstream)
         return entry in self._upstream.awaited or self._is_troubled(entry)
 
     def _is_troubled(self, entry: Entry) -> bool:
-        """Whether all that the server said on this stream is that something is wrong: what there is, it has yet to say.
+        """Whether the server has said nothing on this stream but that something is wrong with the resource.
 
-        What the entry holds from an earlier stream is no answer to that. A relay that was restarted while its own
-        server was down reports the outage first, and that the resource is gone when it knows.
+        Then it has yet to say what the resource is; a variant from an earlier stream is no answer. For example, a relay
+        that was restarted while its own server is down first reports the outage, and later that the resource is gone.
         """
         if entry.came_from(self._upstream) or entry.verdict is None:
             return False
@@ -329,17 +386,19 @@ class Reading:
         return entry.ailing
 
     def _is_unasked(self, entry: Entry) -> bool:
-        """Whether no request has gone out that a server could have answered."""
+        """Whether no request with the entry has gone out that the server could be answering."""
         return entry.collection is None and entry.state is State.REQUESTED and entry not in self._upstream.awaited
 
     def _doubt(self, entry: Entry, error: WatchError) -> None:
-        """Give the server a moment; it is asked again where it may believe to have answered.
+        """Note that the resource may be gone, and ask again where the server may believe that it has answered.
 
-        One that has something from an earlier stream may be up to date, and the server need not say so.
+        An entry with a variant from an earlier stream may be up to date, and the server need not say so.
         """
-        whole = self._topic.spec.full_state and not self._upstream.delta  # CLI-8: what a response lacks is gone
+        whole = self._topic.spec.full_state and not self._upstream.delta  # CLI-8: what a full state lacks is deleted
+        # A member of a wildcard, from an earlier stream.
         if entry.collection is not None and entry.source is not self._upstream:
-            self._upstream.awaited.add(entry)  # the stream began without a version of it: it is sent if it is there
+            # The stream did not name its version, so the server sends it if it exists.
+            self._upstream.awaited.add(entry)
             self._subscriber.doubt(entry, error, self._now)
         elif entry.doubted is not None or (whole and entry.variant is None):
             self._subscriber.doubt(entry, error, self._now)
@@ -350,7 +409,7 @@ class Reading:
             self._subscriber.ask_again(entry.collection or entry)
 
     def _release(self) -> None:
-        """Of what had a string, and not any more; the server has said what has it now, or nothing has (VHD-12)."""
+        """Report hosts that their virtual host no longer serves, if the response has no other one for them (VHD-12)."""
         for entry, name in self._lost.items():
             if entry not in self._touched and not self._is_doubtful(entry):
                 self._touched.add(entry)
@@ -360,9 +419,9 @@ class Reading:
                 self._subscriber.ask_again(entry)
 
     def _is_doubtful(self, entry: Entry) -> bool:
-        """Whether the server has not said yet, on this stream, what serves its host.
+        """Whether the server has yet to say, on this stream, which virtual host serves the entry's host.
 
-        It was asked, and what became of another resource is no answer: something else may serve it by now.
+        The fate of the virtual host that the entry holds is no answer: another one may serve the host by now.
         """
         doubtful = entry.name != _held_name(entry) and not entry.came_from(self._upstream)
         if doubtful and entry.type_url == VIRTUAL_HOST:
@@ -370,7 +429,7 @@ class Reading:
         return entry in self._doubtful
 
     def _miss(self) -> None:
-        """CLI-8: what a full response lacks is gone. CLI-9: what never came is not judged by that."""
+        """Delete the resources that a full state lacks (CLI-8), but not those that never came (CLI-9)."""
         for entry in [*self._topic]:
             came = entry.variant is not None or entry not in entry.authority.entries  # members were never asked for
             asked = self._upstream in entry.authority.active and not self._upstream.keeps(entry)
@@ -383,24 +442,26 @@ class Reading:
                 self._pass_over(entry)
 
     def _is_excused(self, entry: Entry) -> bool:
-        """ERR-11: whether the server said on this stream what is wrong with it. It does not repeat that (ERR-3)."""
+        """Whether the server reported an error for it on this stream, which it does not repeat (ERR-11, ERR-3)."""
         told = entry not in self._upstream.awaited and entry.collection is None
         return told and entry.ailing and entry not in self._denied
 
     def _pass_over(self, entry: Entry) -> None:
-        """PRX-34: this came after the question, and lacks the answer. The server may have been about to read it.
+        """Note that a full state after the subscription lacks the resource (PRX-34).
 
-        So that decides when time is over. A relay does not decide: it leaves out what it does not know yet (SOT-4).
+        The server may have sent it before it read the subscription. So it decides only when the timer fires, or has
+        fired. A full state from a relay never decides, because a relay leaves out what it does not know yet (SOT-4).
         """
         if self._upstream.is_relay:
             return
         self._upstream.passed_over.add(entry)
+        # The timer has fired already, and this full state decides now.
         if entry.state is State.TIMEOUT:
             self._touched.add(entry)
             self._delete(entry, f"{self._upstream.label} does not have {entry.name!r}")
 
     def _delete(self, entry: Entry, why: str, absence: Constraint | None = None) -> None:
-        """CLI-15: the value is kept, unless the server is trusted with deletions."""
+        """Report a resource as missing; drop the cached one only if the server is trusted with deletions (CLI-15)."""
         entry.for_all = self._upstream.by_names
         error = WatchError("NOT_FOUND", why)
         drop = self._upstream.fail_on_data_errors
@@ -409,4 +470,5 @@ class Reading:
 
 
 def _held_name(entry: Entry) -> str:
+    """Return the name of the resource that the entry holds; its own if it holds none."""
     return entry.variant.name if entry.variant is not None else entry.name

@@ -1,4 +1,4 @@
-"""Whose names these are, and which servers are asked for them."""
+"""Choose the servers that a client asks for the names of one authority (xdstp, gRFCs A47, A71)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from .upstream import Upstream
 
 
 class Authority:
-    """Whose names these are: the servers that know them, best first, and how many of those are in use.
+    """One authority of the bootstrap: its servers, best first, and the number of them in use.
+
+    `active` is a prefix of `servers`. Fallback makes it longer by one server at a time; the first response of a server
+    cuts it behind that server (FBK-4). The servers in `active` are all asked for all `entries`.
 
     reachability_only: fall back as soon as a server can't be reached, although everything watched is cached (FBK-7).
     """
@@ -20,30 +23,32 @@ class Authority:
         self.servers = tuple(dict.fromkeys(servers))
         self.reachability_only = reachability_only
         self.active: tuple[Upstream, ...] = ()
-        self.seeking = False  # a server is to be found, whether anything is asked or not
+        self.seeking = False  # find a server that can be reached, even if nothing is subscribed yet
         self.entries: dict[Entry, None] = {}
 
     @property
     def failing(self) -> WatchError | None:
-        """Why nobody can be asked: the last server's reason, if all that are in use have failed.
+        """Why no server can be asked: the error of the last server, if all servers in use have failed; else None.
 
-        One that is connected again can be asked, answered or not: where nothing is newer, a server has nothing to say.
+        A server to which a stream is open again does not count as failed, even before its first response: a delta
+        server that has nothing newer than the client sends nothing.
         """
         failures = [None if upstream.connected else upstream.failing for upstream in self.active]
         return failures[-1] if failures and all(failures) else None
 
     @property
     def pins_absence(self) -> bool:
-        """Whether a server that is asked says for whom there is nothing (Upstream)."""
+        """Whether a server in use says for which params a resource does not exist (`Upstream.pins_absence`)."""
         return any(upstream.pins_absence for upstream in self.active)
 
     @property
     def lacks(self) -> bool:
+        """Whether to look for a server: `seek` asked for one, or an entry is neither cached nor known to be missing."""
         return self.seeking or any(entry.lacking for entry in self.entries)
 
     @property
     def wants_next_server(self) -> bool:
-        """Whether the next server is to be asked, now that all that are in use have failed."""
+        """Whether to fall back to the next server, given that all servers in use have failed."""
         if len(self.active) == len(self.servers):
             return False
         return self.lacks or self.reachability_only  # FBK-1, FBK-7

@@ -1,7 +1,16 @@
-"""One watched resource: what is held of it, in which state, and what its watchers are told (gRFC A88).
+"""Keep the state of one watched resource, and decide what its watchers hear (gRFC A88).
 
-A watcher hears of three things: a resource, an error (there is none to use), or an ambient error (what it has stays
-good, but something is wrong with getting newer).
+A watcher hears three things: the resource, an error (there is no resource to use), or an ambient error (the cached
+resource stays in use, but the client could not get a newer one).
+
+    event                              state           watchers hear
+    ---------------------------------  --------------  ----------------------------------------------------------
+    subscribed, no answer yet          REQUESTED       nothing
+    a valid resource came              ACKED           the resource, if its contents differ from the cached ones
+    an invalid resource came           NACKED          an ambient error; without a cached resource, an error
+    the server removed it              DOES_NOT_EXIST  the same; the cached resource goes only if `drop` says so
+    the server sent a resource error   RECEIVED_ERROR  the same
+    no answer before the timer fired   TIMEOUT         the same (A88: a transient error)
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """As CSDS calls them (A40, A88)."""
+    """The client status of a resource, with the numbers that CSDS uses (A40, A88)."""
 
     REQUESTED = 2
     DOES_NOT_EXIST = 3
@@ -37,7 +46,10 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes its time: there may be a hundred thousand of them at once
 class Notice:
-    """One thing to tell a watcher. With a variant and no error: the resource."""
+    """One message to a watcher: the resource if `error` is None, else an error.
+
+    An ambient error has the cached variant beside the error.
+    """
 
     type_url: TypeUrl
     name: str
@@ -49,7 +61,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is wrong in the state that an entry is in, for CSDS; `version` is the one that was refused, if any was."""
+    """The last error of an entry, for CSDS; `version` is the version that the client rejected, if it rejected one."""
 
     version: str
     message: str
@@ -58,24 +70,28 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What an earlier run knew of an entry last."""
+    """The last state of an entry that an earlier run of the process stored on disk."""
 
-    since: float  # wall time: until then it was known to be so
+    since: float  # wall time at which a server last confirmed this
     variants: tuple[Variant, ...] = ()  # one, or those of a collection
-    whole: bool = False  # of a collection: these are all
-    absent: bool = False  # there is none; for these, where the server said that
+    whole: bool = False  # of a collection: `variants` has all of its members
+    absent: bool = False  # the resource did not exist, for clients that `absence` matches, where the server said so
     absence: Constraint | None = None
 
 
 class Watch:
-    """Somebody who watches: takes notices out one by one. Of one resource only the newest waits to be taken."""
+    """One watcher, which takes its notices one at a time.
+
+    Latest value wins: for each resource, only the newest notice and the newest ambient error wait. So a slow watcher
+    skips versions, and memory is bounded by the number of resources.
+    """
 
     __slots__ = ("_pending", "entries", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.entries: list[Entry] = []
         self.wake = wake
-        # From the front of a plain dict things can't be taken fast: it looks past all that are gone, each time.
+        # An OrderedDict, because removing the first item of a plain dict scans past all the items removed before it.
         self._pending: OrderedDict[tuple[Entry | str, bool], Notice] = OrderedDict()
 
     def __bool__(self) -> bool:
@@ -83,26 +99,32 @@ class Watch:
         return bool(self._pending)
 
     def take(self) -> Notice | None:
+        """Remove and return the oldest notice, or None."""
         return self._pending.popitem(last=False)[1] if self._pending else None
 
     def tell(self, entry: Entry, notice: Notice) -> None:
+        """Queue a notice, in place of an older one for the same entry, and wake the watcher if its queue was empty."""
         pending = self._pending
         first = not pending
         pending.pop((entry, notice.ambient), None)
         if not notice.ambient:
-            pending.pop((entry, True), None)  # an ambient error is about the value before
+            pending.pop((entry, True), None)  # the older ambient error was about the previous resource
         pending[entry, notice.ambient] = notice
-        if first:  # else it is awake
+        if first:  # otherwise the earlier notice has woken the watcher
             self.wake()
 
     def complain(self, type_url: TypeUrl, name: str, error: WatchError) -> None:
-        """Tell of something that can't even be asked for."""
+        """Queue an error for a name that no server can be asked for."""
         self._pending[(name, False)] = Notice(type_url, name, None, error=error)
         self.wake()
 
 
 class Entry:
-    """One resource that is watched, under the name and params by which it was asked for."""
+    """One watched resource, by the name and params of its subscription.
+
+    Three fields hold errors. `error` is what watchers heard last. `verdict` is what is wrong with the resource itself,
+    and survives the loss and the return of a server. `refusal` is what CSDS shows.
+    """
 
     __slots__ = (
         "absence",
@@ -135,22 +157,23 @@ class Entry:
         self.watches = watches
         self.variant: Variant | None = None
         self.state = State.REQUESTED
-        self.error: WatchError | None = None  # what watchers were told last, if it was not the resource
+        self.error: WatchError | None = None  # the error that watchers heard last; None: the resource
         self.refusal: Refusal | None = None
-        self.absence: Constraint | None = None  # for whom there is nothing, where the server said so (DESIGN 6.4)
-        self.verdict: WatchError | None = None  # what is wrong with the resource itself; that a server is gone is not
-        self.source: Upstream | None = None  # the server that the variant is from
-        self.stream = 0  # which of the streams to it
-        self.suited = False  # whether it came in the form in which it was asked for (DESIGN 6.1)
-        self.trusted = False  # BST-6: whether that server is a `trusted_xds_server`; never so of what came from disk
-        self.updated = 0.0  # when the source gave the variant last
+        # Params for which there is no resource, where the server said so (DESIGN 6.4).
+        self.absence: Constraint | None = None
+        self.verdict: WatchError | None = None  # what is wrong with the resource itself, as opposed to the connection
+        self.source: Upstream | None = None  # the server that sent the variant
+        self.stream = 0  # `Upstream.streams` when the variant came
+        self.suited = False  # whether the variant came in the form of the subscription, locator or plain (DESIGN 6.1)
+        self.trusted = False  # BST-6: whether `source` is a `trusted_xds_server`; False for a variant from disk
+        self.updated = 0.0  # when the source sent the variant last
         self.expires: float | None = None
-        self.kept_at: float | None = None  # it is what an earlier run knew at this wall time, and no server said so yet
-        self.for_all = False  # it was answered by a server that does not know params: so it is for any (PRX-32)
-        # Why there may be none: the server was asked, and if it says nothing for a moment, that is what watchers hear.
+        self.kept_at: float | None = None  # wall time of contents from disk that no server has confirmed yet
+        self.for_all = False  # the answer came from a server without params, so it is for any params (PRX-32)
+        # The resource may be gone, and the server was asked again. Watchers hear this error if the server stays silent.
         self.doubted: WatchError | None = None
-        self.holders: Holders | None = None  # of what it holds, where that is called otherwise than it was asked for
-        self.collection: Collection | None = None  # it came for this one, not because its name was asked for
+        self.holders: Holders | None = None  # of the variant, where its name is not that of the subscription
+        self.collection: Collection | None = None  # the wildcard or glob that has this member; None: subscribed by name
 
     @property
     def name(self) -> str:
@@ -158,47 +181,50 @@ class Entry:
 
     @property
     def usable(self) -> bool:
-        """There is something to go on with."""
+        """Whether there is a resource to use."""
         return self.variant is not None
 
     @property
     def lacking(self) -> bool:
-        """Neither cached nor known to be missing (FBK-1)."""
+        """Whether the resource is neither cached nor known to be missing, which starts fallback (FBK-1)."""
         return self.variant is None and self.state in (State.REQUESTED, State.TIMEOUT)
 
     @property
     def ailing(self) -> bool:
-        """ERR-9: the server said that something is wrong with it, and neither what it is nor that there is none."""
+        """Whether the server reported an error that does not say whether the resource exists (ERR-9)."""
         negative = self.verdict is not None and self.verdict.status in ("NOT_FOUND", "PERMISSION_DENIED")
         return self.state is State.RECEIVED_ERROR and not negative
 
     @property
     def unknown(self) -> bool:
-        """Nothing is held, and no server said that there is none: whatever it is has yet to be sent."""
+        """Whether nothing is cached and no server denied the resource: the server has yet to send it."""
         return self.lacking or (self.variant is None and (self.ailing or self.state is State.NACKED))
 
     @property
     def unanswered(self) -> bool:
-        """No server has said anything about it, so it has a timer. One from disk has too: who knows if it still is."""
+        """Whether no server has said anything about the resource, so that the timer of CLI-11 applies.
+
+        That includes a variant from disk: only a server can say whether it still exists.
+        """
         return self.source is None and self.state in (State.REQUESTED, State.TIMEOUT)
 
     @property
     def is_settled(self) -> bool:
-        """Whether what came last is good, and nothing has been wrong since."""
+        """Whether the last resource was valid, and no error came since."""
         return self.state is State.ACKED and self.error is None
 
     def unsettle(self) -> None:
-        """Something befalls it: what it holds may be asked for again, or be of less use than it was."""
+        """Have the next copy of the variant offered to this entry again, since its state changed (host_holders.py)."""
         if self.holders is not None:
             self.holders.unsettle(self)
 
     def renew(self) -> None:
-        """Nothing that was said of it counts any more."""
+        """Forget what servers said, before the resource is asked for again; the cached variant stays."""
         self.state, self.source, self.verdict = State.REQUESTED, None, None
         self.unsettle()
 
     def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
-        """A good resource came. False if nobody needs to hear of it (CLI-19)."""
+        """Take a valid resource; return whether watchers were told, which unchanged contents are not (CLI-19)."""
         before, self.variant = self.variant, arrival.variant
         was_trusted, self.trusted = self.trusted, source.trusted
         is_same = before is not None and self.error is None and _same(before, arrival.variant)
@@ -215,24 +241,24 @@ class Entry:
         return news
 
     def relabel(self, variant: Variant) -> None:
-        """The same contents came in the same version: there may be more aliases by now, which is no news to anybody."""
+        """Take the same contents in the same version, perhaps with more aliases; watchers do not hear of that."""
         if self.variant is not None:
             variant.body = self.variant.body  # one copy of the contents, not two
         self.variant = variant
 
     def recall(self, variant: Variant, since: float) -> None:
-        """What an earlier run was given last, since nobody can be asked now."""
+        """Use the variant that an earlier run stored on disk, since no server can be reached."""
         self.variant, self.kept_at, self.trusted = variant, since, False
         self._tell(self._notice())
 
     def recall_absence(self, absence: Constraint | None, since: float) -> None:
-        """An earlier run was told last that there is none."""
+        """Use what an earlier run stored on disk: the resource did not exist."""
         self.state, self.absence, self.kept_at = State.DOES_NOT_EXIST, absence, since
         self.unsettle()
         self.verdict = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was there last")
 
     def adopt(self, other: Entry) -> None:
-        """The same resource is held under another key."""
+        """Copy the state of an entry that holds the same resource under another key, and tell the watchers."""
         self.variant, self.source, self.stream, self.suited = other.variant, other.source, other.stream, other.suited
         self.state, self.error, self.verdict, self.refusal = other.state, other.error, other.verdict, other.refusal
         self.updated, self.expires, self.kept_at = other.updated, other.expires, other.kept_at
@@ -243,7 +269,10 @@ class Entry:
             self.greet(watch)
 
     def refuse(self, error: WatchError, version: str, now: float) -> bool:
-        """What came was no good. NAK-15: the last good one stays. True if that is news, as in all of these."""
+        """Record that the new resource is invalid; the last valid one stays (NAK-15).
+
+        Return whether watchers were told.
+        """
         self.refusal = Refusal(version, error.message, now)
         self.state = State.NACKED
         self.unsettle()
@@ -251,7 +280,10 @@ class Entry:
         return self.ail(error)
 
     def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
-        """The server says that there is none, or may as well have said so."""
+        """Record that the server denies the resource or has an error for it; `drop`: forget the cached one.
+
+        Return whether watchers were told.
+        """
         self.state, self.doubted = state, None
         self.unsettle()
         self.kept_at = None if drop else self.kept_at
@@ -262,7 +294,10 @@ class Entry:
         return self.ail(error)
 
     def ail(self, error: WatchError) -> bool:
-        """Tell of an error: an ambient one where there is something to go on with. Never the same twice."""
+        """Tell watchers an error, unless it is the one that they heard last; return whether they were told.
+
+        The error is ambient if a resource is cached.
+        """
         known, self.error = self.error, error
         self.unsettle()
         news = known is None or str(known) != str(error)
@@ -271,42 +306,43 @@ class Entry:
         return news
 
     def recover(self) -> None:
-        """There is a server again. ERR-11: what was wrong with the resource before still is."""
+        """Clear the error of a lost server, and tell watchers again what is wrong with the resource itself (ERR-11)."""
         self.error = None
         if self.verdict is not None:
             self.ail(self.verdict)
 
     def doubt(self, error: WatchError) -> None:
-        """There may be none; the server was asked, or will be."""
+        """Note that the resource may be gone, until the server answers or `Upstream.doubts` runs out."""
         self.doubted = error
         self.unsettle()
 
     def holds(self, name: str, version: str | None = None) -> bool:
-        """Whether it has the resource of that name, which need not be the string that was asked for (VHD-3)."""
+        """Whether the cached resource has that name, which may differ from the name of the subscription (VHD-3)."""
         held = self.variant
         return held is not None and held.name == name and version in (None, held.version)
 
     def came_from(self, upstream: Upstream) -> bool:
-        """Whether the variant came on the present stream of that server."""
+        """Whether the variant came on the current stream of that server."""
         return self.variant is not None and self.source is upstream and self.stream == upstream.streams
 
     def is_suited(self, upstream: Upstream) -> bool:
+        """Whether the variant came on the current stream of that server and in the form of the subscription."""
         return self.suited and self.came_from(upstream)
 
     def is_bound(self, upstream: Upstream) -> bool:
-        """Whether what is held was asked for by a locator and has constraints."""
+        """Whether the variant answers a locator on the current stream and has constraints."""
         bound = self.variant is not None and canonical(self.variant.constraint) != TRUE
         return bound and self.key[1] is not None and self.is_suited(upstream)
 
     def greet(self, watch: Watch) -> None:
-        """CLI-18: one more watcher gets what there is, at once; an ambient error after it."""
+        """Tell a new watcher the cached resource at once, and then the current error, if any (CLI-18)."""
         if self.variant is not None:
             watch.tell(self, self._notice())
         if self.error is not None:
             watch.tell(self, self._notice(self.error))
 
     def _notice(self, error: WatchError | None = None) -> Notice:
-        """The resource, or an error: an ambient one where there is something to go on with."""
+        """Return a notice with the resource, or with an error, which is ambient if a resource is cached."""
         ambient = error is not None and self.usable
         return Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted)
 
@@ -316,7 +352,7 @@ class Entry:
 
 
 class Collection(Entry):
-    """A wildcard or a glob: whatever belongs to it, each with a state of its own."""
+    """A wildcard or glob subscription; each member has an entry, and so a state, of its own."""
 
     __slots__ = ("members",)
 
@@ -326,13 +362,16 @@ class Collection(Entry):
 
     @property
     def usable(self) -> bool:
+        """Whether there is a member to use."""
         return bool(self.members)
 
     @property
     def lacking(self) -> bool:
+        """Whether no member came, and no server has answered the collection yet (FBK-1)."""
         return not self.members and self.state is State.REQUESTED
 
     def member(self, name: str) -> Entry:
+        """Return the entry of a member, and make it if there is none yet."""
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = Entry(self.type_url, (name, self.key[1]), self.authority, self.watches)
@@ -340,22 +379,26 @@ class Collection(Entry):
         return found
 
     def greet(self, watch: Watch) -> None:
+        """Tell a new watcher the state of the collection, and then of each member (CLI-18)."""
         super().greet(watch)
         for member in self.members.values():
             member.greet(watch)
 
 
 def members_of(entry: Entry) -> list[Entry]:
-    """What came for a collection; nothing, where the entry is a name."""
+    """Return the members of a collection; nothing for an entry with a name."""
     return [*entry.members.values()] if isinstance(entry, Collection) else []
 
 
 def _is_labelled(one: Variant, other: Variant) -> bool:
-    """Whether the same contents are also called the same. If not, no watcher need know, but others may have the old."""
+    """Whether two variants with equal contents also have equal version, aliases and TTL.
+
+    If not, watchers need not know, but the relay passes the new labels on.
+    """
     return (one.version, one.aliases, one.ttl) == (other.version, other.aliases, other.ttl)
 
 
 def _same(one: Variant, other: Variant) -> bool:
-    """DYN-30: constraints that differ in form only are the same."""
+    """Whether two variants have equal contents, and constraints that differ at most in form (DYN-30)."""
     same = one.name == other.name and one.body == other.body and one.extras == other.extras
     return same and (one.constraint == other.constraint or canonical(one.constraint) == canonical(other.constraint))

@@ -1,8 +1,8 @@
-"""Removals in other words: constraints that mean the same as those that were sent, in another form.
+"""Translate the constraints of removals and errors into the form that the client holds.
 
-TP2 makes constraints a part of what identifies a variant, and does not say when two of them are equal. A server may
-write `not (not a or not b)` today for what it called `a and b` yesterday. `canonical` sees through order and double
-negation only; here the meaning counts (DYN-30).
+TP2 makes constraints part of the identity of a variant, and does not say when two constraints are equal. A server may
+send a variant with `a and b`, and later remove it as `not (not a or not b)`. `canonical` sees through order and double
+negation only; this module compares meanings (DYN-30).
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from .watched_type import WatchedType
 
 
 def in_held_words(response: Response, topic: WatchedType, upstream: Upstream) -> Response:
-    """The same response; what it takes away is called as the variants that are held are."""
+    """Return the response with removals and errors that name variants by the constraints that the client holds."""
     if not response.withdrawn and not response.errors:
         return response
     said = dict.fromkeys((*response.withdrawn, *(each.about for each in response.errors)))
-    worded = {about: _worded(about, topic, upstream) for about in said}  # some say the same many times
+    worded = {about: _worded(about, topic, upstream) for about in said}  # a response may repeat one removal many times
     withdrawn = tuple(worded[each] for each in response.withdrawn)
     errors = tuple(replace(each, about=worded[each.about]) for each in response.errors)
     return replace(response, withdrawn=withdrawn, errors=errors)
 
 
 def _worded(about: Absence, topic: WatchedType, upstream: Upstream) -> Absence:
+    """Return the absence with the held constraint of equal meaning, or unchanged if there is none."""
     held = topic.held_constraints(about, upstream)
     if canonical(about.constraint) in held:
         return about
+    # A held constraint of equal meaning matches the params that its holder asked with. That test is cheap, and spares
+    # most of the proofs.
     for constraint, params in held.items():
         if matches(about.constraint, params) and mean_the_same(about.constraint, constraint):
             return replace(about, constraint=constraint)

@@ -1,9 +1,12 @@
-"""Which responses can be read, as long as it is unknown in which form a server understands subscriptions (PRX-32).
+"""Find out whether a server understands locators, and hold back plain answers until that is known (PRX-32).
 
-And how large its locators may be: what it ends a stream for is not repeated (PRX-35).
+While the form is UNKNOWN, each subscription with params goes out both as a locator and as a plain name. `dialect.py`
+has the table of events that decide the form. Until then plain answers wait in `Upstream.waiting`: a server that
+understands locators chooses plain answers by the params of the relay's own node, so they are wrong for the relay's
+clients.
 
-`dialect.py` has the table of what decides. Until then plain answers wait: a server that understands locators gives them
-to the relay's own node, and they are nobody else's.
+This module also finds out how large the locators of a server may be: the client does not repeat a locator for which the
+server ended the stream (PRX-35).
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from .watched_type import WatchedType
 
 
 class FormDetection:
-    """Watches what servers say, and tells their upstreams how to ask."""
+    """Reads the form of each response, and switches the upstream's requests to the form that the server understands."""
 
     def __init__(self, topics: Mapping[TypeUrl, WatchedType], facts: list[Fact]) -> None:
         self._topics = topics
         self._facts = facts
 
     def readable(self, upstream: Upstream, response: Response, now: float) -> list[Response]:
-        """What can be read now that this has come: nothing, as long as it is unclear whom plain answers are for."""
+        """Return the responses to apply now: this one, with those that waited, or none while the form is unknown."""
         dialect = upstream.dialect
         if dialect.is_fixed:
             return [response]
@@ -36,12 +39,14 @@ class FormDetection:
         upstream.has_located |= form is RequestForm.LOCATORS
         if dialect.form is RequestForm.UNKNOWN:
             return self._recognise(upstream, response, form, now)
-        if upstream.form is not dialect.form:  # another stream to the server has found out
+        if upstream.form is not dialect.form:  # another stream to the same server has decided
             waiting = self._decide(upstream, dialect.form, now)
             return [*waiting, upstream.without_probes(response, now)]
+        # A probe was answered: the server has learned locators, for instance by an upgrade.
         if dialect.form is RequestForm.NAMES and form is RequestForm.LOCATORS:
             self._begin_anew(upstream, RequestForm.LOCATORS)
             return []
+        # The server changed for one without locators, which took a request with nothing else for a wildcard.
         if dialect.form is RequestForm.LOCATORS and self._is_read_as_wildcard(upstream, response):
             self._begin_anew(upstream, RequestForm.UNKNOWN)
             return []
@@ -50,50 +55,53 @@ class FormDetection:
         return [upstream.without_probes(response, now)]
 
     def tick(self, upstream: Upstream, now: float) -> list[Response]:
-        """What has waited long enough for an answer in the form of locators."""
+        """Return the responses that waited long enough for an answer in the form of locators."""
         for type_url, name in [owed for owed, until in upstream.owed.items() if until <= now]:
             del upstream.owed[type_url, name]
             topic = self._topics.get(type_url)
             if topic is not None and any(entry.lacking for entry in topic.known(name, upstream)):
-                upstream.renew()  # the plain answer was to the locator too: it comes again where only that is asked
+                upstream.renew()  # the server takes both for answered: a new stream asks by locator alone
         if not upstream.waiting or upstream.waits_until > now:
             return []
-        known = upstream.dialect.form  # another stream to the server may have found out meanwhile
+        known = upstream.dialect.form  # another stream to the same server may have decided meanwhile
         return self._decide(upstream, RequestForm.NAMES if known is RequestForm.UNKNOWN else known, now)
 
     def blamed(self, upstream: Upstream, params: Params | None, now: float) -> None:
-        """PRX-35: a question with these params was found to be why a server ended the stream."""
+        """Ask with small locators from now on, if the subscription that ended the stream had a large one (PRX-35)."""
         if is_wide(params):
             upstream.dialect.narrow(now)
 
     def ended(self, upstream: Upstream, status: str, now: float) -> None:
-        """A stream is over. A server that took only small locators once is not asked twice with a large one."""
+        """Ask with small locators again, if the server refused large ones before and may have done so now."""
         blames = upstream.dialect.was_narrow and status in BLAMING
         if blames and any(is_wide(entry.key[1]) for entry in upstream.awaited):
             upstream.dialect.narrow(now)
 
     def _recognise(self, upstream: Upstream, response: Response, form: RequestForm, now: float) -> list[Response]:
+        """Decide the form by this response, or let the response wait."""
+        # It may answer the plain name, while the answer to the locator is still to come.
         if form is RequestForm.NAMES and upstream.says_names(response.type_url):
             upstream.wait(response, now)
             return []
         if form is RequestForm.UNKNOWN:
             if not upstream.waiting:
-                return [response]  # there is nothing in it that could be for somebody else
-            upstream.wait(response, now)  # but SotW has an order
+                return [response]  # it has no resource, so it can't be for the wrong client
+            upstream.wait(response, now)  # SotW responses keep their order, so it waits behind the others
             return []
         return [*self._decide(upstream, form, now), upstream.without_probes(response, now)]
 
     def _decide(self, upstream: Upstream, form: RequestForm, now: float) -> list[Response]:
-        """The form is known; returns what has waited for that."""
+        """Fix the form; return the responses that waited for it, without the answers to probes."""
         waiting, upstream.waiting[:] = upstream.waiting[:], []
         if upstream.decide(form):
             self._facts.append(FormFound(upstream.label, form))
         return [upstream.without_probes(each, now) for each in waiting]
 
     def _begin_anew(self, upstream: Upstream, form: RequestForm) -> None:
-        """A server understands something else than was known: everything is asked for again, on another stream.
+        """Switch to another form, and subscribe to everything again on a new stream.
 
-        The server is not told what is held: its versions may be those of something else by the same name.
+        `source = None` keeps the new stream from naming held versions: a version may be that of another variant of the
+        name.
         """
         if upstream.decide(form) and form is not RequestForm.UNKNOWN:
             self._facts.append(FormFound(upstream.label, form))
@@ -103,7 +111,7 @@ class FormDetection:
         upstream.renew()
 
     def _is_read_as_wildcard(self, upstream: Upstream, response: Response) -> bool:
-        """Whether a server that was asked by locators alone sends what nobody asked for: it does not know them."""
+        """Whether the server sends plain resources that nobody subscribed to, in answer to locators alone."""
         topic = self._topics.get(response.type_url)
         if upstream.has_located or topic is None or upstream.says_names(response.type_url):
             return False

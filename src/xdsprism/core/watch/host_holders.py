@@ -1,8 +1,9 @@
-"""Who holds one resource under a string that is not its name: the hosts that a virtual host serves (VHD-3).
+"""Track which entries hold a resource under a string that is not its name, as the hosts of a virtual host do (VHD-3).
 
-Many hosts may have one virtual host, and a server sends it again with each answer to another host. So it is kept which
-of them have the very version from the stream that it comes on. Those are not looked at again before something befalls
-them (`Entry.unsettle`), and a response costs what it changes.
+Many hosts may share one virtual host, and the server sends it again in each answer for one more host. To offer each
+copy to every host would cost the square of their number. So `Holders` remembers which entries have exactly this version
+from the current stream. They are skipped until `Entry.unsettle` says that their state changed, and a response costs
+only what it changes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .entry import Entry
     from .upstream import Upstream
 
-# From which stream of which server, version, contents, constraints, and whether it came in the form of a locator.
+# The server, the number of its stream, version, contents, constraints, and whether it came in the form of a locator.
 Mark = tuple["Upstream", int, str, bytes, Constraint, bool]
 
 
@@ -31,10 +32,10 @@ class Holders:
 
     def __init__(self) -> None:
         self._entries: dict[Entry, None] = {}
-        # By whom was asked, and with which params. From the front of a plain dict things can't be taken fast.
+        # By authority and params. An OrderedDict, because removing the first items of a plain dict gets slow.
         self._alike: dict[tuple[Authority, Params | None], OrderedDict[Entry, None]] = {}
-        self._unsettled: dict[Entry, None] = {}  # may be behind, or may not
-        self._current: dict[Mark, dict[Entry, None]] = {}  # the others, by what they have
+        self._unsettled: dict[Entry, None] = {}  # it is not known whether these have the current version
+        self._current: dict[Mark, dict[Entry, None]] = {}  # all other entries, by the copy that they have
         self._marks: dict[Entry, Mark] = {}
 
     def __len__(self) -> int:
@@ -44,11 +45,13 @@ class Holders:
         return iter(self._entries)
 
     def add(self, entry: Entry) -> None:
+        """Add an entry that took the resource; the next copy shows whether it is current."""
         self._entries[entry] = self._unsettled[entry] = None
         self._alike.setdefault((entry.authority, entry.key[1]), OrderedDict())[entry] = None
         entry.holders = self
 
     def discard(self, entry: Entry) -> None:
+        """Remove an entry that took another resource, or that nobody wants any more."""
         self.unsettle(entry)
         self._entries.pop(entry, None)
         self._unsettled.pop(entry, None)
@@ -60,11 +63,11 @@ class Holders:
         entry.holders = None
 
     def alike(self, entry: Entry) -> Iterator[Entry]:
-        """Those who were asked for at the same authority, with the same params."""
+        """Return the holders that have the same authority and params as the entry."""
         return iter(self._alike.get((entry.authority, entry.key[1]), ()))
 
     def unsettle(self, entry: Entry) -> None:
-        """Something befell an entry, so that it has to be looked at again."""
+        """Move an entry whose state changed back to those that the next copy is offered to."""
         mark = self._marks.pop(entry, None)
         if mark is None:
             return
@@ -74,27 +77,32 @@ class Holders:
         self._unsettled[entry] = None
 
     def behind(self, arrival: Arrival, upstream: Upstream) -> list[Entry]:
-        """Those to whom what came is news."""
+        """Return the holders for which this copy is news."""
+        # A TTL starts anew with every copy, for all of them.
         if arrival.ttl is not None:
             return [*self._entries]
         variant = arrival.variant
         mark = upstream, upstream.streams, variant.version, variant.body, variant.constraint, arrival.located
+        # Mark the entries that turn out to have this copy, so that the next copy skips them.
         for entry in [entry for entry in self._unsettled if is_current(entry, arrival, upstream)]:
             del self._unsettled[entry]
             self._current.setdefault(mark, {})[entry] = None
             self._marks[entry] = mark
+        # Entries that are marked with another copy need this one.
         others = [entry for each, entries in self._current.items() if each != mark for entry in entries]
         return [*others, *self._unsettled]
 
 
 def is_current(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
-    """Whether it has this very version from this stream, and nothing is wrong or awaited: then there is no news.
+    """Whether the entry has exactly this copy from this stream, and neither an error nor an open request.
 
-    Whatever changes an answer to this, but for what is in a `Mark`, has to call `Entry.unsettle`.
+    Then the copy is no news to it. Code that changes the result for an entry must call `Entry.unsettle`, except for the
+    fields of a `Mark`.
     """
     held, variant = entry.variant, arrival.variant
     if held is None or held.version != variant.version or held.name != variant.name or not entry.came_from(upstream):
         return False
+    # After an error or in doubt, the same copy is news: it ends both.
     if not entry.is_settled or entry.doubted is not None:
         return False
     if not entry.suited or (entry.key[1] is not None) != arrival.located:

@@ -1,7 +1,8 @@
-"""How close a resource is to what an entry asked for, where names are not all that counts (VHD-3, DLT-20).
+"""Rank how well a resource answers a subscription whose string is not the resource's name (VHD-3, DLT-20).
 
-Whoever asks for a host gets a virtual host with a name of its own. The answer names the string among its aliases. Later
-ones need not, and may be meant for others: then the domains tell whether it can still be the answer (VHD-12).
+In VHDS a client subscribes to `<route config>/<host>` and gets a virtual host with a name of its own. The answer lists
+the string among its aliases. Later updates need not list it, and may answer other hosts: then the domains of the
+virtual host tell whether it can still serve this host (VHD-12).
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from ..model.types import VIRTUAL_HOST, Variant
 
 
 class MatchRank(IntEnum):
-    """Of two in one response, the closer one is meant."""
+    """How well a resource fits a subscription; if two in one response fit, the higher rank wins."""
 
-    LOST = 0  # it was the answer before, and can't be any more
-    UNSURE = 1  # ... and may be, if ports do not count
-    HELD = 2  # ... and may be
+    LOST = 0  # held before, and its domains no longer have the host
+    UNSURE = 1  # held before, and its domains have the host only if ports do not count
+    HELD = 2  # held before, and its domains still have the host
+    # It fits by name where an alias counts more, or by alias where a name counts more.
     OTHERWISE = 3
+    # It is the answer to the subscription.
     MEANT = 4
 
 
 def closeness(string: str, variant: Variant) -> MatchRank:
-    """Of a virtual host the alias counts more: one that is called like a host need not be what serves it.
+    """Return the rank of a resource for a subscription to `string`.
 
-    Elsewhere a name counts more than another's alias.
+    Of a virtual host the alias counts more than the name: a virtual host that is named like a host need not serve it.
+    Of other types the name counts more than an alias.
     """
     is_host = variant.type_url == VIRTUAL_HOST
     if string == variant.name:
@@ -39,17 +43,18 @@ def closeness(string: str, variant: Variant) -> MatchRank:
 
 
 def owns(variant: Variant, string: str) -> bool:
-    """Whether it has the host for a domain: nothing serves it before that (VHD-6)."""
+    """Whether the virtual host has the host as an exact domain, which wins over all wildcard domains (VHD-6)."""
     host = split(string)[1].lower()
     return host in variant.domains or without_port(host) in variant.domains
 
 
 def _serves(variant: Variant, host: str) -> bool:
-    """One whose domains are not known may serve any."""
+    """Whether a domain of the virtual host covers the host; true if its domains are not known."""
     return not variant.domains or any(_fits(domain, host) for domain in variant.domains)
 
 
 def _fits(domain: str, host: str) -> bool:
+    """Whether a domain covers a host: `*.suffix`, `prefix.*`, `*`, or the host itself."""
     if domain.startswith("*"):
         return host.endswith(domain[1:])
     return host.startswith(domain[:-1]) if domain.endswith("*") else host == domain

@@ -1,12 +1,12 @@
-"""With which params a relay asks a server, so that the server need not refuse it (PRX-35, DYN-46).
+"""Cut the params of a plain client down to what fits into a locator to the upstream (PRX-35, DYN-46).
 
-A plain client's params come from its node's metadata, and may be more than fits into a locator. What is too much
-concerns this client alone, whether it is too much for our own limits, or for a server that was found to take less:
+A relay takes the params of a plain client from its node's metadata, which may be larger than a locator may be. The
+excess must affect this client alone, whether it exceeds our own limits or those of a server that takes less:
 
 1. Metadata within the limits of a locator is sent as it is.
-2. Otherwise, where variants of the name are known, the keys that they mention are sent: no other can matter to these.
-3. A key or a value that is too long by itself is left out: to the server it looks as if the client had no such key.
-4. What is still too much is not asked at all, and the client is told that the resource does not exist.
+2. Otherwise, if variants of the name are known, only the keys that these mention are sent: no other key decides.
+3. A key or a value that is too long by itself is left out: to the server, the client lacks that key.
+4. If the rest is still too much, the server is not asked, and the client is told that the resource does not exist.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CROWDED = "RESOURCE_EXHAUSTED"
 
 _NOBODY = Authority("", ())
 
-# What every server takes that knows locators: so much ours took before they took more.
+# The limits within which every server that knows locators takes one: the former limits of this project's own servers.
 NARROW = Limits(params=64, key_bytes=256, value_bytes=1024, params_bytes=64 * 1024)
 
 
 def narrowed(limits: Limits) -> Limits:
-    """The same, but for locators no more than every server takes."""
+    """Return the limits, with those for params at most as large as NARROW."""
     return replace(
         limits,
         params=min(limits.params, NARROW.params),
@@ -39,16 +39,17 @@ def narrowed(limits: Limits) -> Limits:
 
 
 def is_wide(params: Params | None) -> bool:
-    """Whether some server may refuse a locator with these."""
+    """Whether some server may refuse a locator with these params."""
     return params is not None and NARROW.refuses("", "", params) is not None
 
 
 def is_cut(entry: Entry, params: Params) -> bool:
-    """Whether a question that these params made was asked with less, or not at all."""
+    """Whether the entry of a client with these params was subscribed with fewer params, or not at all."""
     return entry.key[1] not in (None, params) or not entry.authority.servers
 
 
 def question_params(params: Params, mentioned: Collection[str], limits: Limits) -> Params | Refusal:
+    """Return the params to subscribe with, cut to the limits, or the refusal if they still exceed them."""
     if limits.refuses("", "", params) is None:
         return params
     kept = params.only(mentioned) if mentioned else params
@@ -57,16 +58,16 @@ def question_params(params: Params, mentioned: Collection[str], limits: Limits) 
 
 
 def refused_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Entry:
-    """A subscription that no server hears of."""
+    """Return an entry that no server is asked for, because its params exceed the limits."""
     entry = Entry(type_url, (name, params), _NOBODY, [])
     entry.fail(WatchError("INVALID_ARGUMENT", why), State.RECEIVED_ERROR, 0.0, drop=True)
     return entry
 
 
 def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Entry:
-    """A subscription that no server hears of, as there is no room for it at present (PRX-35).
+    """Return an entry that no server is asked for, because the stream has no room for more subscriptions now (PRX-35).
 
-    That is no answer: whoever has the resource keeps it.
+    That is no answer of a server: a client that has the resource keeps it.
     """
     entry = Entry(type_url, (name, params), _NOBODY, [])
     entry.fail(WatchError(CROWDED, why), State.RECEIVED_ERROR, 0.0, drop=True)
@@ -74,5 +75,5 @@ def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Ent
 
 
 def is_crowded(entry: Entry) -> bool:
-    """Whether there is no room for it."""
+    """Whether the entry came from `crowded_entry`."""
     return entry.verdict is not None and entry.verdict.status == CROWDED and not entry.authority.servers

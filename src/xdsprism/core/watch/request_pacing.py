@@ -1,19 +1,20 @@
-"""How soon to answer. At once, unless a conversation leads nowhere.
+"""Decide how soon to ACK or NACK a response: at once, unless client and server only repeat themselves.
 
-Some servers answer a NACK with what was refused, at once and for ever, and some an ACK with nothing new. Every response
-is owed one answer (NAK-23); nothing says that it is owed it right now.
+Some servers answer a NACK by sending the rejected resource again, at once and for ever; some answer an ACK with a
+response that has nothing new. Every response must be ACKed or NACKed once (NAK-23), but no rule says how soon. So after
+PATIENCE fruitless rounds the answers slow down, with exponential backoff.
 """
 
 from __future__ import annotations
 
 from ..model.backoff import Backoff
 
-PATIENCE = 3  # fruitless rounds in a row before it gets slower
-CALM = 1.0  # seconds: what comes later than this is no echo of the answer before
+PATIENCE = 3  # fruitless rounds in a row before answers slow down
+CALM = 1.0  # seconds: a response that comes later than this was not caused by the previous answer
 
 
 class Pace:
-    """Of one type on one stream."""
+    """The pace of answers for one type on one stream."""
 
     def __init__(self) -> None:
         self._rounds = 0
@@ -21,7 +22,7 @@ class Pace:
         self._backoff = Backoff()
 
     def answer_at(self, now: float, *, fruitful: bool) -> float:
-        """When to answer a response that came now, and brought something or not."""
+        """Return when to answer a response that came now; `fruitful`: it changed something for a watcher."""
         echo = self._answered_at is not None and now - self._answered_at < CALM
         if fruitful or not echo:
             self._rounds = 0
