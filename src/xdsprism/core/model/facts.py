@@ -18,10 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ..model.limits import Client, Scarce
 from .dialect import RequestForm
 from .events import Node, Rejection
-from .limits import RefusalKind
+from .limits import Client, RefusalKind, Scarce
 from .removal_guard import HeldBack
 from .types import TypeUrl
 

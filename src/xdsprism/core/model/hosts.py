@@ -498,7 +498,7 @@ def _ignores_port(variant: Variant) -> bool:
 
 def _narrowed(variant: Variant, further: Iterable[Constraint]) -> Variant:
     """Return the variant with further constraints: the same contents for fewer clients."""
-    return make_variant(
+    narrowed = make_variant(
         variant.type_url,
         variant.name,
         variant.body,
@@ -506,10 +506,13 @@ def _narrowed(variant: Variant, further: Iterable[Constraint]) -> Variant:
         aliases=variant.aliases,
         extras=variant.extras,
         origin=variant.origin,
+        references=variant.references,
         ttl=variant.ttl,
         base=variant.base,
         domains=variant.domains,
     )
+    narrowed.do_not_cache = variant.do_not_cache
+    return narrowed
 
 
 def _serves_always(known: VariantSet, domain: str | None) -> bool:

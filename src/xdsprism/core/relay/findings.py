@@ -300,7 +300,7 @@ def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
     """
     lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
     if len(lost) > 1:
-        forms = {form[1]: form for form in lost}
+        forms = {form[1]: form for form in lost if form in said.holders}  # the others were told to a wildcard alone
         told = (voice for voice in voices if not voice.wild and voice.params in forms)
         first = next((voice for voice in told if _is_telling(voice.entry.source)), None)
         if first is not None:

@@ -410,8 +410,10 @@ class Relaying:
                 subject, some = self._next_touched()
                 left -= len(some) if some else 1
                 self.is_planning = True
-                yield from self._look_at(subject, some, news, now)
-                self.is_planning = False
+                try:
+                    yield from self._look_at(subject, some, news, now)
+                finally:
+                    self.is_planning = False
             if self._touched:
                 yield
                 yield from self._counting()  # the news must reach sessions that came meanwhile

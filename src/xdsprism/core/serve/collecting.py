@@ -120,12 +120,16 @@ class CollectingSession(Session, ABC):
     def _catch_up(self, batch: Batch) -> Steps[None]:
         """Look again at the names that changed meanwhile, the last time without a pause."""
         for _ in range(ROUNDS):
-            names = {want.name for want in self._dirty}
-            # An error about a name that changed may be outdated; the look below makes a new one if not.
-            for error in [error for error in batch.errors if error.about.name in names]:
-                del batch.errors[error]
+            self._drop_outdated_errors(batch)
             yield from self._collect_wants(batch)
+        self._drop_outdated_errors(batch)
         finish(self._collect_wants(batch))
+
+    def _drop_outdated_errors(self, batch: Batch) -> None:
+        """Drop the errors about names that changed since: the next look makes them anew, if they are still true."""
+        names = {want.name for want in self._dirty}
+        for error in [error for error in batch.errors if error.about.name in names]:
+            del batch.errors[error]
 
     def _repeat_overtaken(self, batch: Batch) -> Steps[None]:
         """Send again the variants that a client would otherwise replace by one that is for another locator (DYN-45).

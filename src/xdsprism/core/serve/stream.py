@@ -327,7 +327,9 @@ class Stream:
     def _answer_refused_types(self) -> list[Send]:
         """Return the responses about types that have no session."""
         sends = self._refused_types.take() if self._refused_types is not None else []
-        self._facts += [Sent(self.number, each.type_url, each.nonce, 0, len(each.removed)) for each in sends]
+        for each in sends:
+            gone = len(each.removed) + len(each.withdrawn)
+            self._facts.append(Sent(self.number, each.type_url, each.nonce, 0, gone))
         return sends
 
     # -- order
