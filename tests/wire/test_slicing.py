@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, product
 from unittest.mock import patch
 
 import pytest
@@ -376,6 +376,31 @@ def test_a_few_virtual_hosts_that_move_very_many_hosts_are_told_in_slices() -> N
     aliases = [{each.name: {*each.aliases} for each in one.resources} for response in said for one in response]
     assert aliases[0] == aliases[1]
     assert {*hosts} == {alias for found in aliases[0].values() for alias in found}
+
+
+def test_a_change_of_very_many_variants_is_sent_in_slices_to_a_stream_at_rest() -> None:
+    # OPS-10, SRV-18: two resources change, which the fast path is for, and 1,600 subscriptions
+    store = Store(validate="off")
+
+    def write(version: int) -> None:
+        with store.transaction() as tx:
+            for name, pod in product("ab", range(800)):
+                tx.put(Cluster(name=name, connect_timeout=Duration(seconds=version)), when=f"pod=p{pod}")
+
+    write(1)
+    rig = Rig(store)
+    call = rig.open()
+    asked = pb.DeltaDiscoveryRequest(node=Node(id="n"), type_url=CLUSTER)
+    for name, pod in product("ab", range(800)):
+        asked.resource_locators_subscribe.add(name=name, dynamic_parameters={"pod": f"p{pod}"})
+    call.receive(asked.SerializeToString())
+    for response in parsed(rig.rest(call)[0]):
+        call.receive(pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce=response.nonce).SerializeToString())
+    rig.rest(call)
+    write(2)
+    assert not list(call.poll())
+    assert call.is_busy
+    assert sum(len(response.resources) for response in parsed(rig.rest(call)[0])) == 1_600
 
 
 def test_who_comes_back_for_the_state_of_a_large_table_is_compared_in_slices() -> None:

@@ -193,6 +193,11 @@ class Session:
         self.table.sessions -= 1
 
     @property
+    def changed(self) -> int:
+        """Return how many subscriptions to names the next poll looks at."""
+        return len(self._dirty)
+
+    @property
     def backlog(self) -> int:
         """Return about how many subscriptions and resources the next poll looks at."""
         found = len(self._dirty) + len(self._owed)

@@ -178,9 +178,9 @@ class Stream:
 
     @property
     def backlog(self) -> int:
-        """Return about how many items the next poll looks at; 0 on the fast path."""
+        """Return about how many items the next poll looks at; on the fast path, those that changed by name."""
         if self._settled:
-            return 0
+            return self._changed.changed if self._changed is not None else 0
         found = 0
         for session in self.sessions.values():
             found += session.backlog

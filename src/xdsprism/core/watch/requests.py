@@ -97,13 +97,21 @@ class RequestBuilder(ABC):
         self.form = form
         self._touched()
         unsaid = False
-        for key in retracted:
-            if key == _ALL and self._nameless and key in self._wanted:
-                del self._wanted[key]
-                self._unsent.pop(key, None)
+        wanted, unsent, dropped = self._wanted, self._unsent, self._dropped
+        for key in retracted:  # there may be as many as there are names: this is `unwant` without its calls
+            if key == _ALL:
+                if not (self._nameless and key in wanted):
+                    self.unwant(key)
+                    continue
                 unsaid = True
-            else:
-                self.unwant(key)
+                del wanted[key]
+                unsent.pop(key, None)
+            elif key in wanted:
+                del wanted[key]
+                if key in unsent:
+                    del unsent[key]
+                else:
+                    dropped[key] = None
         self._nameless = self._nameless and not unsaid
         return unsaid
 
