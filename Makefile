@@ -49,10 +49,12 @@ run: venv
 
 test: lint types unit requirements
 
-# Those that take longest, of many Envoys and of servers that are killed: `make interop` runs them.
+# The tests that take longest, with many Envoys, programs, or servers that are killed: `make interop` runs them.
 LONG := tests/e2e/test_vhds.py tests/e2e/test_vhds_changes.py tests/e2e/test_vhds_long_hosts.py
 LONG += tests/e2e/test_vhds_static.py tests/e2e/test_odcds.py tests/e2e/test_odcds_odd_names.py
 LONG += tests/e2e/test_gathered_names.py
+LONG += tests/e2e/test_envoy_traffic.py tests/e2e/test_envoy_reconnect.py
+LONG += tests/cli/test_relay.py tests/cli/test_watch.py tests/cli/test_hopeless_clients.py
 LONG += tests/e2e/test_make_before_break.py tests/e2e/test_no_accident_empties_a_fleet.py tests/relay/test_kills.py
 
 lint: venv-test
