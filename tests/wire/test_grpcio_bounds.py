@@ -139,9 +139,9 @@ async def test_a_connection_has_so_many_streams_at_once_and_one_more_when_one_en
         assert await rig.echo() == b"heard", "a connection of its own"
 
 
-async def test_a_connection_has_a_hundred_streams_unless_it_is_told_otherwise() -> None:
+async def test_a_connection_has_as_many_streams_as_with_h2_unless_it_is_told_otherwise() -> None:
     async with serving() as rig, raw(rig.address) as client:
-        assert (await settings_of(client))[MAX_CONCURRENT_STREAMS] == LIMITS.streams == 100
+        assert (await settings_of(client))[MAX_CONCURRENT_STREAMS] == LIMITS.streams == 1_024
 
 
 async def test_there_are_so_many_connections_and_one_more_when_one_ends() -> None:

@@ -49,9 +49,9 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
-# Each stream can make grpc hold a message of up to LARGEST before we see it, so a connection may have fewer streams
-# than in http2/.
-LIMITS = Limits(streams=100)
+# As many streams on a connection as in http2/: an Envoy may have one for each cluster. Each stream can make grpc hold a
+# message of up to LARGEST before we see it (docs/limits.md).
+LIMITS = Limits()
 GZIP = b"\x1f\x8b"  # how gzip begins, and no protobuf message: 0x1f is a field of wire type 7, which does not exist
 AGE_GRACE = Times().age_grace
 # To grpc a call is over when its last bytes are in a buffer of grpc's own, and grpc does not tell when they have left
