@@ -125,7 +125,12 @@ def test_the_hosts_of_a_changed_route_configuration_are_marked_in_steps() -> Non
     stream.receive(Request(VIRTUAL_HOST, DeltaRequest(subscribe=tuple((name, None) for name in HOSTS)), None), 0.0)
     assert sum(send.count for send in stream.poll(0.0)) == 2
     session = stream.sessions[VIRTUAL_HOST]
-    store.listeners.append(lambda applied: [stream.stir(None) for _ in interest.notify(applied.changes)])  # type: ignore[arg-type,return-value]
+
+    def notify(applied: Applied) -> None:
+        for _ in interest.notify(applied.changes):
+            stream.stir(None)
+
+    store.listeners.append(notify)
     store.apply(changeset("rds rc<on_demand>=2"))
     sends: list[Send] = []
     steps, most, before = stream.polling(0.0), 0, len(session._dirty)
