@@ -72,7 +72,7 @@ from xdsprism.core.model.types import (
     resolve_type,
 )
 from xdsprism.core.serve.interest import Interest
-from xdsprism.core.serve.removals import AnySession
+from xdsprism.core.serve.session import Session
 from xdsprism.core.serve.stream import Stream
 
 CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
@@ -282,7 +282,7 @@ class Peer:
         self.version: dict[TypeUrl, str] = {}
         self._node = node
 
-    def session(self, word: str) -> AnySession:
+    def session(self, word: str) -> Session:
         return self.stream.sessions[resolve_type(word)]
 
     # -- in

@@ -17,7 +17,7 @@ from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
 from xdsprism.core.serve.batch import Slot
-from xdsprism.core.serve.delta import DeltaSession
+from xdsprism.core.serve.client_view import ClientView
 from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
@@ -561,12 +561,14 @@ def test_only_what_is_due_is_looked_at(monkeypatch: pytest.MonkeyPatch):
     peer.ask("ack")
     peer.poll()
     looked = []
-    keeps = DeltaSession._keeps
-    monkeypatch.setattr(DeltaSession, "_keeps", lambda one, life: looked.append(life.slot) or keeps(one, life))
+    has = ClientView.has
+    monkeypatch.setattr(
+        ClientView, "has", lambda one, held, *, located: looked.append(held.name) or has(one, held, located=located)
+    )
     for beat in range(1, 11):
         assert at(peer, 5 * beat) == ["a~10"]
         peer.ask("ack")
-    assert looked == [SLOT] * 10
+    assert looked == [SLOT[1]] * 10
 
 
 def test_what_is_sent_again_and_again_before_its_time_does_not_pile_up():

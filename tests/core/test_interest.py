@@ -168,4 +168,4 @@ def test_the_cost_of_a_change_is_that_of_the_affected():
         peer.poll()
     applied = bench.put("eds n7=2")
     assert list(bench.interest.notify(applied.changes)) == [peers[7].session("eds")]
-    assert [peer.session("eds").pending for peer in peers] == [number == 7 for number in range(50)]
+    assert [peer.session("eds").is_pending for peer in peers] == [number == 7 for number in range(50)]

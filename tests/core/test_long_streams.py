@@ -24,10 +24,11 @@ def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
         delta.poll()
         sotw.poll()
     session = delta.session("eds")
-    left = [session._wants, session._dirty, session._owed, session.leaving, session._wilds, session.rejections]
+    left = [session.subscriptions, session.due, session.leaving, session.rejections]
     assert not any(left)
     assert not session.isolation
     session = sotw.session("eds")
-    assert len(session._wants) == 1
-    assert len(session._copies) <= 1  # type: ignore[union-attr]
+    assert len(session.subscriptions.names) == 1
+    assert session.holdings.digest is not None
+    assert len(session.holdings.digest.copies) <= 1
     assert len(session.isolation) <= 2

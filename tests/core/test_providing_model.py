@@ -140,7 +140,7 @@ class Anything(RuleBasedStateMachine):
         self.listen()
         for peer, name, params in self.peers:
             expected = self.written.get(name, said_of(self.tree, params))
-            (want,) = (want for wants in peer.session("cds")._wants.values() for want in wants.values())
+            (want,) = peer.session("cds").subscriptions.all_names()
             assert want.answered
             assert (want.held.body if want.held is not None else None) == expected
         self.check_what_is_left()

@@ -399,9 +399,9 @@ def test_who_leaves_the_base_set_is_owed_no_answer_about_it():
     for line in ("rds +one", "vhds +*"):
         peer.ask(line)
     assert peer.hears() == ["rds one=1", "vhds -one/_"]
-    finish(peer.session("vhds").revisit({"one"}))
+    finish(peer.session("vhds").rules.revisit({"one"}))
     peer.ask("vhds -*")
-    assert not peer.session("vhds").pending
+    assert not peer.session("vhds").is_pending
     assert peer.hears() == []
 
 

@@ -660,7 +660,7 @@ def test_a_change_outside_a_collection_wakes_nobody_in_it():
     woken = bench.interest.notify(bench.put(f"cds {BASE}/foo/a=2").changes)
     assert list(woken) == [foo.session("cds")]
     assert heard(foo) == ["cds ~/foo/a=2"]
-    assert not bar.session("cds").pending
+    assert not bar.session("cds").is_pending
 
 
 def test_the_names_outside_a_collection_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):

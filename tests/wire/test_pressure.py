@@ -166,7 +166,7 @@ async def test_a_client_that_stops_reading_disturbs_nobody_and_ends_with_the_new
             if number % 3 == 0:  # the others get theirs meanwhile, one by one
                 assert [tag_of(body) for body in bodies(await other.read())] == [str(number)]
         assert session.progress.sent * SIZE < IN_FLIGHT
-        assert len(session._dirty) <= 1
+        assert len(session.due.dirty) <= 1
         assert len(server.store.table(CLUSTER)._log) <= LOG_SLACK + 2
         seen = [tag_of(body) for body in bodies(await stuck.read())]
         while seen[-1] != str(UPDATES):
@@ -220,7 +220,7 @@ async def test_a_client_that_asks_on_without_reading_is_bounded_by_what_it_may_s
         (session,) = sessions(server)
         assert names_in(await other.ask(CLUSTER, ["big"])) == ["big"]
         assert session.progress.sent < 30
-        assert len(session._dirty) <= 11
+        assert len(session.due.dirty) <= 11
 
 
 # -- many updates

@@ -429,7 +429,7 @@ def test_subscriptions_that_were_begun_when_their_stream_is_closed_are_taken_bac
     call = rig.open()
     call.receive(subscribing(MANY))
     session = None
-    while session is None or len(session._wants) <= len(rig.hub.interest._names.get(ENDPOINT, {})):
+    while session is None or len(session.subscriptions.names) <= len(rig.hub.interest._names.get(ENDPOINT, {})):
         rig.turn()
         session = call.stream.sessions.get(ENDPOINT)
     call.close()

@@ -25,7 +25,7 @@ from ..core.model.variants import VariantSet
 from ..core.model.xdstp import is_wild, spelled
 from ..core.serve.in_flight import Progress
 from ..core.serve.interest import Interest
-from ..core.serve.removals import AnySession
+from ..core.serve.session import Session
 from ..errors import Problem
 from ..server.hub import Connected
 from ..sources.files import LoadReport
@@ -205,7 +205,7 @@ def _params(params: Mapping[str, str]) -> dict[str, str]:
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
 
 
-def _session(session: AnySession, now: float, wall: float) -> Row:
+def _session(session: Session, now: float, wall: float) -> Row:
     """Describe the state of one type on one stream."""
     progress = session.progress
     return {
@@ -214,7 +214,7 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
         "state": progress.state,
         "subscriptions": {
             "total": session.count,
-            "first": [_subscription(session, key) for key in islice(session.keys(), SUBSCRIPTIONS)],
+            "first": [_subscription(session, key) for key in islice(session.subscriptions, SUBSCRIPTIONS)],
         },
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
@@ -226,12 +226,12 @@ def _session(session: AnySession, now: float, wall: float) -> Row:
     }
 
 
-def _subscription(session: AnySession, key: Key) -> Row:
+def _subscription(session: Session, key: Key) -> Row:
     """Describe a subscription with the variant selected for it now; `state` says whether the client has it yet."""
     name, own = key
     row: Row = {"name": name, "params": _params(own) if own is not None else None}
     if not is_wild(name):
-        variant = session.table.select(name, own or session.plain_params(name))  # DYN-13
+        variant = session.table.select(name, own or session.context.plain_params(name))  # DYN-13
         row["variant"] = show(variant.shown) if variant is not None else None
         row["version"] = bounded(variant.version, NAME_BYTES) if variant is not None else None
     return row

@@ -22,7 +22,7 @@ from ..model.events import WILDCARD, Key, Request, Send, SotwRequest
 from ..model.facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
 from ..model.steps import Steps, finish
 from ..model.types import TypeUrl
-from .removals import AnySession
+from .session import Session
 from .stream import Stream
 
 NOTHING = f"{0:016x}"  # the version of an empty response: versions are sums of hashes
@@ -196,7 +196,7 @@ class Fetch:
         )
 
     @property
-    def _session(self) -> AnySession:
+    def _session(self) -> Session:
         """Return the only session of the stream."""
         return self._stream.sessions[self._type_url]
 
@@ -207,16 +207,18 @@ class Fetch:
         return not session.table.authoritative and any(_unknown(session, session.subscriptions))
 
 
-def _unknown(session: AnySession, keys: Iterable[Key]) -> Iterable[Key]:
+def _unknown(session: Session, keys: Iterable[Key]) -> Iterable[Key]:
     """Yield the keys for which a cache knows no answer yet."""
     table = session.table
     for key in keys:
-        params = key[1] or session.plain_params(key[0])  # DYN-13
+        params = key[1] or session.context.plain_params(key[0])  # DYN-13
         if key[0] == WILDCARD:
             known = table.lists(params)
         else:
             # An error, or a timeout, or a name that can't exist is an answer, too.
             known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
-            known = known or table.is_late(key[0], params, claims=False) or session.complaint(key[0]) is not None
+            known = (
+                known or table.is_late(key[0], params, claims=False) or session.context.complaint(key[0]) is not None
+            )
         if not known:
             yield key

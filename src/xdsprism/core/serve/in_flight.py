@@ -74,11 +74,12 @@ class Progress:
 class InFlight:
     """The responses of one session that are in flight."""
 
-    __slots__ = ("_label", "_number", "progress", "responses", "revision")
+    __slots__ = ("_label", "_number", "newest", "progress", "responses", "revision")
 
     def __init__(self, label: str) -> None:
         self.progress = Progress()
         self.responses: dict[str, InFlightResponse] = {}  # by nonce, the oldest first
+        self.newest = ""  # the nonce of the newest response
         self.revision = 0  # of the table, when the newest nonce was made
         self._number = 0  # of responses at that revision
         self._label = label
@@ -113,6 +114,7 @@ class InFlight:
         progress.sent += 1
         progress.sent_version = send.version
         progress.sent_at = now
+        self.newest = send.nonce
         self.responses[send.nonce] = InFlightResponse(progress.sent, now, send.version, kept, timed)
         return self.responses.pop(next(iter(self.responses))) if len(self.responses) > MOST else None
 

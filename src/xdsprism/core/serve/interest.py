@@ -27,7 +27,7 @@ from ..model.steps import EVERY, Steps, cut, finish
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from ..model.variants import VariantSet
 from ..model.xdstp import wildcards
-from .subscriptions import Group, NameSubscription
+from .subscription import Group, NameSubscription
 
 FEW = 16  # changes between two steps: each may concern thousands of sessions
 

@@ -18,31 +18,13 @@ changed meanwhile, or that nobody subscribes to any more, is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from ..model.constraints import canonical
 from ..model.events import Absence, Key, Send
 from ..model.types import Variant
 from .batch import Batch, Slot, slot_of
-
-
-class ClientView(Protocol):
-    """What a session knows of its client."""
-
-    leaving: dict[Key, Variant]  # removals that wait (ORD-2)
-
-    def has(self, variant: Variant, *, located: bool) -> bool:
-        """Whether the client is to have this variant."""
-
-    def is_subscribed(self, name: str, *, located: bool) -> bool:
-        """Whether a subscription covers this name: by itself, an alias or a wildcard."""
-
-    def may_have(self, name: str, *, located: bool) -> bool:
-        """Whether the client had this name by one of its subscriptions."""
-
-    def held_of(self, name: str, *, located: bool) -> Iterator[Variant]:
-        """The variants that the client has of this name, or of the glob collection of this name."""
+from .client_view import ClientView
 
 
 class Isolation:

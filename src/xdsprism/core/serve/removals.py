@@ -37,10 +37,7 @@ from math import inf
 from ..model.events import Key
 from ..model.settings import Settings
 from ..model.types import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SCOPED_ROUTE, Reference, TypeUrl
-from .delta import DeltaSession
-from .sotw import SotwSession
-
-AnySession = SotwSession | DeltaSession
+from .session import Session
 
 STEPS = 8  # of a client: listener, scopes, route configuration, cluster, endpoints; it asks for most, then ACKs
 
@@ -57,7 +54,7 @@ class WaitingRemovals:
     keys: list[Key]
     until: float | None  # None: that time is over
     limit: float  # the removals go then, even if the client still makes progress
-    awaited: dict[AnySession, tuple[int, int]]  # per type: the first and the last response that must be answered
+    awaited: dict[Session, tuple[int, int]]  # per type: the first and the last response that must be answered
     missing: dict[Reference, None]  # resources that the client needs and does not have
     patient: bool = False  # the client has these from an earlier stream: types that refer to them may come later
     stepwise: bool = False  # the client had to ask for something
@@ -75,7 +72,7 @@ class Removals:
     __slots__ = ("_aggregated", "_holds", "_settings", "sessions")
 
     def __init__(self, settings: Settings, *, aggregated: bool) -> None:
-        self.sessions: Mapping[TypeUrl, AnySession] = {}
+        self.sessions: Mapping[TypeUrl, Session] = {}
         self._settings = settings
         self._aggregated = aggregated  # ORD-10: removals don't wait for types on other streams
         self._holds: dict[TypeUrl, list[WaitingRemovals]] = {}
@@ -93,13 +90,13 @@ class Removals:
         self.sessions = {}
         self._holds = {}
 
-    def referrers(self, session: AnySession) -> list[AnySession]:
+    def referrers(self, session: Session) -> list[Session]:
         """Return the sessions of the types whose resources may refer to this session's type."""
         found = (self.sessions.get(type_url) for type_url in session.table.spec.referrers)
         own = [session] if session.table.is_nested else []
         return own + [referrer for referrer in found if referrer is not None]
 
-    def due(self, type_url: TypeUrl, session: AnySession, now: float) -> list[Key]:
+    def due(self, type_url: TypeUrl, session: Session, now: float) -> list[Key]:
         """Return the keys of this session's leaving variants that may be removed now."""
         # Everything came back, or was removed or unsubscribed.
         if not session.leaving:
@@ -118,7 +115,7 @@ class Removals:
                 self._holds.setdefault(type_url, []).append(hold)
         return free
 
-    def _reviewed(self, session: AnySession, hold: WaitingRemovals, now: float) -> list[WaitingRemovals]:
+    def _reviewed(self, session: Session, hold: WaitingRemovals, now: float) -> list[WaitingRemovals]:
         """Return what became of a hold. If what it waited for has changed, the rest of it waits anew."""
         hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or were unsubscribed
         if hold.until is not None and now >= hold.until:
@@ -142,7 +139,7 @@ class Removals:
 
     # -- what a removal waits for
 
-    def _begin(self, session: AnySession, keys: list[Key], now: float) -> list[WaitingRemovals]:
+    def _begin(self, session: Session, keys: list[Key], now: float) -> list[WaitingRemovals]:
         """Return holds for these removals: one for those that something refers to, and one for the others."""
         referred = [key for key in keys if self._is_referred(session, key)]
         others = [key for key in keys if key not in set(referred)] if referred else keys
@@ -152,7 +149,7 @@ class Removals:
             holds[-1].referred = True
         return holds
 
-    def _again(self, session: AnySession, hold: WaitingRemovals, now: float, limit: float) -> list[WaitingRemovals]:
+    def _again(self, session: Session, hold: WaitingRemovals, now: float, limit: float) -> list[WaitingRemovals]:
         """Return new holds for the same removals, with what they have to wait for by now."""
         holds = self._begin(session, hold.keys, now)
         for each in holds:
@@ -162,7 +159,7 @@ class Removals:
             each.until = min(now + self._settings.ack_timeout, limit) if now < limit else None
         return holds
 
-    def _hold(self, session: AnySession, keys: list[Key], now: float) -> WaitingRemovals:
+    def _hold(self, session: Session, keys: list[Key], now: float) -> WaitingRemovals:
         """Return a hold for these removals, with the responses and resources that they wait for."""
         timeout = self._settings.ack_timeout
         missing = self._lacking(session)
@@ -172,18 +169,18 @@ class Removals:
         hold.behind = self._is_behind(session)
         return hold
 
-    def _is_referred(self, session: AnySession, key: Key) -> bool:
+    def _is_referred(self, session: Session, key: Key) -> bool:
         """Whether a resource that the client holds refers to this leaving variant, by its name or an alias."""
         held = session.leaving[key]
         names = (held.name, *held.aliases)
         referrers = self.referrers(session)
-        return any(each.refers_to((held.type_url, name)) for each in referrers for name in names)
+        return any(each.view.refers_to((held.type_url, name)) for each in referrers for name in names)
 
-    def _is_behind(self, session: AnySession) -> bool:
+    def _is_behind(self, session: Session) -> bool:
         """Whether removals of a referring type wait: listeners go before routes, and these before clusters."""
         return any(each.leaving for each in self.referrers(session) if each is not session)
 
-    def _is_over(self, session: AnySession, hold: WaitingRemovals, now: float) -> bool:
+    def _is_over(self, session: Session, hold: WaitingRemovals, now: float) -> bool:
         """Whether these removals may go out now."""
         self._follow(session, hold, now)
         hold.rejected = _is_rejected(hold)
@@ -207,11 +204,11 @@ class Removals:
             return not hold.missing and not self._drains(session, hold, now)
         return False
 
-    def _lingers(self, session: AnySession, hold: WaitingRemovals) -> bool:
+    def _lingers(self, session: Session, hold: WaitingRemovals) -> bool:
         """Whether the client will unsubscribe by itself, as gRPC does when no call uses the cluster any more."""
         return hold.stepwise and self._is_by_name(session)
 
-    def _drains(self, session: AnySession, hold: WaitingRemovals, now: float) -> bool:
+    def _drains(self, session: Session, hold: WaitingRemovals, now: float) -> bool:
         """Whether requests may still arrive on connections that the client accepted for the old listeners.
 
         Envoy serves those by the old listener, with its routes and filters, while that one drains.
@@ -230,12 +227,12 @@ class Removals:
 
     # -- responses that are not answered
 
-    def _unanswered(self, session: AnySession) -> dict[AnySession, tuple[int, int]]:
+    def _unanswered(self, session: Session) -> dict[Session, tuple[int, int]]:
         """Return the responses of referring types that the client must still ACK, as first and last number.
 
         A NACKed response counts as unanswered from the last ACK on.
         """
-        found: dict[AnySession, tuple[int, int]] = {}
+        found: dict[Session, tuple[int, int]] = {}
         for referrer in self.referrers(session):
             state = referrer.progress
             answered = state.acked if state.nack is not None else _answered(referrer)
@@ -246,15 +243,15 @@ class Removals:
 
     # -- resources that the client does not have yet
 
-    def _is_ordered(self, session: AnySession) -> bool:
+    def _is_ordered(self, session: Session) -> bool:
         """Whether removals of this type wait for other types at all: on ADS, if types may refer to it."""
         return self._aggregated and bool(session.table.spec.referrers)
 
-    def _lacking(self, session: AnySession) -> dict[Reference, None]:
+    def _lacking(self, session: Session) -> dict[Reference, None]:
         """Return the resources that the client needs before it moves off what is being removed."""
         return dict.fromkeys(self._missing(session)) if self._is_ordered(session) else {}
 
-    def _missing(self, session: AnySession) -> Iterator[Reference]:
+    def _missing(self, session: Session) -> Iterator[Reference]:
         """Yield the resources that the client's listeners and scopes refer to and that it does not have yet.
 
         For clusters of a client that asks for them by name, references of routes and clusters count, too.
@@ -263,16 +260,16 @@ class Removals:
         for type_url in (LISTENER, SCOPED_ROUTE, ROUTE, CLUSTER) if by_name else (LISTENER, SCOPED_ROUTE):
             referrer = self.sessions.get(type_url)
             if referrer is not None:
-                yield from (each for each in referrer.references() if self._lacks(each, by_name=by_name))
+                yield from (each for each in referrer.view.references() if self._lacks(each, by_name=by_name))
 
     def _is_needed(self, reference: Reference) -> bool:
         """Whether something still refers to a missing resource. If not, the client will not ask for it."""
         found = (self.sessions.get(type_url) for type_url in (LISTENER, SCOPED_ROUTE, ROUTE, CLUSTER))
-        return any(session.needs(reference) for session in found if session is not None)
+        return any(session.view.needs(reference) for session in found if session is not None)
 
-    def _is_by_name(self, session: AnySession) -> bool:
+    def _is_by_name(self, session: Session) -> bool:
         """Whether these are clusters of a client that subscribes to each by name, as gRPC does for its routes."""
-        return session.table.spec.url == CLUSTER and not session.has_wildcards
+        return session.table.spec.url == CLUSTER and not session.subscriptions.wildcards
 
     def _lacks(self, reference: Reference, *, by_name: bool) -> bool:
         """Whether the client does not have the resource of this reference, and has to wait for it."""
@@ -282,9 +279,9 @@ class Removals:
             return type_url in _NEEDED_BY_LISTENERS  # the client has not asked for this type yet
         if type_url not in _NEEDED_BY_LISTENERS and not (by_name and type_url in (CLUSTER, ENDPOINT)):
             return False
-        return not session.provides(name)
+        return not session.view.provides(name)
 
-    def _follow(self, session: AnySession, hold: WaitingRemovals, now: float) -> None:
+    def _follow(self, session: Session, hold: WaitingRemovals, now: float) -> None:
         """Note the missing resources that have arrived, and the further ones that these refer to.
 
         Each step that the client takes prolongs the time that the removals wait.
@@ -296,14 +293,14 @@ class Removals:
             hold.arrived.add(reference)
             sender = self.sessions[reference[0]]
             self._await(sender, hold)
-            for further in sender.references_from(reference[1]):
+            for further in sender.view.references_from(reference[1]):
                 if further not in hold.arrived and self._lacks(further, by_name=by_name):
                     hold.missing[further] = None
         hold.answered = sum(max(0, _answered(each) - first + 1) for each, (first, _) in hold.awaited.items())
         if hold.until is not None and not hold.patient and len(hold.arrived) + hold.answered > steps:
             hold.until = min(now + self._settings.ack_timeout, hold.limit)
 
-    def _await(self, session: AnySession, hold: WaitingRemovals) -> None:
+    def _await(self, session: Session, hold: WaitingRemovals) -> None:
         """Wait for the ACK of the responses that brought a missing resource."""
         state = session.progress
         if state.sent > state.acked:
@@ -326,7 +323,7 @@ def _is_rejected(hold: WaitingRemovals) -> bool:
     return False
 
 
-def _rejected(session: AnySession) -> list[int]:
+def _rejected(session: Session) -> list[int]:
     """Return the numbers of the responses whose resources the client still rejects.
 
     A rejected resource that is leaving will not be replaced by a better one, so it holds up nothing.
@@ -348,6 +345,6 @@ def _is_answered(hold: WaitingRemovals) -> bool:
     return all(_answered(session) >= last for session, (_, last) in hold.awaited.items())
 
 
-def _answered(session: AnySession) -> int:
+def _answered(session: Session) -> int:
     """Return the number of the newest response that the client ACKed or NACKed."""
     return session.progress.answered

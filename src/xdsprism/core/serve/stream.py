@@ -4,8 +4,7 @@ A server drives a stream by four verbs. `receive` takes a request. `stir` notes 
 returns the responses to send. `deadline` says when to poll again although nothing happened. None of them waits or reads
 a clock.
 
-A request goes to the session of its type. The first request for a type creates the session: `SotwSession`,
-`DeltaSession`, or `VirtualHostSession` for VHDS on a delta stream.
+A request goes to the session of its type. The first request for a type creates the session (session.py).
 
 Order (DESIGN 6.9): added and changed resources go out by the rank of their type, clusters first. Removals follow in the
 opposite order, and each waits until the client no longer needs the resource (removals.py). Heartbeats go last.
@@ -17,6 +16,7 @@ does an ACK (fast_path.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...errors import PeerError
 from ..model.events import DeltaRequest, Node, Request, Send, SotwRequest
@@ -27,12 +27,14 @@ from ..model.steps import Steps, finish
 from ..model.store import Store
 from ..model.type_versions import as_v2, as_v3
 from ..model.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
-from .delta import DeltaSession
+from .context import StreamContext
+from .delta_requests import DeltaRequests
+from .fast_path import is_at_rest, push
 from .interest import Interest
 from .refusals import RefusedTypes, note_refused
-from .removals import AnySession, Removals
-from .sotw import SotwSession
-from .virtual_host_session import VirtualHostSession
+from .removals import Removals
+from .session import Session
+from .sotw_requests import SotwRequests
 
 MAX_SHOWN = 256  # characters of a client's type URL that go into a gRPC status
 
@@ -42,8 +44,8 @@ class Stream:
 
     __slots__ = (
         "_changed",
+        "_context",
         "_facts",
-        "_interest",
         "_refused_types",
         "_removals",
         "_settings",
@@ -54,8 +56,6 @@ class Stream:
         "node",
         "number",
         "only_type",
-        "params",
-        "room",
         "sessions",
     )
 
@@ -74,18 +74,35 @@ class Stream:
         self.delta = delta
         self.only_type = only_type
         self.node: Node | None = None
-        self.params = NO_PARAMS  # the node's, once the first request has named it
-        self.sessions: dict[TypeUrl, AnySession] = {}  # in the order of their ranks
-        self.room = SubscriptionBudget(settings.limits)  # counts subscriptions, and refused ones (DYN-46)
+        self._context = StreamContext(
+            number,
+            interest,
+            settings,
+            NO_PARAMS,  # the node's, once the first request has named it
+            facts,
+            SubscriptionBudget(settings.limits),  # counts subscriptions, and refused ones (DYN-46)
+            delta,
+            only_type is None,
+        )
+        self.sessions: dict[TypeUrl, Session] = {}  # in the order of their ranks
         self._refused_types: RefusedTypes | None = None  # answers about types that have no session
         self._store = store
-        self._interest = interest
         self._settings = settings
         self._facts = facts
         self._removals = Removals(settings, aggregated=only_type is None)
         self._settled = False  # all sessions are at rest and no removal waits
-        self._changed: AnySession | None = None  # the only session that has changes
+        self._changed: Session | None = None  # the only session that has changes
         self._working = False  # `receiving` or `polling` is in progress
+
+    @property
+    def params(self) -> Params:
+        """Return the params of the node: empty until the first request has named it."""
+        return self._context.params
+
+    @property
+    def room(self) -> SubscriptionBudget:
+        """Return the budget of the stream: it counts subscriptions, and refused ones (DYN-46)."""
+        return self._context.budget
 
     def plain_params(self, name: str) -> Params:
         """Return the params of a subscription to `name` that sends none (DESIGN 6.2)."""
@@ -120,7 +137,7 @@ class Stream:
         """Take the request on the fast path if it is nothing but an ACK of a session at rest. Return whether it was."""
         session = self.sessions.get(request.type_url) if self._settled and request.is_plain else None
         known = session is not None and session.v2 == request.v2 and not request.other_node
-        return known and session.accept(request.body, now)  # type: ignore[union-attr,arg-type] # same protocol
+        return known and session.requests.accept(request.body, now)  # type: ignore[union-attr,arg-type] # same protocol
 
     def _take(self, request: Request, now: float) -> Steps[None]:
         """Give a request to the session of its type, in steps."""
@@ -140,12 +157,13 @@ class Stream:
         session.v2 = request.v2
         session.ttl.is_read = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
         legacy = self._settings.means_wildcard(self.node or Node())
-        if isinstance(session, SotwSession) and isinstance(request.body, SotwRequest):
-            yield from session.receive(request.body, now, legacy_wildcard=legacy)
-        elif isinstance(session, DeltaSession) and isinstance(request.body, DeltaRequest):
-            yield from session.receive(request.body, now, legacy_wildcard=legacy, continues=request.continues)
+        body, requests = request.body, session.requests
+        if isinstance(body, SotwRequest) and isinstance(requests, SotwRequests):
+            yield from requests.receive(body, now, legacy_wildcard=legacy)
+        elif isinstance(body, DeltaRequest) and isinstance(requests, DeltaRequests):
+            yield from requests.receive(body, now, legacy_wildcard=legacy, continues=request.continues)
 
-    def stir(self, session: AnySession | None) -> None:
+    def stir(self, session: Session | None) -> None:
         """Note that this session has changes; None: several may have.
 
         The next poll takes the fast path if exactly one session has changes.
@@ -159,7 +177,7 @@ class Stream:
         changed, self._changed = self._changed, None
         # Fast path: only this session has changes, and nothing else on the stream is due.
         if changed is not None and self._settled:
-            sends = changed.push(now)
+            sends = push(changed, now)
             if sends is not None:
                 # ORD-11: a changed cluster may make its endpoints due. Then all sessions are polled.
                 warms = sends and changed.table.spec.url == CLUSTER and self._passes_on(changed)
@@ -171,7 +189,7 @@ class Stream:
         self._changed = None
         self._working = True
         for session in [*self.sessions.values()]:
-            yield from session.foresee()
+            yield from session.collector.foresee()
         sends = yield from self._looking(now)
         self._working = False
         return sends
@@ -180,7 +198,7 @@ class Stream:
     def backlog(self) -> int:
         """Return about how many items the next poll looks at; on the fast path, those that changed by name."""
         if self._settled:
-            return self._changed.changed if self._changed is not None else 0
+            return len(self._changed.due.dirty) if self._changed is not None else 0
         found = 0
         for session in self.sessions.values():
             found += session.backlog
@@ -199,13 +217,13 @@ class Stream:
         """Poll every session on the stream, in steps: first what is new, by rank, then removals, then heartbeats."""
         sends = self._answer_refused_types() if self._refused_types is not None else []
         for session in self.sessions.values():
-            session.tick(now)
+            session.ttl.tick(now)
         # If one session alone has something to send and nothing refers to its type, its removals need not wait.
-        alone = sum([session.pending for session in self.sessions.values()]) == 1
+        alone = sum([session.is_pending for session in self.sessions.values()]) == 1
         for type_url, session in self.sessions.items():
-            if not session.pending:
+            if not session.is_pending:
                 continue
-            sends += yield from session.poll(now, together=alone and not self._removals.referrers(session))
+            sends += yield from session.responses.poll(now, together=alone and not self._removals.referrers(session))
             # Sessions of a higher rank come later in this loop, so what these calls make due goes out now.
             if type_url == CLUSTER:
                 self._warm(session.news)
@@ -215,13 +233,13 @@ class Stream:
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removals.due(type_url, session, now)
             if keys:
-                sends += session.settle(now, keys)
+                sends += session.responses.settle(now, keys)
         for session in self.sessions.values():
             sends += session.beat(now)
-        self._settled = not self._removals and all(session.at_rest for session in self.sessions.values())
+        self._settled = not self._removals and all(is_at_rest(session) for session in self.sessions.values())
         return sends
 
-    def _passes_on(self, session: AnySession) -> bool:
+    def _passes_on(self, session: Session) -> bool:
         """Whether these changed clusters make endpoints due (ORD-11).
 
         No virtual hosts need a look here: a stream with a VHDS session is never settled.
@@ -230,7 +248,7 @@ class Stream:
         if endpoints is None:
             return False
         self._warm(session.news)
-        return endpoints.pending
+        return endpoints.is_pending
 
     def deadline(self) -> float | None:
         """Return when to poll again although nothing changed: for a removal, a heartbeat, or a paced client."""
@@ -239,7 +257,7 @@ class Stream:
             return None
         times = [*self._removals.deadlines()]
         times += [session.ttl.deadline for session in self.sessions.values()]
-        times += [session.paced_until for session in self.sessions.values() if isinstance(session, DeltaSession)]
+        times += [session.paced_until for session in self.sessions.values()]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -260,7 +278,7 @@ class Stream:
         self._working = False
         # A table that has no resources and no sessions is discarded with its last session.
         for type_url, session in sessions.items():
-            yield from session.close()
+            yield from session.closing()
             self._store.discard(type_url)
 
     # -- who and what
@@ -269,7 +287,7 @@ class Stream:
         """Take the node from the first request. Later requests don't change it (SRV-6, SRV-7)."""
         if self.node is None:
             self.node = request.node or Node()
-            self.params = self._settings.params_of(self.node)
+            self._context = replace(self._context, params=self._settings.params_of(self.node))
             self._facts.append(Joined(self.number, self.node))
         elif request.other_node:
             self._facts.append(OtherNode(self.number))
@@ -285,17 +303,14 @@ class Stream:
             raise PeerError("INVALID_ARGUMENT", f"this service serves {own}, not {asked}: use its own service or ADS")
         return self.only_type
 
-    def _session(self, type_url: TypeUrl) -> AnySession | None:
+    def _session(self, type_url: TypeUrl) -> Session | None:
         """Return the session of this type, created if needed; None: a limit does not allow one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
             if self._refusal_of(type_url) is not None:
                 return None
             table = self._store.table(type_url)
-            kind = SotwSession if not self.delta else VirtualHostSession if table.spec.on_demand else DeltaSession
-            session = kind(table, self._interest, self._settings, self.params, self.number, self._facts, self.room)
-            if isinstance(session, VirtualHostSession):
-                session.configs, session.is_alone = self._configs, self.only_type is not None
+            session = Session(table, self._context, self._configs)
             self.sessions[type_url] = session
             # `_looking` goes through the sessions in this order.
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
@@ -343,7 +358,7 @@ class Stream:
         if endpoints is not None:
             for cluster in clusters:
                 if cluster.warms is not None:
-                    endpoints.resend(cluster.warms)
+                    endpoints.holdings.resend(cluster.warms)
 
     # -- virtual hosts on demand
 
@@ -351,8 +366,8 @@ class Stream:
         """Send the virtual hosts of changed route configurations again, after these (VHD-16), in steps."""
         hosts = self.sessions.get(VIRTUAL_HOST)
         configs = {route.name: None for route in routes if route.is_on_demand}
-        if isinstance(hosts, VirtualHostSession) and configs:
-            yield from hosts.revisit(configs)
+        if hosts is not None and configs:
+            yield from hosts.rules.revisit(configs)
 
     def _configs(self) -> list[str]:
         """Return the route configurations with VHDS that this client may know (VHD-13).
@@ -363,7 +378,7 @@ class Stream:
         """
         hosts, routes = self._store.table(VIRTUAL_HOST), self.sessions.get(ROUTE)
         if routes is not None:
-            sent = {route.name: route.is_on_demand for route in routes.holdings()}
+            sent = {route.name: route.is_on_demand for route in routes.view.everything()}
             return [name for name, on_demand in sent.items() if on_demand] + [
                 name for name in hosts.configs() if name not in sent
             ]

@@ -1,96 +1,190 @@
-"""Define the two kinds of subscription that a client may have for one type.
+"""Keep the subscriptions of one session, by name and by wildcard, and register them with the index and the demand.
 
-A `NameSubscription` is to one name. It records the variant that the client holds by it. A `WildcardSubscription` is to
-all names of the type (`*`), or to all members of a glob collection of TP1 (`xdstp://authority/type/path/*`). It records
-no variants. It records a cursor, the revision up to which the client was sent the listing, and the listing tells what
-the client's params saw at that revision.
-
-Both are known by a `Key`: the name, and the tag. The tag is the params of a locator (TP2), or None for a plain name.
-Then the params come from the node. The form of the subscription decides the form of the answer: the server answers a
-plain name by name, and a locator by name and constraints (DYN-26).
+`Subscriptions` answers which subscriptions there are. What the client holds by each is decided in holdings.py, and what
+else must happen when one begins or ends in lifecycle.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..model.constraints import Constraint
-from ..model.events import Key
-from ..model.table import Listing
-from ..model.types import Params, ResourceProblem, TypeSpec, TypeUrl, Variant
-from ..model.xdstp import is_xdstp, spelled
-
-# Subscriptions with equal groups are affected by the same changes. A subscription belongs to the variant that the
-# client holds by it, or, where the client holds nothing, to the type and name.
-Group = Variant | tuple[TypeUrl, str]
+from ..model.constraint_index import FEW
+from ..model.events import WILDCARD, Key
+from ..model.limits import counted_as
+from ..model.types import Params
+from ..model.xdstp import wildcards
+from .context import SessionContext
+from .subscription import NameSubscription, WildcardSubscription
 
 
-class NameSubscription:
-    """One subscription to one name, and what the client knows and holds by it.
+class Subscriptions:
+    """The subscriptions of one type on one stream."""
 
-    A subscription is `answered` once the client was sent a variant, or a negative answer, for the newest request for
-    it. A session resends to a client by setting `answered` back to False and marking the subscription as dirty.
-    """
+    __slots__ = ("_asked_keys", "_context", "_count", "aliased", "names", "wildcards")
 
-    __slots__ = ("absence", "answered", "claimed", "group", "held", "key", "params", "since", "trouble")
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self.names: dict[str, dict[Key, NameSubscription]] = {}  # by name
+        self.wildcards: dict[str, dict[Params | None, WildcardSubscription]] = {}  # by name: `*`, or a glob collection
+        # Subscriptions by the name of the resource that they hold, where the client subscribed to another string: an
+        # alias of the resource, or a host that a virtual host serves (VHD-3).
+        self.aliased: dict[str, dict[NameSubscription, None]] = {}
+        self._count = 0  # how many subscriptions there are
+        self._asked_keys: dict[str, Counter[str]] = {}  # of names with many subscriptions: uses of each params key
 
-    def __init__(self, key: Key, params: Params, since: int = 0) -> None:
-        self.key = key
-        self.params = params
-        self.since = since  # the table's revision when the client subscribed
-        self.held: Variant | None = None  # the variant that the client was last sent
-        self.group: Group | None = None  # maintained by Interest.group
-        self.answered = False  # whether the client was sent a variant or a negative answer
-        self.absence: Constraint | None = None  # the constraints of the negative answer, if the client was sent one
-        self.trouble: ResourceProblem | None = None  # the problem in getting it that the client was told of last (TP3)
-        self.claimed: Mapping[str, str] | None = None  # delta: the client's initial_resource_versions
+    # -- which there are
+
+    def find(self, key: Key) -> NameSubscription | None:
+        """Return the subscription to a name with this key, if there is one."""
+        return self.names.get(key[0], {}).get(key)
+
+    def wildcard(self, key: Key) -> WildcardSubscription | None:
+        """Return the wildcard subscription with this key, if there is one."""
+        return self.wildcards.get(key[0], {}).get(key[1])
+
+    def has(self, key: Key) -> bool:
+        """Whether there is a subscription with this key, by name or as a wildcard."""
+        return self.find(key) is not None or key[1] in self.wildcards.get(key[0], {})
+
+    def wants(self, name: str, params: Params) -> bool:
+        """Whether the client has a subscription to this name, or this wildcard, with these params."""
+        named = any(want.params == params for want in self.names.get(name, {}).values())
+        return named or any(wild.params == params for wild in self.wildcards.get(name, {}).values())
+
+    def __len__(self) -> int:
+        """Return how many subscriptions there are."""
+        return self._count
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield the keys of all subscriptions, wildcards first."""
+        yield from ((wild.name, wild.tag) for wild in self.all_wildcards())
+        for wants in self.names.values():
+            yield from wants
+
+    def all_names(self) -> Iterator[NameSubscription]:
+        """Yield the subscriptions to names."""
+        return (want for wants in self.names.values() for want in wants.values())
+
+    def all_wildcards(self) -> Iterator[WildcardSubscription]:
+        """Yield the wildcard subscriptions."""
+        return (wild for wilds in self.wildcards.values() for wild in wilds.values())
+
+    def covering(self, name: str) -> list[WildcardSubscription]:
+        """Return the wildcards that this name is a member of (XTP-3)."""
+        if not self.wildcards:
+            return []
+        return [wild for each in wildcards(name) for wild in self.wildcards.get(each, {}).values()]  # XTP-3
+
+    def over(self, key: Key) -> Iterator[WildcardSubscription]:
+        """Yield the wildcards over this key's name that have the same params and form."""
+        return (wild for wild in self.covering(key[0]) if wild.tag == key[1])
 
     @property
-    def name(self) -> str:
-        return self.key[0]
+    def whole_table(self) -> Mapping[Params | None, WildcardSubscription]:
+        """Return the subscriptions to `*`, by tag. SotW has no other wildcards (XTP-8)."""
+        return self.wildcards.get(WILDCARD, {})
 
-    @property
-    def located(self) -> bool:
-        """Whether the client subscribed by a locator, and so wants the answer with constraints."""
-        return self.key[1] is not None
-
-
-class WildcardSubscription:
-    """One subscription to everything that its params see: of a type, or of a glob collection.
-
-    The subscription has `started` once its first response went out. From then on the client holds what the listing
-    showed to `params` at the revision `cursor`, and only the difference since then is sent.
-    """
-
-    __slots__ = ("again", "cursor", "initial", "listing", "name", "params", "started", "tag", "trouble")
-
-    def __init__(self, key: Key, params: Params, listing: Listing) -> None:
-        self.name, self.tag = key  # the tag as in any key: None means that it is no locator
-        self.params = params
-        self.listing = listing
-        self.cursor = listing.follow()
-        self.started = False
-        self.again = False  # delta: the client subscribed once more, so all members are due (DLT-3)
-        self.initial: Mapping[str, str] = {}  # delta: the client's initial_resource_versions
-        self.trouble: ResourceProblem | None = None  # the problem in getting it that the client was told of last (TP3)
-
-    @property
-    def located(self) -> bool:
-        """Whether the client subscribed by a locator, and so wants the members with constraints."""
-        return self.tag is not None
+    def holders(self, name: str) -> list[NameSubscription]:
+        """Return the subscriptions by which the client holds the resource of this name."""
+        own = (want for want in self.names.get(name, {}).values() if want.held is not None and want.held.name == name)
+        return [*own, *self.aliased.get(name, {})]
 
     @property
     def is_behind(self) -> bool:
-        """Whether the listing changed since the client was last sent it."""
-        return self.cursor != self.listing.horizon
+        """Whether a wildcard has something to send."""
+        wilds = self.all_wildcards() if self.wildcards else ()  # every poll asks this
+        return any(wild.is_behind or not wild.started or wild.again for wild in wilds)
 
+    def params_keys(self, name: str) -> Iterable[str]:
+        """Return the params keys of all subscriptions to this name. Keep a count where there are many of them."""
+        wants = self.names.get(name, {})
+        if len(wants) <= FEW:
+            return {key for want in wants.values() for key in want.params}
+        if name not in self._asked_keys:
+            self._asked_keys[name] = Counter(key for want in wants.values() for key in want.params)
+        return [key for key, count in self._asked_keys[name].items() if count]
 
-def read_keys(keys: tuple[Key, ...], spec: TypeSpec) -> tuple[Key, ...]:
-    """Return the keys with each xdstp name in its canonical spelling (XTP-1).
+    # -- which come and go
 
-    VHD-2: the name of a virtual host begins with the name of its route configuration, and is compared as it is written.
-    So it stays as the client sent it.
-    """
-    if spec.on_demand or not any(is_xdstp(name) for name, _ in keys):
-        return keys
-    return tuple((spelled(name), tag) for name, tag in keys)
+    def note(self, key: Key) -> NameSubscription:
+        """Remember and count a new subscription. `register` does the rest."""
+        name, params = key
+        context = self._context
+        # DYN-13: a locator without params matches like a plain name.
+        want = NameSubscription(key, params or context.plain_params(name), context.table.revision)
+        self.names.setdefault(name, {})[key] = want
+        if name in self._asked_keys:
+            self._asked_keys[name].update([*want.params])
+        self._charge(key, 1)
+        return want
+
+    def register(self, want: NameSubscription) -> None:
+        """Register a new subscription with the index, and ask the upstream for it if this is a cache."""
+        context, name = self._context, want.name
+        context.interest.add(context.session, context.type_url, name)
+        if context.complaint(name) is None:
+            context.interest.demand.want(context.type_url, name, want.params, context.stream)
+
+    def remove(self, want: NameSubscription) -> None:
+        """Undo `note` and `register`."""
+        context, name = self._context, want.name
+        del self.names[name][want.key]
+        if name in self._asked_keys:
+            self._asked_keys[name].subtract([*want.params])
+        self._charge(want.key, -1)
+        if not self.names[name]:
+            del self.names[name]
+            self._asked_keys.pop(name, None)
+            self._lose_interest(name)
+        if context.complaint(name) is None:
+            context.interest.demand.unwant(context.type_url, name, want.params)
+
+    def alias(self, want: NameSubscription, name: str) -> None:
+        """Note that the client holds the resource of this name by a subscription to another string."""
+        self.aliased.setdefault(name, {})[want] = None
+        context = self._context
+        context.interest.add(context.session, context.type_url, name)
+
+    def unalias(self, want: NameSubscription, name: str) -> None:
+        """Undo `alias`."""
+        del self.aliased[name][want]
+        if not self.aliased[name]:
+            del self.aliased[name]
+            self._lose_interest(name)
+
+    def add_wildcard(self, key: Key) -> WildcardSubscription:
+        """Return the wildcard subscription with this key. Begin it if there is none."""
+        name, tag = key
+        wild = self.wildcard(key)
+        if wild is None:
+            context = self._context
+            wild = WildcardSubscription(key, tag or context.plain_params(name), context.table.listing(name))
+            self.wildcards.setdefault(name, {})[tag] = wild
+            context.interest.add_wild(context.session, context.type_url, name)
+            context.interest.demand.want(context.type_url, name, wild.params, context.stream)
+            self._charge(key, 1)
+        return wild
+
+    def remove_wildcard(self, wild: WildcardSubscription) -> None:
+        """Undo `add_wildcard`."""
+        context = self._context
+        del self.wildcards[wild.name][wild.tag]
+        self._charge((wild.name, wild.tag), -1)
+        context.interest.demand.unwant(context.type_url, wild.name, wild.params)
+        wild.listing.unfollow(wild.cursor)
+        if not self.wildcards[wild.name]:
+            del self.wildcards[wild.name]
+            context.interest.remove_wild(context.session, context.type_url, wild.name)
+            context.table.retire(wild.name)
+
+    def _lose_interest(self, name: str) -> None:
+        """Leave the index for this name if no subscription asks for it or holds it."""
+        if name not in self.names and name not in self.aliased:
+            context = self._context
+            context.interest.remove(context.session, context.type_url, name)
+
+    def _charge(self, key: Key, step: int) -> None:
+        """Count a subscription that came (`step` 1) or went (-1), here and in the budget of the stream."""
+        self._count += step
+        self._context.budget.count(counted_as(key[1], on_demand=self._context.table.spec.on_demand), step)

@@ -5,15 +5,19 @@ heartbeat.py keeps the times. A session without any TTL pays for one test: `if s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
 from ..model.constraints import TRUE
 from ..model.events import WILDCARD, Send
 from ..model.types import Variant
-from .batch import Slot, slot_of
+from ..model.views import alike
+from .batch import Slot, portions, slot_of
+from .client_state import ClientState
+from .context import SessionContext
 from .heartbeat import Heartbeats, TimedResource
-from .in_flight import InFlightResponse, Timed
+from .in_flight import InFlightResponse, Progress, Timed
+from .rejections import Rejections
 
 EVERYTHING: Slot = (False, WILDCARD, TRUE)  # stands for all resources of a full state
 
@@ -21,22 +25,39 @@ EVERYTHING: Slot = (False, WILDCARD, TRUE)  # stands for all resources of a full
 class Ttl:
     """The resources with a TTL that one client has of one type.
 
-    full_state  each response carries everything (SOT-4). Envoy would take a heartbeat for all that there is, so the
-                whole state is sent again instead, in time for the shortest TTL in it.
-    isolates    the resources of a NACKed response are sent again alone (NAK-29), so its heartbeats are judged then.
+    Where each response carries everything (SOT-4), Envoy would take a heartbeat for all that there is. So the whole
+    state is sent again instead, in time for the shortest TTL in it.
     """
 
-    __slots__ = ("_due", "_full_state", "_heartbeats", "_isolates", "is_read")
+    __slots__ = (
+        "_delta",
+        "_due",
+        "_full_state",
+        "_heartbeats",
+        "_holdings",
+        "_now_due",
+        "_progress",
+        "_rejections",
+        "_view",
+        "is_read",
+    )
 
-    def __init__(self, *, full_state: bool, isolates: bool) -> None:
+    def __init__(
+        self, context: SessionContext, client: ClientState, progress: Progress, rejections: Rejections
+    ) -> None:
         self.is_read = False  # TTL-1: the client reads TTLs
-        self._full_state = full_state
-        self._isolates = isolates
+        self._full_state = context.full_state
+        self._delta = context.delta  # NAK-29: the resources of a NACKed response are judged when sent again alone
+        self._holdings = client.holdings
+        self._view = client.view
+        self._due = client.due
+        self._progress = progress
+        self._rejections = rejections
         self._heartbeats = Heartbeats()
-        self._due: list[TimedResource] = []  # a heartbeat goes out in this turn
+        self._now_due: list[TimedResource] = []  # a heartbeat goes out in this turn
 
     def __bool__(self) -> bool:
-        return bool(self._heartbeats or self._due)
+        return bool(self._heartbeats or self._now_due)
 
     @property
     def deadline(self) -> float | None:
@@ -61,7 +82,7 @@ class Ttl:
 
     def rejected(self, response: InFlightResponse) -> None:
         """NAK-3: a rejected heartbeat is not repeated. NAK-29: of several resources, each is judged when sent alone."""
-        if not (self._isolates and response.send is not None and response.send.count > 1):
+        if not (self._delta and response.send is not None and response.send.count > 1):
             for slot, _ in response.timed:
                 self._heartbeats.rejected(slot, response.number, lost=response.is_heartbeat)
 
@@ -70,8 +91,10 @@ class Ttl:
         for slot, _ in response.timed:
             self._heartbeats.rejected(slot, response.number, lost=True)
 
-    def forget(self, slot: Slot) -> None:
-        self._heartbeats.forget(slot)
+    def forget(self, held: Variant, *, located: bool) -> None:
+        """Forget the TTL of a variant, unless the client holds it by another subscription."""
+        if self and not any(self._view.held(held.name, located=located)):
+            self._heartbeats.forget(slot_of(held, located=located))
 
     def _timed(self, send: Send) -> Timed:
         known = self._heartbeats
@@ -91,21 +114,52 @@ class Ttl:
 
     # -- heartbeats
 
-    def tick(self, now: float, keeps: Callable[[TimedResource], bool], renew: Callable[[TimedResource], None]) -> None:
-        """Find what is due: half of its TTL is over since the client was last told (TTL-2).
-
-        keeps  whether the client is to go on with it
-        renew  send it as if it were new: it is too late for a heartbeat, so the client has dropped it
-        """
+    def tick(self, now: float) -> None:
+        """Find what is due: half of its TTL is over since the client was last told (TTL-2)."""
         for life in self._heartbeats.take(now):
-            if not keeps(life):
+            if not self._keeps(life):
                 self._heartbeats.forget(life.slot)
             elif self._full_state or now >= life.at(1):
-                renew(life)
+                self._renew(life)
             else:
-                self._due.append(life)
+                self._now_due.append(life)
 
-    def take_due(self) -> list[TimedResource]:
-        """The heartbeats of this turn, without those whose resource a response in flight is about."""
-        due, self._due = self._due, []
-        return [life for life in due if not life.response]
+    def take_due(self, limit: int) -> Iterator[tuple[tuple[Variant, ...], tuple[Variant, ...]]]:
+        """Yield the heartbeats of this turn, plain and located, in as few responses below `limit` as possible.
+
+        Those whose resource a response in flight is about are left out. DYN-15: plain heartbeats and those with
+        constraints go out in separate responses.
+        """
+        due, self._now_due = self._now_due, []
+        lives = [(life.slot[0], life.variant) for life in due if not life.response and life.variant is not None]
+        plain, located = ([variant for form, variant in lives if form is each] for each in (False, True))
+        yield from ((part, ()) for part in portions(plain, limit, whole=not self._delta))
+        yield from (((), part) for part in portions(located, limit, whole=not self._delta))
+
+    def _keeps(self, life: TimedResource) -> bool:
+        """Whether to prolong this resource: the client should have it, or goes on with it after a rejection."""
+        if life.variant is None or not self.is_read:
+            return False
+        if self._full_state:
+            return self._progress.nack is None  # NAK-3
+        # A resource whose removal waits is kept alive until the removal goes out. So is the accepted version of a
+        # resource whose newer version the client rejected (NAK-3).
+        located, variant = life.slot[0], life.variant
+        going = (held for (_, tag), held in self._holdings.leaving.items() if (tag is not None) == located)
+        return (
+            self._view.has(variant, located=located)
+            or any(alike(held, variant) for held in going)
+            or self._rejections.has_variant_of(variant.name, located=located)
+        )
+
+    def _renew(self, life: TimedResource) -> None:
+        """Send a resource as if it were new: it is too late for a heartbeat, so the client has dropped it."""
+        if self._full_state:
+            self._due.response = True
+            return
+        located, variant = life.slot[0], life.variant
+        if variant is None or not self._view.has(variant, located=located):
+            self._heartbeats.forget(life.slot)
+            return
+        for name in (variant.name, *variant.aliases):
+            self._holdings.resend(name)
