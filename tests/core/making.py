@@ -9,7 +9,7 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
 from xdsprism.core.provide.providing import Job, Provider, ProvidingStore
 from xdsprism.core.provide.recorded import RecordedParams
-from xdsprism.core.serve.interest import Interest
+from xdsprism.core.session.interest import Interest
 
 Make = Callable[[str, Params], str | None]
 

@@ -71,9 +71,9 @@ from xdsprism.core.model.types import (
     make_variant,
     resolve_type,
 )
-from xdsprism.core.serve.interest import Interest
-from xdsprism.core.serve.session import Session
 from xdsprism.core.serve.stream import Stream
+from xdsprism.core.session.interest import Interest
+from xdsprism.core.session.session import Session
 
 CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.support import variant
 from xdsprism.core.model.events import Absence
 from xdsprism.core.model.expr import parse
-from xdsprism.core.serve.batch import Batch
+from xdsprism.core.session.batch import Batch
 
 
 def test_variants_of_a_name_that_just_fit_stay_together_with_what_they_replace():

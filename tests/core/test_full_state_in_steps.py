@@ -10,9 +10,9 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import CLUSTER, make_variant
-from xdsprism.core.serve.collecting import ROUNDS
-from xdsprism.core.serve.interest import Interest
 from xdsprism.core.serve.stream import Stream
+from xdsprism.core.session.collecting import ROUNDS
+from xdsprism.core.session.interest import Interest
 
 PIECES = ROUNDS + 3
 NAMES = [f"c{number}" for number in range(PIECES * EVERY)]

@@ -16,9 +16,9 @@ from xdsprism.core.model.events import TTL, DeltaRequest, Node, Request, Send, S
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
-from xdsprism.core.serve.batch import Slot
-from xdsprism.core.serve.client_view import ClientView
-from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats
+from xdsprism.core.session.batch import Slot
+from xdsprism.core.session.client_view import ClientView
+from xdsprism.core.session.heartbeat import GRACE, STALE, Heartbeats
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])

@@ -11,8 +11,8 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY, Steps, finish
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import ROUTE, VIRTUAL_HOST, Routing, make_variant
-from xdsprism.core.serve.interest import Interest
 from xdsprism.core.serve.stream import Stream
+from xdsprism.core.session.interest import Interest
 
 from .support import changeset
 

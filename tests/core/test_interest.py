@@ -6,7 +6,7 @@ from tests.core.support import Bench, changeset
 from xdsprism.core.model.steps import Steps
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change
-from xdsprism.core.serve.interest import Interest
+from xdsprism.core.session.interest import Interest
 
 
 class Listener:

@@ -257,7 +257,7 @@ def test_what_was_refused_is_not_kept_not_even_until_the_ack(mode: str, type_url
 
 def test_a_client_that_asks_and_does_not_read_makes_only_so_much_wait(monkeypatch: pytest.MonkeyPatch):
     # DYN-46
-    monkeypatch.setattr("xdsprism.core.serve.refusals.PENDING_BYTES", 20_000)
+    monkeypatch.setattr("xdsprism.core.session.refusals.PENDING_BYTES", 20_000)
     peer = Bench().delta()
     for number in range(10):
         peer.receive(CLUSTER, DeltaRequest(((f"{number}{LONG}", None),)))

@@ -12,9 +12,9 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import ENDPOINT
-from xdsprism.core.serve.interest import Interest
 from xdsprism.core.serve.stream import Stream
-from xdsprism.core.serve.subscriptions import Subscriptions
+from xdsprism.core.session.interest import Interest
+from xdsprism.core.session.subscriptions import Subscriptions
 
 COUNT = 20 * EVERY
 

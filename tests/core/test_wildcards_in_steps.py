@@ -12,8 +12,8 @@ from xdsprism.core.model.steps import EVERY, finish
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
 from xdsprism.core.model.variants import VariantSet
-from xdsprism.core.serve.interest import Interest
 from xdsprism.core.serve.stream import Stream
+from xdsprism.core.session.interest import Interest
 
 COUNT = 20 * EVERY
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from xdsprism.core.model.limits import Limits, RefusalKind
-from xdsprism.core.serve.refusals import PENDING_BYTES
+from xdsprism.core.session.refusals import PENDING_BYTES
 from xdsprism.server.server import RECEIVE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()

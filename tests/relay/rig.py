@@ -20,7 +20,7 @@ from tests.support.facts import each_of
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.core.model.events import Key
 from xdsprism.core.model.facts import Fact
-from xdsprism.core.serve.session import Session
+from xdsprism.core.session.session import Session
 from xdsprism.relay.relay import Relay
 from xdsprism.server.calls import Peer
 from xdsprism.server.engine_grpcio import Conversation

@@ -35,9 +35,9 @@ PLANNING = (
     "core/relay/inquiry.py",
     "core/model/constraint_index.py",
     "core/model/constraints.py",
-    "core/serve/interest.py",
-    "core/serve/fast_path.py",
-    "core/serve/collecting.py",
+    "core/session/interest.py",
+    "core/session/fast_path.py",
+    "core/session/collecting.py",
     "core/model/table.py",
     "server/hub.py",
 )
@@ -45,9 +45,9 @@ SESSION = (
     "core/serve/delta.py",
     "core/model/constraint_index.py",
     "core/model/constraints.py",
-    "core/serve/session.py",
-    "core/serve/collecting.py",
-    "core/serve/in_flight.py",
+    "core/session/session.py",
+    "core/session/collecting.py",
+    "core/session/in_flight.py",
 )
 
 
@@ -134,7 +134,10 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         changed: dict[int, int] = {}
         for number in (30, many - 1):
             with counted(
-                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+                "core/relay/relaying.py",
+                "core/relay/standing.py",
+                "core/relay/findings.py",
+                "core/session/fast_path.py",
             ) as calls:
                 origin.put(endpoint("a", "new"), when=f"pod=p{number}")
                 assert len(await settled(clients[number])) == 1
@@ -142,7 +145,10 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         left: dict[int, int] = {}
         for number in (30, many - 1):
             with counted(
-                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+                "core/relay/relaying.py",
+                "core/relay/standing.py",
+                "core/relay/findings.py",
+                "core/session/fast_path.py",
             ) as calls:
                 clients[number].close()
                 await quiet(10)
@@ -160,7 +166,7 @@ async def denied(number: int) -> int:
         client = await relay.raw()
         locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
         with counted(
-            "core/serve/collecting.py", "core/model/cached.py", "core/serve/session.py", "core/model/types.py"
+            "core/session/collecting.py", "core/model/cached.py", "core/session/session.py", "core/model/types.py"
         ) as calls:
             await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
             await settled(client)

@@ -1,4 +1,4 @@
-"""Facts for tests that count what happened, whichever way it went (core.serve.fast_path)."""
+"""Facts for tests that count what happened, whichever way it went (core.session.fast_path)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from tests.admin.rig import ADS, Peer
 from xdsprism import Server, Store
 from xdsprism.core.model.types import make_variant
-from xdsprism.core.serve.session import Session
+from xdsprism.core.session.session import Session
 
 PATIENCE = 60.0  # seconds; only a failing test ever waits this long, on a machine that is busy with others too
 

@@ -23,9 +23,9 @@ from ..core.model.truncation import NAME_BYTES, bounded
 from ..core.model.types import TypeUrl, Variant
 from ..core.model.variants import VariantSet
 from ..core.model.xdstp import is_wild, spelled
-from ..core.serve.in_flight import Progress
-from ..core.serve.interest import Interest
-from ..core.serve.session import Session
+from ..core.session.in_flight import Progress
+from ..core.session.interest import Interest
+from ..core.session.session import Session
 from ..errors import Problem
 from ..server.hub import Connected
 from ..sources.files import LoadReport

@@ -32,8 +32,8 @@ from ..core.model.steps import Steps
 from ..core.model.store import Applied, Store
 from ..core.model.type_versions import Names, has_twin
 from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
-from ..core.serve.interest import Demand, Interest, Interested
 from ..core.serve.stream import Stream
+from ..core.session.interest import Demand, Interest, Interested
 from ..messages.api_versions import to_v2
 from .calls import Call, Peer
 from .connection_limits import host_of
@@ -208,7 +208,7 @@ class Hub:
         return True
 
     def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
-        """Mark the calls of these sessions for waking. `alone`: they may take the fast path (core.serve.fast_path)."""
+        """Mark the calls of these sessions for waking. `alone`: they may take the fast path."""
         calls, woken = self._calls, self._woken
         for session in sessions:
             call = calls.get(session.stream)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from ..core.model.settings import ENGINE, Engine, Settings
 from ..core.model.store import Store
 from ..core.provide.providing import ProvidingStore
-from ..core.serve.interest import Demand
+from ..core.session.interest import Demand
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
 from ..http2.limits import Times

@@ -1,12 +1,10 @@
-"""Decide what one downstream xDS client is sent, on one stream.
+"""Decide what goes out on one stream, over all its resource types.
 
-This package decides what a request subscribes to, which responses are due, in which order the types of a stream go out,
-what an ACK or a NACK means, which resources are sent again alone after a NACK, and when a removal may go out (make
-before break).
+This package decides which session a request belongs to, in which order the types of a stream go out, what a response of
+one type makes due in another, and when a removal may go out (make before break).
 
-Main types: `Stream` (stream.py: the node, its sessions by type, the order between them), `SotwSession` and
-`DeltaSession` (sotw.py, delta.py: one type on one stream; session.py lists the layers that they share), `Interest`
-(interest.py: from a changed name to the sessions that subscribed to it).
+Main types: `Stream` (stream.py: the node, its sessions by type, the order between them), `Removals` (removals.py),
+`Fetch` (fetching.py: one request and one response, without a stream).
 
-Imports: `model`.
+Imports: `session`, `model`.
 """

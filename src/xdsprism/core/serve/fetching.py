@@ -22,7 +22,7 @@ from ..model.events import WILDCARD, Key, Request, Send, SotwRequest
 from ..model.facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
 from ..model.steps import Steps, finish
 from ..model.types import TypeUrl
-from .session import Session
+from ..session.session import Session
 from .stream import Stream
 
 NOTHING = f"{0:016x}"  # the version of an empty response: versions are sums of hashes

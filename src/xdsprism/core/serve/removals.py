@@ -37,7 +37,7 @@ from math import inf
 from ..model.events import Key
 from ..model.settings import Settings
 from ..model.types import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SCOPED_ROUTE, Reference, TypeUrl
-from .session import Session
+from ..session.session import Session
 
 STEPS = 8  # of a client: listener, scopes, route configuration, cluster, endpoints; it asks for most, then ACKs
 

@@ -15,26 +15,26 @@ does an ACK (fast_path.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import PeerError
 from ..model.events import DeltaRequest, Node, Request, Send, SotwRequest
-from ..model.facts import Facts, Joined, OtherNode, Requested, Sent
+from ..model.facts import Facts, Joined, OtherNode, Requested
 from ..model.limits import Refusal, SubscriptionBudget
 from ..model.settings import Settings
 from ..model.steps import Steps, finish
 from ..model.store import Store
 from ..model.type_versions import as_v2, as_v3
-from ..model.types import CLUSTER, ENDPOINT, NO_PARAMS, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
-from .context import StreamContext
-from .delta_requests import DeltaRequests
-from .fast_path import is_at_rest, push
-from .interest import Interest
-from .refusals import RefusedTypes, note_refused
+from ..model.types import CLUSTER, NO_PARAMS, Params, TypeUrl
+from ..session.context import StreamContext
+from ..session.delta_requests import DeltaRequests
+from ..session.fast_path import is_at_rest, push
+from ..session.interest import Interest
+from ..session.refusals import RefusedTypes, note_refused
+from ..session.session import Session
+from ..session.sotw_requests import SotwRequests
+from .follow_ups import follow_up, on_demand_configs, warm
 from .removals import Removals
-from .session import Session
-from .sotw_requests import SotwRequests
 
 MAX_SHOWN = 256  # characters of a client's type URL that go into a gRPC status
 
@@ -85,7 +85,7 @@ class Stream:
             only_type is None,
         )
         self.sessions: dict[TypeUrl, Session] = {}  # in the order of their ranks
-        self._refused_types: RefusedTypes | None = None  # answers about types that have no session
+        self._refused_types = RefusedTypes(self._context)  # answers about types that have no session
         self._store = store
         self._settings = settings
         self._facts = facts
@@ -152,7 +152,8 @@ class Stream:
         # The first request for a type creates its session.
         session = self._session(type_url)
         if session is None:
-            self._refuse_type(type_url, request.body)
+            keys = request.body.subscribe if isinstance(request.body, DeltaRequest) else request.body.wanted
+            self._refused_types.refuse(self._store.spec(type_url), keys, len(self.sessions))
             return
         session.v2 = request.v2
         session.ttl.is_read = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
@@ -179,8 +180,9 @@ class Stream:
         if changed is not None and self._settled:
             sends = push(changed, now)
             if sends is not None:
-                # ORD-11: a changed cluster may make its endpoints due. Then all sessions are polled.
-                warms = sends and changed.table.spec.url == CLUSTER and self._passes_on(changed)
+                # ORD-11: a changed cluster may make its endpoints due. Then all sessions are polled. No virtual hosts
+                # need a look here: a stream with a VHDS session is never settled.
+                warms = sends and changed.table.spec.url == CLUSTER and warm(self.sessions, changed.news)
                 return sends + self._look(now) if warms else sends
         return self._look(now)
 
@@ -215,20 +217,17 @@ class Stream:
 
     def _looking(self, now: float) -> Steps[list[Send]]:
         """Poll every session on the stream, in steps: first what is new, by rank, then removals, then heartbeats."""
-        sends = self._answer_refused_types() if self._refused_types is not None else []
+        sends = self._refused_types.take()
         for session in self.sessions.values():
             session.ttl.tick(now)
         # If one session alone has something to send and nothing refers to its type, its removals need not wait.
         alone = sum([session.is_pending for session in self.sessions.values()]) == 1
-        for type_url, session in self.sessions.items():
+        for session in self.sessions.values():
             if not session.is_pending:
                 continue
             sends += yield from session.responses.poll(now, together=alone and not self._removals.referrers(session))
-            # Sessions of a higher rank come later in this loop, so what these calls make due goes out now.
-            if type_url == CLUSTER:
-                self._warm(session.news)
-            elif type_url == ROUTE:
-                yield from self._revisit(session.news)
+            # Sessions of a higher rank come later in this loop, so what this makes due goes out now.
+            yield from follow_up(self.sessions, session)
         # Removals go in the opposite order: listeners before the clusters that they refer to.
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removals.due(type_url, session, now)
@@ -238,17 +237,6 @@ class Stream:
             sends += session.beat(now)
         self._settled = not self._removals and all(is_at_rest(session) for session in self.sessions.values())
         return sends
-
-    def _passes_on(self, session: Session) -> bool:
-        """Whether these changed clusters make endpoints due (ORD-11).
-
-        No virtual hosts need a look here: a stream with a VHDS session is never settled.
-        """
-        endpoints = self.sessions.get(ENDPOINT)
-        if endpoints is None:
-            return False
-        self._warm(session.news)
-        return endpoints.is_pending
 
     def deadline(self) -> float | None:
         """Return when to poll again although nothing changed: for a removal, a heartbeat, or a paced client."""
@@ -272,7 +260,7 @@ class Stream:
     def closing(self) -> Steps[None]:
         """Drop all subscriptions of the stream, in steps. The stream has no sessions from the first step on."""
         sessions, self.sessions = self.sessions, {}
-        self._refused_types = None
+        self._refused_types.take()
         self._removals.clear()
         self._changed = None
         self._working = False
@@ -307,7 +295,7 @@ class Stream:
         """Return the session of this type, created if needed; None: a limit does not allow one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
-            if self._refusal_of(type_url) is not None:
+            if self._refused_types.refusal(type_url, len(self.sessions)) is not None:
                 return None
             table = self._store.table(type_url)
             session = Session(table, self._context, self._configs)
@@ -317,72 +305,6 @@ class Stream:
             self.sessions = self._removals.sessions = dict(ordered)
         return session
 
-    def _refusal_of(self, type_url: TypeUrl) -> Refusal | None:
-        """Return why this stream can't have a session for another type, or None. A service always has its own type."""
-        limits = self._settings.limits
-        if self.only_type is not None:
-            return None
-        if len(self.sessions) >= limits.types:
-            return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
-        return limits.refuses(type_url, "", None)
-
-    def _refuse_type(self, type_url: TypeUrl, body: SotwRequest | DeltaRequest) -> None:
-        """Answer a request for a type that has no session, and keep nothing of it (DYN-46).
-
-        SotW answers nothing, as for an unknown type (SRV-5).
-        """
-        refusal = self._refusal_of(type_url)
-        keys = body.subscribe if isinstance(body, DeltaRequest) else body.wanted
-        if refusal is not None and keys:
-            note_refused(type_url, {refusal: len(keys)}, self.room, self.number, self._facts)
-            if self.delta:
-                self._refused_types = self._refused_types or RefusedTypes(self.number, self._settings)
-                self._refused_types.add(self._store.spec(type_url), keys, refusal)
-
-    def _answer_refused_types(self) -> list[Send]:
-        """Return the responses about types that have no session."""
-        sends = self._refused_types.take() if self._refused_types is not None else []
-        for each in sends:
-            gone = len(each.removed) + len(each.withdrawn)
-            self._facts.append(Sent(self.number, each.type_url, each.nonce, 0, gone))
-        return sends
-
-    # -- order
-
-    def _warm(self, clusters: Iterable[Variant]) -> None:
-        """Send the endpoints of changed clusters again (ORD-11).
-
-        Envoy warms a changed cluster until its endpoints arrive, and a delta Envoy does not ask for them (S11).
-        """
-        endpoints = self.sessions.get(ENDPOINT)
-        if endpoints is not None:
-            for cluster in clusters:
-                if cluster.warms is not None:
-                    endpoints.holdings.resend(cluster.warms)
-
-    # -- virtual hosts on demand
-
-    def _revisit(self, routes: Iterable[Variant]) -> Steps[None]:
-        """Send the virtual hosts of changed route configurations again, after these (VHD-16), in steps."""
-        hosts = self.sessions.get(VIRTUAL_HOST)
-        configs = {route.name: None for route in routes if route.is_on_demand}
-        if hosts is not None and configs:
-            yield from hosts.rules.revisit(configs)
-
     def _configs(self) -> list[str]:
-        """Return the route configurations with VHDS that this client may know (VHD-13).
-
-        They are those that the stream sent it, or, if the client gets its routes elsewhere, all in the store. VHD-27:
-        the client may have others in its static configuration, so those that only virtual hosts in the store name are
-        included.
-        """
-        hosts, routes = self._store.table(VIRTUAL_HOST), self.sessions.get(ROUTE)
-        if routes is not None:
-            sent = {route.name: route.is_on_demand for route in routes.view.everything()}
-            return [name for name, on_demand in sent.items() if on_demand] + [
-                name for name in hosts.configs() if name not in sent
-            ]
-        table = self._store.table(ROUTE)
-        known = (each.select(self.plain_params(name)) for name, each in table)
-        own = [route.name for route in known if route is not None and route.is_on_demand]
-        return own + [name for name in hosts.configs() if table.named(name) is None]
+        """Return the route configurations with VHDS that this client may know (VHD-13)."""
+        return on_demand_configs(self.sessions, self._store, self.plain_params)

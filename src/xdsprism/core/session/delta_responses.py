@@ -165,16 +165,19 @@ class DeltaResponses:
         """Return the shared response with a wildcard's changed members."""
         return self._once(news, located=False)
 
+    def _fits(self, news: News) -> bool:
+        """Whether these variants fit into one response (DLT-21, DLT-22)."""
+        return sum([variant.size for variant in news]) <= self._session.context.settings.response_bytes
+
     def _once(self, news: News, *, located: bool) -> Send | None:
         """Return the response with these variants, made by the first session that asks at this revision.
 
-        All sessions that send it use the same object, and so the same nonce, and it is encoded once. None if the
-        variants are too large for one response (DLT-21, DLT-22).
+        All sessions that send it use the same object, and so the same nonce, and it is encoded once. None if they
+        do not fit into one response.
         """
         key = True, located, news
         send = self._table.shared.get(key)
-        limit = self._session.context.settings.response_bytes
-        if send is None and sum([variant.size for variant in news]) <= limit:
+        if send is None and self._fits(news):
             plain, other = ((), news) if located else (news, ())
             url, version, nonce = self._table.spec.url, str(self._table.revision), self._session.verdicts.next_nonce()
             send = self._table.shared[key] = Send(url, True, nonce, version, plain, other)  # noqa: FBT003

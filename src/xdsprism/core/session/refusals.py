@@ -17,15 +17,15 @@ The answer says, in the form of the request, that there is nothing, and a resour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from ..model.constraints import TRUE, canonical
 from ..model.events import WILDCARD, Absence, Key, ResourceError, Send
-from ..model.facts import Facts, SubscriptionsRefused
+from ..model.facts import Facts, Sent, SubscriptionsRefused
 from ..model.limits import Limits, Refusal, RefusalKind, SubscriptionBudget
-from ..model.settings import Settings
 from ..model.types import TypeSpec, TypeUrl, Variant
 from .batch import Batch
+from .context import StreamContext
 
 INVALID_ARGUMENT = 3
 ABSENT = "absent."  # prefix of the version of a host that there is no virtual host for (VHD-7)
@@ -73,22 +73,44 @@ class Refusals:
 
 
 class RefusedTypes:
-    """Answers about types without a session on a delta stream: too many types, or an invalid type URL."""
+    """Answers about types that have no session on a stream: too many types, or an invalid type URL."""
 
-    __slots__ = ("_bytes", "_count", "_pending", "_settings", "_stream")
+    __slots__ = ("_bytes", "_context", "_count", "_pending")
 
-    def __init__(self, stream: int, settings: Settings) -> None:
-        self._stream = stream
-        self._settings = settings
+    def __init__(self, context: StreamContext) -> None:
+        self._context = context
         self._pending: list[tuple[int, Send]] = []  # responses with their sizes
         self._bytes = 0
         self._count = 0
 
-    def add(self, spec: TypeSpec, keys: Iterable[Key], refusal: Refusal) -> None:
+    def refusal(self, type_url: TypeUrl, types: int) -> Refusal | None:
+        """Return why a stream with so many types can't have this one, too, or None (DYN-46).
+
+        The service of one type always has its own type.
+        """
+        limits = self._context.settings.limits
+        if not self._context.is_aggregated:
+            return None
+        if types >= limits.types:
+            return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
+        return limits.refuses(type_url, "", None)
+
+    def refuse(self, spec: TypeSpec, keys: Collection[Key], types: int) -> None:
+        """Answer a request for a type that has no session, and keep nothing of it (DYN-46).
+
+        SotW answers nothing, as for an unknown type (SRV-5).
+        """
+        context, refusal = self._context, self.refusal(spec.url, types)
+        if refusal is not None and keys:
+            note_refused(spec.url, {refusal: len(keys)}, context.budget, context.number, context.facts)
+            if context.delta:
+                self._add(spec, keys, refusal)
+
+    def _add(self, spec: TypeSpec, keys: Iterable[Key], refusal: Refusal) -> None:
         """Queue the responses that refuse these keys. Drop the oldest ones above PENDING_BYTES."""
-        errors = self._settings.resource_errors != "none"
+        errors = self._context.settings.resource_errors != "none"
         batch = answer_refused(dict.fromkeys(keys, refusal), spec, delta=True, errors=errors)
-        for part in batch.parts(self._settings.response_bytes):
+        for part in batch.parts(self._context.settings.response_bytes):
             self._pending.append((part.size + len(spec.url), self._send(spec.url, part)))
             self._bytes += self._pending[-1][0]
         while self._bytes > PENDING_BYTES and len(self._pending) > 1:
@@ -107,13 +129,19 @@ class RefusedTypes:
             withdrawn=tuple(batch.withdrawn),
             errors=tuple(batch.errors),
             unresolved=tuple(batch.unresolved),
-            absent=f"{ABSENT}{self._settings.epoch}.{self._stream}.{nonce}",
+            absent=f"{ABSENT}{self._context.settings.epoch}.{self._context.number}.{nonce}",
         )
 
     def take(self) -> list[Send]:
         """Return the responses that wait, and forget them."""
+        if not self._pending:
+            return []
         taken, self._pending, self._bytes = self._pending, [], 0
-        return [send for _, send in taken]
+        sends = [send for _, send in taken]
+        for each in sends:
+            gone = len(each.removed) + len(each.withdrawn)
+            self._context.facts.append(Sent(self._context.number, each.type_url, each.nonce, 0, gone))
+        return sends
 
 
 def note_refused(
