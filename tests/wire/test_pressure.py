@@ -356,13 +356,13 @@ async def test_clients_that_come_and_go_leave_nothing_behind(server: Server) -> 
 # -- one stream that fails
 
 
-def break_one(monkeypatch: pytest.MonkeyPatch, session: Any, verb: str) -> None:
-    """Of all sessions of its kind."""
-    kind = type(session)
+def break_one(monkeypatch: pytest.MonkeyPatch, part: Any, verb: str) -> None:
+    """Make one function of one session's part raise, and of no other session's."""
+    kind = type(part)
     whole = getattr(kind, verb)
 
     def fail(one: Any, *args: Any, **named: Any) -> Any:
-        if one is session:
+        if one is part:
             raise ZeroDivisionError("on purpose")
         return whole(one, *args, **named)
 
@@ -381,7 +381,8 @@ async def test_an_exception_in_one_stream_ends_only_that(
     async with Stream(server.address, path) as broken, broken.beside() as fine:
         await broken.ask(CLUSTER, ["a"], node={"id": "broken"})
         await fine.ask(CLUSTER, ["a"], node={"id": "fine"})
-        break_one(monkeypatch, session_of(server, "broken"), verb)
+        session = session_of(server, "broken")
+        break_one(monkeypatch, session.requests if verb == "receive" else session.responses, verb)
         await broken.subscribe(CLUSTER, ["a", "b"])
         code, _ = await broken.status()
         assert code is grpc.StatusCode.INTERNAL
@@ -403,7 +404,7 @@ async def test_an_exception_while_a_stream_is_closed_does_not_keep_it(
     async with Stream(server.address) as broken, Stream(server.address) as fine:
         await broken.ask(CLUSTER, ["a"], node={"id": "broken"})
         await fine.ask(CLUSTER, ["a"], node={"id": "fine"})
-        break_one(monkeypatch, session_of(server, "broken"), "close")
+        break_one(monkeypatch, session_of(server, "broken"), "closing")
         broken.cancel()
         await until(lambda: nodes(server) == ["fine"])
         put(server.store, cluster("a", "1"))
