@@ -15,8 +15,8 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import CLUSTER, Params, Variant, make_variant
 from xdsprism.core.model.variants import VariantSet
-from xdsprism.core.session.interest import Interest
 from xdsprism.core.serve.stream import Stream
+from xdsprism.core.session.interest import Interest
 
 
 def run() -> None:

@@ -36,7 +36,7 @@ class Isolation:
         # By slot, so that there can't be more of them than of resources.
         self._alone: dict[Slot, Batch] = {}  # each goes out by itself
         self._until_change: dict[Slot, Batch] = {}  # SotW: the same, once something changes
-        self._removals = Batch()  # delta: removals that go out again
+        self._removals: Batch | None = None  # delta: removals that go out again; None, as nearly always: none
         self._withdrawals: dict[str, dict[Absence, None]] = {}  # delta, by name: they go with what comes next of it
 
     def __bool__(self) -> bool:
@@ -83,7 +83,7 @@ class Isolation:
             for slot, unit in units.items():
                 unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
                 self._alone[slot] = unit
-            self._removals.join(gone)
+            self._add_removals(gone)
             return
         for variant in batch.located:
             if view.has(variant, located=True):
@@ -93,7 +93,12 @@ class Isolation:
 
     def withdraw_again(self, absences: Iterable[Absence]) -> None:
         """Say these removals again, as soon as they are true."""
-        self._removals.withdrawn.update(dict.fromkeys(absences))
+        self._add_removals(Batch(withdrawn=dict.fromkeys(absences)))
+
+    def _add_removals(self, gone: Batch) -> None:
+        if gone:
+            self._removals = self._removals or Batch()
+            self._removals.join(gone)
 
     # -- something changed
 
@@ -150,7 +155,7 @@ class Isolation:
             if part and not _is_said(part, said):
                 parts.append(part)
         if not self._alone and len(parts) < room and self._removals:
-            gone, self._removals = _still_current(self._removals, view), Batch()
+            gone, self._removals = _still_current(self._removals, view), None
             gone.removed = {name: None for name in gone.removed if name not in said.removed}
             gone.withdrawn = {absence: None for absence in gone.withdrawn if absence not in said.withdrawn}
             parts += gone.parts(limit) if gone else []
