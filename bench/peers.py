@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import figures
+from bench import figures, tables
 from bench.measuring import Outcome, Pace, measure
-from bench.programs import BINARIES, COMMANDS, GENERATOR, OWN_GENERATOR, certificate
-from bench.scenarios import OURS, QUICK, SCENARIOS, Entry, Scenario, chosen
+from bench.programs import BINARIES, COMMANDS, GENERATOR, OWN_GENERATOR, certificate, serve_before
+from bench.scenarios import BEFORE, OURS, QUICK, SCENARIOS, Entry, Scenario, beside_before, chosen
 from bench.tables import everything, placed
 
 DOCUMENT = Path(__file__).parent.parent / "PERFORMANCE.md"
@@ -31,6 +31,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how many; figures are medians over them")
     parser.add_argument("--seconds", type=float, help="of changes, for each server in each round")
     parser.add_argument("--own-load", action="store_true", help="our own generator, as where there is no Go")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="beside other sources of ours, and nobody else")
     parser.add_argument("--write", action="store_true", help="put the tables into PERFORMANCE.md too")
     return parser.parse_args(arguments)
 
@@ -42,12 +43,18 @@ def run(arguments: Sequence[str] = ("--write",)) -> None:
     generator = OWN_GENERATOR if options.own_load else generator_here()
     _allow_descriptors()
     scenarios = chosen(options.scenario) if options.scenario else QUICK if options.quick else SCENARIOS
+    if options.before:
+        serve_before(options.before)
+        scenarios = [beside_before(scenario) for scenario in scenarios]
     outcomes = {}
     for scenario in scenarios:
         print(f"{scenario.key}: {scenario.title} ...", end=" ", file=sys.stderr, flush=True)
         start = time.monotonic()
         outcomes[scenario.key] = _measured(scenario, generator, pace)
         print(f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    if options.before:
+        print(f"{machine(pace, generator)}\n\n{tables.beside_before(scenarios, outcomes)}")
+        return
     text = everything(scenarios, outcomes, machine(pace, generator))
     print(text)
     if options.write:
@@ -64,7 +71,9 @@ def generator_here() -> Sequence[str]:
 
 def taking_part(scenario: Scenario) -> list[Entry]:
     """Those that there are programs for."""
-    return [each for each in scenario.entries if each.server in OURS or Path(COMMANDS[each.server][0]).exists()]
+    return [
+        each for each in scenario.entries if each.server in (*OURS, BEFORE) or Path(COMMANDS[each.server][0]).exists()
+    ]
 
 
 def _measured(scenario: Scenario, generator: Sequence[str], pace: Pace) -> Outcome:

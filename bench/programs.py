@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from bench.rounds import Report
-from bench.scenarios import DIDEROT, FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
+from bench.scenarios import BEFORE, DIDEROT, FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
 
 EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 BINARIES = Path(__file__).parent / "go" / "bin"
@@ -24,9 +24,15 @@ COMMANDS = {
     FLOOR: (str(BINARIES / "floor"),),
 }
 GENERATOR = (str(BINARIES / "load"),)
+
 OWN_GENERATOR = (sys.executable, "-m", "bench.own_load")
 QUIET = 0.0005  # seconds of work in a while of 20 ms: a process that does less has done what it had to
 PATIENCE = 120  # seconds for one change to reach everybody
+
+
+def serve_before(sources: Path) -> None:
+    """Have these other sources of ours take part, too."""
+    COMMANDS[BEFORE] = ("env", f"PYTHONPATH={sources.resolve()}", *COMMANDS[H2])
 
 
 class Failed(Exception):

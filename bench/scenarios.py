@@ -10,6 +10,7 @@ SNAPSHOT, LINEAR = GCP = "gcp Snapshot", "gcp Linear"  # go-control-plane, with 
 DIDEROT = "diderot"
 PEERS = (*GCP, DIDEROT)  # servers that one could use instead; diderot may not be there
 FLOOR = "raw grpc-go"
+BEFORE = "xdsprism before"  # other sources of ours, on h2, if told where they are
 EVERYBODY = (*OURS, *PEERS, FLOOR)
 
 Kind = Literal["fan-out", "connect", "subscribe"]
@@ -118,6 +119,13 @@ _SMALLER = replace(
     size=256,
 )
 QUICK = (_BY_KEY["S1"], _BY_KEY["S1-1000x1"], _SMALLER, _BY_KEY["S5"])
+
+
+def beside_before(scenario: Scenario) -> Scenario:
+    """Of a scenario, ours on h2 alone, and each entry of it once more on other sources."""
+    ours = [entry for entry in scenario.entries if entry.server == H2]
+    before = [replace(entry, label=entry.label.replace(H2, BEFORE), server=BEFORE) for entry in ours]
+    return replace(scenario, entries=(*ours, *before))
 
 
 def chosen(keys: list[str]) -> list[Scenario]:

@@ -7,7 +7,21 @@ from dataclasses import dataclass
 
 from bench.measuring import Outcome
 from bench.rounds import cheapest, cost, cost_ratio, fastest, rate, rate_ratio
-from bench.scenarios import EVERYBODY, GCP, GRPCIO, H2, LINEAR, OURS, PEERS, VARIANTS, Scenario, alone, among, fewer
+from bench.scenarios import (
+    BEFORE,
+    EVERYBODY,
+    GCP,
+    GRPCIO,
+    H2,
+    LINEAR,
+    OURS,
+    PEERS,
+    VARIANTS,
+    Scenario,
+    alone,
+    among,
+    fewer,
+)
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SCALES = {"µs": 1e6, "ms": 1e3}
@@ -41,6 +55,29 @@ def costs(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
         cells = [number(cost(of[who]) * scale) if who in of else "" for who in _there(outcomes)]
         rows.append([f"{scenario.key}: {scenario.title}", scenario.unit, *cells])
     return table(["processor time of the server", "unit", *_there(outcomes)], rows)
+
+
+def beside_before(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
+    """Each entry of ours beside the same on other sources: processor time and memory, and their ratios."""
+    rows = []
+    for scenario in scenarios:
+        rounds, megabytes = outcomes[scenario.key].rounds, outcomes[scenario.key].megabytes
+        scale = SCALES[scenario.unit[:2]]
+        for label in [label for label in rounds if label.startswith(H2)]:
+            other = label.replace(H2, BEFORE)
+            now, before = cost(rounds[label]) * scale, cost(rounds[other]) * scale
+            sizes = megabytes[label], megabytes[other]
+            cells = [number(before), number(now), number(now / before)]
+            rows.append(
+                [
+                    f"{scenario.key} {label}",
+                    scenario.unit,
+                    *cells,
+                    *map(number, sizes[::-1]),
+                    number(sizes[0] / sizes[1]),
+                ]
+            )
+    return table(["processor time and memory", "unit", "before", "now", "ratio", "MB before", "MB now", "ratio"], rows)
 
 
 def rates(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:

@@ -44,6 +44,7 @@ class Batch:
         withdrawn   names and constraints of removed variants, and negative answers
         errors      resource_errors (TP3)
         unresolved  hosts that there is no virtual host for: each is sent as a resource without contents
+        replaced    variants in whose place those of `plain` and `located` come, and whether in the located form
 
     Dictionaries keep the order and drop duplicates (SRV-19).
     """
@@ -54,6 +55,7 @@ class Batch:
     withdrawn: dict[Absence, None] = field(default_factory=dict)
     errors: dict[ResourceError, None] = field(default_factory=dict)
     unresolved: dict[str, None] = field(default_factory=dict)  # VHD-7
+    replaced: list[tuple[Variant, bool]] = field(default_factory=list)  # not sent, but withdrawn if need be (DYN-24)
     _places: dict[tuple[str, Constraint], Variant] = field(default_factory=dict, repr=False)
 
     def __bool__(self) -> bool:

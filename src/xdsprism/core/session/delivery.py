@@ -37,7 +37,6 @@ class Delivery:
         "_availability",
         "_context",
         "_holdings",
-        "_parted",
         "_rules",
         "_subscriptions",
         "_ttl",
@@ -56,7 +55,6 @@ class Delivery:
         self._verdicts = verdicts
         self._ttl = ttl
         self._rules = rules
-        self._parted: list[tuple[Variant, bool]] = []  # variants that were replaced, and whether by locator
 
     # -- a variant
 
@@ -76,18 +74,18 @@ class Delivery:
         if before is not None and replaced:
             # DYN-24: the old variant goes in the response that brings the new one. For a plain name this happens only
             # if an alias moved to another resource (DYN-27).
-            self._parted.append((before, located))
+            batch.replaced.append((before, located))
 
     def withdraw_replaced(self, batch: Batch) -> Steps[None]:
         """Withdraw the replaced variants, unless the client holds them by another subscription.
 
         This runs after all subscriptions were looked at, since only then it is known what each of them holds.
         """
-        if not (self._parted or batch.removed or batch.withdrawn):
+        if not (batch.replaced or batch.removed or batch.withdrawn):
             return
-        parted, self._parted = self._parted, []
+        replaced, batch.replaced = batch.replaced, []
         full_state = self._context.full_state
-        for piece in pieces(parted):
+        for piece in pieces(replaced):
             for held, located in piece:
                 self._let_go(batch, held, located=located)
             if len(piece) == EVERY and not full_state:

@@ -176,7 +176,7 @@ class DeltaRequests:
                 passing[key] = None
                 want = NameSubscription(key, NO_PARAMS)
                 want.claimed = initial
-                session.due.passing.append(want)
+                session.due.pass_over(want)
             session.lifecycle.forget([name for name, _ in oldest])
             yield
         return passing

@@ -21,7 +21,7 @@ class Due:
         self.owed: dict[Key, None] = {}  # members of a wildcard that the client must be sent, or told to be absent
         self.added: dict[NameSubscription, None] = {}  # SotW: new subscriptions, which wait while the nonce is stale
         # Delta: subscriptions that are answered negatively in the next response, and not remembered (VHD-25).
-        self.passing: list[NameSubscription] = []
+        self.passing: list[NameSubscription] | None = None
         self.response = False  # the request must be answered even with an empty response
 
     def __bool__(self) -> bool:
@@ -42,10 +42,15 @@ class Due:
         taken, self.owed = self.owed, {}
         return taken
 
+    def pass_over(self, subscription: NameSubscription) -> None:
+        """Answer this subscription, and do not remember it."""
+        self.passing = self.passing or []
+        self.passing.append(subscription)
+
     def take_passing(self) -> list[NameSubscription]:
         """Return the subscriptions to answer and forget."""
-        taken, self.passing = self.passing, []
-        return taken
+        taken, self.passing = self.passing, None
+        return taken or []
 
     def admit_added(self) -> None:
         """Make the new subscriptions of a SotW request due."""

@@ -66,7 +66,7 @@ class Lifecycle:
         self._ttl = ttl
         self._rules = rules
         self._forgotten: ForgottenNames | None = None
-        self._given_up: dict[str, dict[Variant, None]] = {}  # by name: variants held by ended subscriptions
+        self._given_up: dict[str, dict[Variant, None]] | None = None  # by name: variants held by ended subscriptions
         self._is_over = False  # the stream is closed, so no response can go out any more
 
     # -- one subscription
@@ -120,6 +120,7 @@ class Lifecycle:
         self._isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self._view)
         noted = self._context.delta and not self._context.table.authoritative and not self._is_over
         if noted and held is not None and want.located:
+            self._given_up = self._given_up or {}
             self._given_up.setdefault(held.name, {})[held] = None
 
     def begin_wildcard(self, key: Key) -> WildcardSubscription:
@@ -136,8 +137,8 @@ class Lifecycle:
 
     def take_given_up(self) -> dict[str, dict[Variant, None]]:
         """Return, by name, the variants that subscriptions held which ended since the last call, in a cache."""
-        taken, self._given_up = self._given_up, {}
-        return taken
+        taken, self._given_up = self._given_up, None
+        return taken or {}
 
     def closing(self) -> Steps[None]:
         """End all subscriptions, in steps, without withdrawing anything: the stream is over."""

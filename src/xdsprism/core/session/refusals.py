@@ -79,7 +79,7 @@ class RefusedTypes:
 
     def __init__(self, context: StreamContext) -> None:
         self._context = context
-        self._pending: list[tuple[int, Send]] = []  # responses with their sizes
+        self._pending: list[tuple[int, Send]] | None = None  # responses with their sizes
         self._bytes = 0
         self._count = 0
 
@@ -110,11 +110,12 @@ class RefusedTypes:
         """Queue the responses that refuse these keys. Drop the oldest ones above PENDING_BYTES."""
         errors = self._context.settings.resource_errors != "none"
         batch = answer_refused(dict.fromkeys(keys, refusal), spec, delta=True, errors=errors)
+        pending = self._pending = self._pending or []
         for part in batch.parts(self._context.settings.response_bytes):
-            self._pending.append((part.size + len(spec.url), self._send(spec.url, part)))
-            self._bytes += self._pending[-1][0]
-        while self._bytes > PENDING_BYTES and len(self._pending) > 1:
-            self._bytes -= self._pending.pop(0)[0]
+            pending.append((part.size + len(spec.url), self._send(spec.url, part)))
+            self._bytes += pending[-1][0]
+        while self._bytes > PENDING_BYTES and len(pending) > 1:
+            self._bytes -= pending.pop(0)[0]
 
     def _send(self, type_url: TypeUrl, batch: Batch) -> Send:
         """Return the response with this batch."""
@@ -136,7 +137,7 @@ class RefusedTypes:
         """Return the responses that wait, and forget them."""
         if not self._pending:
             return []
-        taken, self._pending, self._bytes = self._pending, [], 0
+        taken, self._pending, self._bytes = self._pending, None, 0
         sends = [send for _, send in taken]
         for each in sends:
             gone = len(each.removed) + len(each.withdrawn)
