@@ -17,8 +17,7 @@ from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
 from xdsprism.core.serve.batch import Slot
-from xdsprism.core.serve.delta import DeltaSession
-from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats
+from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats, TimedResource
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
@@ -560,9 +559,15 @@ def test_only_what_is_due_is_looked_at(monkeypatch: pytest.MonkeyPatch):
     peer.poll()
     peer.ask("ack")
     peer.poll()
-    looked = []
-    keeps = DeltaSession._keeps
-    monkeypatch.setattr(DeltaSession, "_keeps", lambda one, life: looked.append(life.slot) or keeps(one, life))
+    looked: list[Slot] = []
+    take = Heartbeats.take
+
+    def counted(beats: Heartbeats, now: float) -> list[TimedResource]:
+        found = take(beats, now)
+        looked.extend(life.slot for life in found)
+        return found
+
+    monkeypatch.setattr(Heartbeats, "take", counted)
     for beat in range(1, 11):
         assert at(peer, 5 * beat) == ["a~10"]
         peer.ask("ack")

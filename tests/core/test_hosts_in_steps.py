@@ -133,14 +133,14 @@ def test_the_hosts_of_a_changed_route_configuration_are_marked_in_steps() -> Non
     store.listeners.append(notify)
     store.apply(changeset("rds rc<on_demand>=2"))
     sends: list[Send] = []
-    steps, most, before = stream.polling(0.0), 0, len(session._dirty)
+    steps, most, before = stream.polling(0.0), 0, session.changed
     while True:
         try:
             next(steps)
         except StopIteration as done:
             sends = done.value
             break
-        most, before = max(most, len(session._dirty) - before), len(session._dirty)
+        most, before = max(most, session.changed - before), session.changed
     assert most <= EVERY
     assert [send.type_url for send in sends] == [ROUTE, VIRTUAL_HOST]
     assert sum(map(len, sends[1].aliases)) == COUNT

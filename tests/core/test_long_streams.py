@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.support import Bench
+from xdsprism.core.model.types import Params
 
 
 def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
@@ -24,10 +25,10 @@ def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
         delta.poll()
         sotw.poll()
     session = delta.session("eds")
-    left = [session._wants, session._dirty, session._owed, session.leaving, session._wilds, session.rejections]
-    assert not any(left)
-    assert not session.isolation
+    assert session.subscriptions == []
+    assert not session.pending
+    assert not any([session.leaving, session.rejections, session.isolation])
     session = sotw.session("eds")
-    assert len(session._wants) == 1
-    assert len(session._copies) <= 1  # type: ignore[union-attr]
+    assert session.subscriptions == [("*", Params({"k": "v299"})), ("n299", None)]
+    assert [*session.holdings()] == []
     assert len(session.isolation) <= 2

@@ -8,40 +8,38 @@ import pytest
 
 from xdsprism.core.model.events import DeltaRequest, Key, Node, Request, SotwRequest
 from xdsprism.core.model.facts import Facts
+from xdsprism.core.model.limits import Counted, Refusal, SubscriptionBudget
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import ENDPOINT
-from xdsprism.core.serve.delta import DeltaSession
 from xdsprism.core.serve.interest import Interest
-from xdsprism.core.serve.session import Session
-from xdsprism.core.serve.sotw import SotwSession
 from xdsprism.core.serve.stream import Stream
 
 COUNT = 20 * EVERY
 
 
-@pytest.mark.parametrize("session", [DeltaSession, SotwSession])
+@pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
 def test_whether_there_is_room_for_a_name_is_asked_of_few_names_in_a_step(
-    session: type[Session], monkeypatch: pytest.MonkeyPatch
+    delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # OPS-10, DYN-46
-    asked = 0
-    has_subscribed = Session._has_subscribed
+    refused = 0
+    refusal = SubscriptionBudget.refusal
 
-    def counted(one: Session, key: Key) -> bool:
-        nonlocal asked
-        asked += 1
-        return has_subscribed(one, key)
+    def counted(budget: SubscriptionBudget, kind: Counted) -> Refusal:
+        nonlocal refused
+        refused += 1
+        return refusal(budget, kind)
 
-    monkeypatch.setattr(Session, "_has_subscribed", counted)
+    monkeypatch.setattr(SubscriptionBudget, "refusal", counted)
     settings = Settings()
-    settings = replace(settings, limits=replace(settings.limits, subscriptions=COUNT - 1))
-    stream = Stream(1, Store(), Interest(), settings, Facts(), delta=session.delta)
+    settings = replace(settings, limits=replace(settings.limits, subscriptions=1))
+    stream = Stream(1, Store(), Interest(), settings, Facts(), delta=delta)
     keys: tuple[Key, ...] = tuple((f"n{number}", None) for number in range(COUNT))
-    body = DeltaRequest(keys) if session.delta else SotwRequest(keys)
+    body = DeltaRequest(keys) if delta else SotwRequest(keys)
     most = 0
     for _ in stream.receiving(Request(ENDPOINT, body, Node("n")), 0.0):
-        most, asked = max(most, asked), 0
+        most, refused = max(most, refused), 0
     assert 0 < most <= EVERY
-    assert stream.count == COUNT - 1
+    assert stream.count == 1
