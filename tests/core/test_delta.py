@@ -8,7 +8,7 @@ from tests.core.support import Bench, play, variant
 from xdsprism.core.model.events import DeltaRequest
 from xdsprism.core.model.facts import Forgotten
 from xdsprism.core.model.settings import Limits, Settings
-from xdsprism.core.model.types import CLUSTER
+from xdsprism.core.model.types import CLUSTER, Params
 
 
 def test_every_resource_has_a_name_a_version_and_a_body_and_every_response_a_nonce():
@@ -131,9 +131,10 @@ def test_of_very_many_names_those_that_nothing_has_are_answered_and_not_even_sub
     bench.put("cds a=1 z=1")
     peer = bench.delta()
     peer.ask("cds +a +1 +2 +3 +4 +5 +z +l{env=prod}")
-    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}, "before it is answered"
+    kept = [("a", None), ("3", None), ("4", None), ("5", None), ("z", None), ("l", Params({"env": "prod"}))]
+    assert peer.session("cds").subscriptions == kept, "before it is answered"
     assert peer.hears() == ["cds -1 -2 -3 -4 -5 -l[] a=1 z=1"]
-    assert bench.interest._names[CLUSTER].keys() == {"a", "z", "l", "3", "4", "5"}, "and after"
+    assert peer.session("cds").subscriptions == kept, "and after"
     assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2]
     peer.ask("cds ack")
     bench.put("cds 1=1 5=1 l=1")

@@ -17,8 +17,7 @@ from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
 from xdsprism.core.session.batch import Slot
-from xdsprism.core.session.client_view import ClientView
-from xdsprism.core.session.heartbeat import GRACE, STALE, Heartbeats
+from xdsprism.core.session.heartbeat import GRACE, STALE, Heartbeats, TimedResource
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
@@ -560,15 +559,19 @@ def test_only_what_is_due_is_looked_at(monkeypatch: pytest.MonkeyPatch):
     peer.poll()
     peer.ask("ack")
     peer.poll()
-    looked = []
-    has = ClientView.has
-    monkeypatch.setattr(
-        ClientView, "has", lambda one, held, *, located: looked.append(held.name) or has(one, held, located=located)
-    )
+    looked: list[Slot] = []
+    take = Heartbeats.take
+
+    def counted(beats: Heartbeats, now: float) -> list[TimedResource]:
+        found = take(beats, now)
+        looked.extend(life.slot for life in found)
+        return found
+
+    monkeypatch.setattr(Heartbeats, "take", counted)
     for beat in range(1, 11):
         assert at(peer, 5 * beat) == ["a~10"]
         peer.ask("ack")
-    assert looked == [SLOT[1]] * 10
+    assert looked == [SLOT] * 10
 
 
 def test_what_is_sent_again_and_again_before_its_time_does_not_pile_up():

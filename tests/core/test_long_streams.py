@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.support import Bench
+from xdsprism.core.model.types import Params
 
 
 def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
@@ -24,11 +25,10 @@ def test_a_stream_that_goes_on_for_long_keeps_no_more_than_it_wants():
         delta.poll()
         sotw.poll()
     session = delta.session("eds")
-    left = [session.subscriptions, session.due, session.leaving, session.rejections]
-    assert not any(left)
-    assert not session.isolation
+    assert [*session.subscriptions] == []
+    assert not session.is_pending
+    assert not any([session.leaving, session.rejections, session.isolation])
     session = sotw.session("eds")
-    assert len(session.subscriptions.names) == 1
-    assert session.holdings.digest is not None
-    assert len(session.holdings.digest.copies) <= 1
+    assert [*session.subscriptions] == [("*", Params({"k": "v299"})), ("n299", None)]
+    assert [*session.view.everything()] == []
     assert len(session.isolation) <= 2

@@ -140,9 +140,10 @@ class Anything(RuleBasedStateMachine):
         self.listen()
         for peer, name, params in self.peers:
             expected = self.written.get(name, said_of(self.tree, params))
-            (want,) = peer.session("cds").subscriptions.all_names()
-            assert want.answered
-            assert (want.held.body if want.held is not None else None) == expected
+            assert [held.body for held in peer.session("cds").view.everything()] == (
+                [] if expected is None else [expected]
+            )
+            assert peer.heard, "everybody has an answer"
         self.check_what_is_left()
 
     def check_what_is_left(self) -> None:

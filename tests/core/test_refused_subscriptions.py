@@ -215,11 +215,11 @@ def test_a_list_of_nothing_but_a_refused_name_ends_a_legacy_wildcard():
 
 def held(peer: Peer) -> set[int]:
     """The sizes of all strings that can be reached from a stream, but not from what all streams share."""
-    stream = peer.stream
-    shared = {id(stream._store), id(stream._context.interest), id(stream._facts), id(stream._settings)}
+    bench = peer.bench
+    shared = {id(bench.store), id(bench.interest), id(bench.facts), id(bench.settings)}
     found: set[int] = set()
     seen: set[int] = set()
-    todo: list[object] = [stream]
+    todo: list[object] = [peer.stream]
     while todo:
         each = todo.pop()
         if id(each) in seen or id(each) in shared or isinstance(each, type):

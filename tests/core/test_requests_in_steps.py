@@ -8,38 +8,38 @@ import pytest
 
 from xdsprism.core.model.events import DeltaRequest, Key, Node, Request, SotwRequest
 from xdsprism.core.model.facts import Facts
+from xdsprism.core.model.limits import Counted, Refusal, SubscriptionBudget
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import ENDPOINT
 from xdsprism.core.serve.stream import Stream
 from xdsprism.core.session.interest import Interest
-from xdsprism.core.session.subscriptions import Subscriptions
 
 COUNT = 20 * EVERY
 
 
-@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
 def test_whether_there_is_room_for_a_name_is_asked_of_few_names_in_a_step(
     delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # OPS-10, DYN-46
-    asked = 0
-    has = Subscriptions.has
+    refused = 0
+    refusal = SubscriptionBudget.refusal
 
-    def counted(one: Subscriptions, key: Key) -> bool:
-        nonlocal asked
-        asked += 1
-        return has(one, key)
+    def counted(budget: SubscriptionBudget, kind: Counted) -> Refusal:
+        nonlocal refused
+        refused += 1
+        return refusal(budget, kind)
 
-    monkeypatch.setattr(Subscriptions, "has", counted)
+    monkeypatch.setattr(SubscriptionBudget, "refusal", counted)
     settings = Settings()
-    settings = replace(settings, limits=replace(settings.limits, subscriptions=COUNT - 1))
+    settings = replace(settings, limits=replace(settings.limits, subscriptions=1))
     stream = Stream(1, Store(), Interest(), settings, Facts(), delta=delta)
     keys: tuple[Key, ...] = tuple((f"n{number}", None) for number in range(COUNT))
     body = DeltaRequest(keys) if delta else SotwRequest(keys)
     most = 0
     for _ in stream.receiving(Request(ENDPOINT, body, Node("n")), 0.0):
-        most, asked = max(most, asked), 0
+        most, refused = max(most, refused), 0
     assert 0 < most <= EVERY
-    assert stream.count == COUNT - 1
+    assert stream.count == 1

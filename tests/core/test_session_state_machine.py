@@ -359,7 +359,7 @@ class Sessions(RuleBasedStateMachine):
     def _excuses_end(self, connection: Connection) -> None:
         """What was asked has been answered, unless a stale nonce put it off (SRV-14)."""
         for type_url, session in connection.peer.stream.sessions.items():
-            if not (getattr(session, "_stale", False) or session.isolation or session.leaving):
+            if not (type_url in connection.peer.stale or session.isolation or session.leaving):
                 connection.accounts.excused[type_url] = set()
                 connection.accounts.due.discard(type_url)
 
