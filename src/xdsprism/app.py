@@ -297,7 +297,9 @@ class RelayDaemon(Daemon):
         """PRX-30: not ready until an upstream server was connected, or the cache on disk had something."""
         if self._unready is not None or self._relay.is_ready:
             return self._unready
-        errors = [f": {each.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lost is not None]
+        errors = [
+            f": {each.lifecycle.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lifecycle.lost is not None
+        ]
         return f"no server was reached yet{errors[0] if errors else ''}"
 
     def _reload(self) -> None:

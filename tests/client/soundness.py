@@ -65,13 +65,13 @@ async def settled(before: set[asyncio.Task[Any]]) -> None:
 def remains(client: xp.Client) -> dict[str, Any]:
     """Everything that watches leave behind in a client, if anything."""
     subscriber = client.subscriber
-    askings = [asking for upstream in subscriber._upstreams for asking in upstream._asking.values()]
+    askings = [asking for upstream in subscriber._upstreams for asking in upstream.requests._builders.values()]
     return {
-        "topics": dict(subscriber._topics),
-        "expiries": list(subscriber._expiries),
+        "topics": dict(subscriber.cache.topics),
+        "expiries": list(subscriber.cache._expiries),
         "facts": list(subscriber.facts),
         "entries": [entry for known in client._authorities.values() for entry in known.entries],
-        "timers": [entry for upstream in subscriber._upstreams for entry in upstream.timers],
+        "timers": [entry for upstream in subscriber._upstreams for entry in upstream.pending.timers],
         "wants": [key for upstream in subscriber._upstreams for keys in upstream._wants.values() for key in keys],
         "answers": [answer for asking in askings for answer in asking._answers],
         "unsaid": [key for asking in askings for key in (*asking._wanted, *asking._unsent, *asking._dropped)],

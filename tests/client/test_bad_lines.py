@@ -19,7 +19,7 @@ from tests.client.soundness import sound, soundly
 from tests.wire.rig import PATIENCE, put, until
 from xdsprism.client.transport import Ended, GrpcStream, GrpcTransport
 from xdsprism.core.model.backoff import Backoff
-from xdsprism.core.watch import upstream
+from xdsprism.core.watch import stream_lifecycle
 
 # Not yet there, or in trouble: what a watcher is told while a server can't be talked to.
 TROUBLE = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "UNIMPLEMENTED", "CANCELLED", "RESOURCE_EXHAUSTED"}
@@ -28,7 +28,7 @@ TROUBLE = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "UNIMPLEMENTED", "CANCELLED", "
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock does not jump here, so pauses are short."""
-    monkeypatch.setattr(upstream, "Backoff", partial(Backoff, first=0.02, ceiling=0.1))
+    monkeypatch.setattr(stream_lifecycle, "Backoff", partial(Backoff, first=0.02, ceiling=0.1))
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ async def test_a_server_that_is_down_is_not_tried_more_often_than_the_pauses_say
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # CLI-17: a gRPC channel would go on connecting by itself, each second
-    monkeypatch.setattr(upstream, "Backoff", partial(Backoff, first=0.05, factor=100, ceiling=1000))
+    monkeypatch.setattr(stream_lifecycle, "Backoff", partial(Backoff, first=0.05, factor=100, ceiling=1000))
     async with sound(), Door(doors.slam) as door, xp.Client(boot(door.address)) as client:
         watched = follow(client, xp.CLUSTER, "a")
         await until(lambda: door.came == 2)

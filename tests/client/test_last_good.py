@@ -102,7 +102,7 @@ async def test_a_value_from_disk_is_waited_for_like_any_other(cache, delta):  # 
         await accept(peer)
         await asyncio.sleep(SOON)
         (upstream,) = client.subscriber._upstreams
-        assert [entry.name for entry in upstream.timers] == ["a"]
+        assert [entry.name for entry in upstream.pending.timers] == ["a"]
         client.subscriber.tick(asyncio.get_running_loop().time() + 15)
         assert status(await watcher.next()) == ("ambient", "NOT_FOUND")
         assert [entry.state for entry in client.subscriber.entries()] == [State.DOES_NOT_EXIST]

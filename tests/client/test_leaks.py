@@ -23,7 +23,7 @@ from tests.client.rig import accept, both, cluster, endpoint, exchange, follow, 
 from tests.client.soundness import NOTHING, remains, sound
 from tests.wire.rig import PATIENCE, put, until
 from xdsprism.core.model.backoff import Backoff
-from xdsprism.core.watch import upstream
+from xdsprism.core.watch import stream_lifecycle
 
 LITTLE = 40.0  # bytes that a turn may leave behind: less than any object
 
@@ -285,7 +285,7 @@ async def test_a_time_to_live_that_is_renewed_over_and_over_leaves_one_timer() -
             await quiet(1)
 
         assert await growth(turn, 1000) < LITTLE
-        assert len(client.subscriber._expiries) == 1
+        assert len(client.subscriber.cache._expiries) == 1
         await watched.close()
         await quiet()
         assert remains(client) == NOTHING
@@ -297,7 +297,7 @@ async def test_a_time_to_live_that_is_renewed_over_and_over_leaves_one_timer() -
 @pytest.fixture
 def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock does not jump here, so pauses are short."""
-    monkeypatch.setattr(upstream, "Backoff", partial(Backoff, first=0.001, ceiling=0.002))
+    monkeypatch.setattr(stream_lifecycle, "Backoff", partial(Backoff, first=0.001, ceiling=0.002))
 
 
 @pytest.mark.usefixtures("in_no_time")

@@ -25,13 +25,13 @@ from tests.support.facts import each_of
 from tests.wire.rig import PATIENCE, put, sessions, until
 from xdsprism.core.model.backoff import Backoff
 from xdsprism.core.model.facts import Fact, Joined, Nacked, Requested, Sent, Suppressed
-from xdsprism.core.watch import upstream
+from xdsprism.core.watch import stream_lifecycle
 
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock does not jump here, so pauses are short."""
-    monkeypatch.setattr(upstream, "Backoff", partial(Backoff, first=0.02, ceiling=0.1))
+    monkeypatch.setattr(stream_lifecycle, "Backoff", partial(Backoff, first=0.02, ceiling=0.1))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.relay.test_vhds import envoy, heard, host, routes
 from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
 from xdsprism.core.relay.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, PAUSE, REST, Revisits
 from xdsprism.core.watch.authority import Authority
-from xdsprism.core.watch.entry import Entry, State
+from xdsprism.core.watch.entry import Entry, Event
 from xdsprism.errors import WatchError
 
 FEW = 10
@@ -109,7 +109,7 @@ class Counter:
             if entry.name in self.there:
                 entry.variant = make_variant(entry.type_url, entry.name, b"")
             else:
-                entry.fail(WatchError("NOT_FOUND", ""), State.DOES_NOT_EXIST, 0.0, drop=True)
+                entry.fail(WatchError("NOT_FOUND", ""), Event.REMOVED, 0.0, drop=True)
 
     def drop(self, entry: Entry) -> None:
         self.entries.remove(entry)

@@ -13,7 +13,7 @@ from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
 from xdsprism.core.relay.relaying import Relaying
 from xdsprism.core.watch.authority import Authority
-from xdsprism.core.watch.entry import Entry, State
+from xdsprism.core.watch.entry import Entry, Event, State
 from xdsprism.errors import WatchError
 
 PROD, TEST = Params({"env": "prod"}), Params({"env": "test"})
@@ -79,7 +79,7 @@ class Bench:
         for params in to:
             entry = self.asked[params]
             entry.absence = parse(when) if when is not None else None
-            entry.fail(WatchError("NOT_FOUND", "no"), State.DOES_NOT_EXIST, self.now, drop=True)
+            entry.fail(WatchError("NOT_FOUND", "no"), Event.REMOVED, self.now, drop=True)
             self.relaying.heard(entry)
         self.flush()
 
@@ -181,7 +181,7 @@ def test_whoever_was_about_to_take_over_is_not_denied_by_a_withdrawal(bench: Ben
     for params, when in ((PROD, None), (PROD1, "env=prod")):
         entry = bench.asked[params]
         entry.absence = parse(when) if when is not None else None
-        entry.fail(WatchError("NOT_FOUND", "no"), State.DOES_NOT_EXIST, bench.now, drop=True)
+        entry.fail(WatchError("NOT_FOUND", "no"), Event.REMOVED, bench.now, drop=True)
         bench.relaying.heard(entry)
     bench.flush()
     assert ("ask again", PROD1) in bench.log
@@ -220,7 +220,7 @@ def test_one_that_is_refused_does_not_keep_others_from_asking(bench: Bench):
     # PRX-14
     bench.want(PROD, TEST)
     entry = bench.asked[PROD]
-    entry.fail(WatchError("PERMISSION_DENIED", "no"), State.RECEIVED_ERROR, bench.now, drop=True)
+    entry.fail(WatchError("PERMISSION_DENIED", "no"), Event.ERROR, bench.now, drop=True)
     bench.relaying.heard(entry)
     bench.flush()
     assert [*bench.asked] == [PROD, TEST]

@@ -7,7 +7,7 @@ from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.types import CLUSTER, Params
 from xdsprism.core.relay.findings import UpstreamAnswer, listen
 from xdsprism.core.watch.authority import Authority
-from xdsprism.core.watch.entry import Entry, State
+from xdsprism.core.watch.entry import Entry, Event
 from xdsprism.core.watch.subscriber import Subscriber
 from xdsprism.core.watch.upstream import Upstream
 from xdsprism.errors import WatchError
@@ -15,18 +15,18 @@ from xdsprism.errors import WatchError
 P, Q = Params({"a": "1"}), Params({"a": "2"})
 
 
-def failed(params: Params, state: State, status: str) -> Entry:
+def failed(params: Params, event: Event, status: str) -> Entry:
     """A subscription whose resource is gone, from a server that names the constraints of an absence."""
     entry = Entry(CLUSTER, ("foo", params), Authority("", ()), [])
-    entry.source = Upstream("server", Subscriber(), delta=True)
+    entry.source = Upstream("server", Subscriber().cache, delta=True)
     entry.source.pins_absence = True
-    entry.fail(WatchError(status, "told"), state, 1.0, drop=True)
+    entry.fail(WatchError(status, "told"), event, 1.0, drop=True)
     return entry
 
 
 def test_an_absence_that_only_a_wildcard_was_told_is_not_asked_for_again_by_name() -> None:
     # PRX-31: the wildcard and the failed subscription by name have the same params
-    absent, error = (State.DOES_NOT_EXIST, "NOT_FOUND"), (State.RECEIVED_ERROR, "INTERNAL")
+    absent, error = (Event.REMOVED, "NOT_FOUND"), (Event.ERROR, "INTERNAL")
     answers = [
         UpstreamAnswer(P, failed(P, *error), wild=False, wanted=True),
         UpstreamAnswer(P, failed(P, *absent), wild=True, wanted=True),

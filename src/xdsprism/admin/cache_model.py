@@ -107,7 +107,7 @@ def _stale(holding: Holding, source: Upstream | None, moment: ClockReading) -> t
         return True, time_of_day(holding.entry.kept_at)
     if source is None or source.connected:
         return False, None
-    return True, moment.time_of_day(source.parted) if source.parted is not None else None
+    return True, moment.time_of_day(source.lifecycle.parted) if source.lifecycle.parted is not None else None
 
 
 def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: ClockReading) -> Row | None:
@@ -152,10 +152,10 @@ def room(relaying: Relaying) -> Row:
 
 
 def _upstream(group: Params | None, each: Upstream, moment: ClockReading) -> Row:
-    parted = moment.now if each.connected else each.parted
+    parted = moment.now if each.connected else each.lifecycle.parted
     lost: dict[str, Any] | None = None
-    if each.lost is not None:
-        at, error = each.lost
+    if each.lifecycle.lost is not None:
+        at, error = each.lifecycle.lost
         lost = {"time": moment.time_of_day(at), "error": str(error)}
     return {
         "server": each.label,
@@ -164,7 +164,7 @@ def _upstream(group: Params | None, each: Upstream, moment: ClockReading) -> Row
         "protocol": "delta" if each.delta else "sotw",  # PRX-33: as the relay found out
         "form": each.dialect.form.value,  # PRX-32
         "connected": each.connected,
-        "since": moment.time_of_day(each.since) if each.since is not None else None,
+        "since": moment.time_of_day(each.lifecycle.since) if each.lifecycle.since is not None else None,
         "last_connected": moment.time_of_day(parted) if parted is not None else None,  # null: it was never connected
         "streams": each.streams,
         "subscriptions": each.subscriptions,

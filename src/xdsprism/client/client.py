@@ -410,8 +410,8 @@ class Client:
                 fail_on_data_errors=server.fail_on_data_errors if fail is None else fail,
                 timer_is_transient=server.resource_timer_is_transient_error,
                 trusted=server.trusted_xds_server,
+                wake=lambda upstream: self._wake(upstream, server),
             )
-            known.wake = lambda: self._wake(known, server)
         return known
 
     def _dialect(self, server: ServerConfig) -> Dialect:
@@ -449,7 +449,7 @@ class Client:
 
     def _decoder(self, upstream: Upstream) -> ResponseDecoder:
         locators = self.bootstrap.dynamic_parameters
-        return ResponseDecoder(self._check, delta=upstream.delta, locators=locators, asks=upstream.asks)
+        return ResponseDecoder(self._check, delta=upstream.delta, locators=locators, asks=upstream.requests.asks)
 
     def _reach(self, server: ServerConfig) -> Transport:
         if self._connect is not None:

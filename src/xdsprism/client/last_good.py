@@ -178,7 +178,7 @@ class ClientCache:
         for subscription, cached in self._known(entry.authority, entry.type_url, entry.name):
             if not self._file.is_usable(cached):
                 continue
-            if subscription[0] == entry.key[1]:
+            if subscription[0] == entry.params:
                 own.append(cached)
             elif self._may_share(entry, subscription, cached):
                 others.append(cached)
@@ -193,7 +193,7 @@ class ClientCache:
 
     def _may_share(self, entry: Entry, subscription: _Subscription, cached: CachedEntry) -> bool:
         """Whether an answer for other params is one for this subscription, too: its constraints must match."""
-        params = entry.key[1]
+        params = entry.params
         may_match = cached.located or (self._shared and cached.kind is RowKind.VARIANT)
         if params is None or subscription[0] is None or not may_match:
             return False
@@ -224,12 +224,12 @@ class ClientCache:
         if entry.collection is not None:
             self._update_list(entry.collection, entry, is_cached=now is not None or entry.variant is None)
         if entry.collection is not None and now is None:  # the same params may have subscribed to it by name before
-            by_name = _make_scope(self._place(entry.authority), (entry.key[1], None))
+            by_name = _make_scope(self._place(entry.authority), (entry.params, None))
             self._file.disk.remove(by_name, entry.type_url, name)
 
     def _cacheable(self, entry: Entry) -> CachedEntry | None:
         """Return the entry to write to disk, or None if the answer must not be kept."""
-        located = entry.key[1] is not None and (entry.suited or entry.variant is None)
+        located = entry.params is not None and (entry.suited or entry.variant is None)
         variant = entry.variant
         run = self._file.disk.run
         if variant is not None:
@@ -268,7 +268,7 @@ class ClientCache:
 
     def _drop_superseded(self, entry: Entry, name: str, now: CachedEntry | None) -> None:
         """Drop what an earlier run left for this subscription, and for others that would get the same answer."""
-        place, params = self._place(entry.authority), entry.key[1]
+        place, params = self._place(entry.authority), entry.params
         known = self._file.entries.get((place, entry.type_url, name), {})
         for subscription, cached in [*known.items()]:
             own = subscription == _subscription(entry)
@@ -322,7 +322,7 @@ class ClientCache:
 
 def _subscription(entry: Entry) -> _Subscription:
     whole = entry if isinstance(entry, Collection) else entry.collection
-    return entry.key[1], whole.name if whole is not None else None
+    return entry.params, whole.name if whole is not None else None
 
 
 def _make_scope(place: str, subscription: _Subscription) -> str:
@@ -342,7 +342,7 @@ def _with_last_contact(entry: CachedEntry, scope: str, contacts: dict[tuple[int,
 
 
 def _is_connected(authority: Authority) -> bool:
-    return any(upstream.connected and upstream.failing is None for upstream in authority.active)
+    return any(upstream.connected and upstream.lifecycle.failing is None for upstream in authority.active)
 
 
 def _empty_variant(entry: Entry, constraint: Constraint) -> Variant:

@@ -95,7 +95,7 @@ class Line:
     async def run(self) -> None:
         """Keep a stream open for as long as the upstream is wanted."""
         while self._upstream.wanted:
-            await self._pause(self._upstream.retry_at - self._loop.time())
+            await self._pause(self._upstream.lifecycle.retry_at - self._loop.time())
             if self._upstream.wanted:
                 await self._stream()
             if not self._upstream.wanted:
@@ -163,7 +163,7 @@ class Line:
         decoder = self._decoder()
         while True:
             message = await stream.receive()
-            self._upstream.stop_reading(self._loop.time())
+            self._upstream.pending.stop_reading(self._loop.time())
             async with self._turn:
                 try:
                     response = await self._work(decoder.decoding(message))
@@ -172,7 +172,7 @@ class Line:
                     raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
             self._settle()
             await self._taken()
-            self._upstream.read_on(self._loop.time())
+            self._upstream.pending.read_on(self._loop.time())
             self._settle()
 
     async def _write(self, stream: ByteStream) -> None:
@@ -185,7 +185,7 @@ class Line:
             for type_url, asked in requests:
                 await stream.send(await self._aside(encoder.encoding(type_url, asked.body)))
             self._settle()
-            if self._upstream.is_behind:
+            if self._upstream.requests.is_behind:
                 self._woken.set()
             if not self._woken.is_set():
                 self._said.set()

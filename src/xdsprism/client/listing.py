@@ -35,11 +35,12 @@ class Listing:
     """One list that is being collected; use it in `with`."""
 
     def __init__(self, client: Client, type_url: TypeUrl, key: Key, *, delta: bool) -> None:
-        if key[0] != WILDCARD and not is_glob(key[0]):
-            raise UsageError(f"{key[0]!r} is one resource: a list is of '*', or of an xdstp name that ends in /*")
+        name, _ = key
+        if name != WILDCARD and not is_glob(name):
+            raise UsageError(f"{name!r} is one resource: a list is of '*', or of an xdstp name that ends in /*")
         self._client = client
         self._type_url = type_url
-        self._name = key[0]
+        self._name = name
         self._delta = delta
         self._found: dict[str, Update] = {}
         self._ended = False

@@ -43,7 +43,7 @@ from ..core.model.variants import pins
 from ..core.relay.relaying import Relaying
 from ..core.relay.spread import TypeSpread
 from ..core.watch.authority import Authority
-from ..core.watch.entry import Entry, Notice, State, Watch
+from ..core.watch.entry import Entry, Event, Notice, State, Watch
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..messages.api_versions import to_v3
@@ -104,7 +104,7 @@ class FeedClient(Client):
             config = self.bootstrap.authority_of(key[0])
         except UsageError as error:
             entry = Entry(type_url, key, self.nobody, [])
-            entry.fail(WatchError("NOT_FOUND", str(error)), State.DOES_NOT_EXIST, self.now(), drop=True)
+            entry.fail(WatchError("NOT_FOUND", str(error)), Event.REMOVED, self.now(), drop=True)
             return entry
         self.subscriber.watch(sink, self._authority(config), type_url, key)
         self._settle()
@@ -196,7 +196,7 @@ class FeedClient(Client):
             self._check,
             delta=upstream.delta,
             locators=self.bootstrap.dynamic_parameters,  # DYN-54
-            asks=upstream.asks,
+            asks=upstream.requests.asks,
             dress=renamed,
         )
 
@@ -334,7 +334,9 @@ class Feed:
         active = entry.authority.active
         if any(upstream.connected for upstream in active):
             return 0.0
-        return now - max((upstream.parted for upstream in active if upstream.parted is not None), default=now)
+        return now - max(
+            (upstream.lifecycle.parted for upstream in active if upstream.lifecycle.parted is not None), default=now
+        )
 
     def upstreams(self) -> list[tuple[Params | None, Upstream]]:
         """Return every server, once for each group that asks it and for each further stream."""

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry, State
-from ..watch.upstream import MOMENT
+from ..watch.pending_answers import MOMENT
 from .findings import is_pending
 
 Question = tuple[tuple[TypeUrl, str], Params]

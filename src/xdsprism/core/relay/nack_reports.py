@@ -156,7 +156,7 @@ class NackReports:
         """Send the answer that was held back: NACK with these texts, or ACK if there are none."""
         self._held.remove(report)
         error = self._rejection(report, texts) if texts else None
-        report.upstream.decide_answer(report.response.type_url, report.response.nonce, error)
+        report.upstream.requests.decide_answer(report.response.type_url, report.response.nonce, error)
 
     def _rejection(self, report: _Report, texts: list[str]) -> Rejection:
         """Make the NACK for a response, and record it as a fact."""

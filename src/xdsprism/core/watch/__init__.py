@@ -6,11 +6,12 @@ the client reconnects.
 
 The way of a subscription through these modules, and of the response to it:
 
-    watch ─▶ Subscriber ─▶ Authority ─▶ Upstream ─▶ RequestKeys ─▶ RequestBuilder ─▶ request
-    watch ◀─ Entry ◀─ Reading (apply_response.py) ◀─ WatchedType ◀─ FormDetection ◀─ response
+    watch ─▶ Subscriber ─▶ Authority ─▶ Upstream ─▶ StreamRequests ─▶ RequestBuilder ─▶ request
+    watch ◀─ Entry ◀─ ResourceCache ◀─ Reading (apply_response.py) ◀─ FormDetection ◀─ response
 
-Main types: `Subscriber` (subscriber.py: all watches of one client), `Upstream` (upstream.py: the stream to one server),
-`Entry` (entry.py: one watched resource and its state), `WatchedType` (watched_type.py: the entries of one type).
+Main types: `Subscriber` (subscriber.py: all watches of one client), `Upstream` (upstream.py: one server), `Entry`
+(entry.py: one watched resource; the table of its states), `StreamLifecycle` (stream_lifecycle.py: the table of the
+states of a stream), `ResourceCache` (resource_cache.py: all entries).
 
 Imports: `model`.
 """

@@ -3,14 +3,27 @@
 A watcher hears three things: the resource, an error (there is no resource to use), or an ambient error (the cached
 resource stays in use, but the client could not get a newer one).
 
-    event                              state           watchers hear
-    ---------------------------------  --------------  ----------------------------------------------------------
-    subscribed, no answer yet          REQUESTED       nothing
-    a valid resource came              ACKED           the resource, if its contents differ from the cached ones
-    an invalid resource came           NACKED          an ambient error; without a cached resource, an error
-    the server removed it              DOES_NOT_EXIST  the same; the cached resource goes only if `drop` says so
-    the server sent a resource error   RECEIVED_ERROR  the same
-    no answer before the timer fired   TIMEOUT         the same (A88: a transient error)
+    event        happens when                               from                next state
+    -----------  -----------------------------------------  ------------------  --------------
+    (new)        somebody watches the resource                                  REQUESTED
+    RECEIVED     a valid resource came                      any                 ACKED
+    INVALID      an invalid resource came                   any                 NACKED
+    REMOVED      the server removed or denied it, or its    any                 DOES_NOT_EXIST
+                 TTL is over
+    ERROR        the server sent a resource error, or ends  any                 RECEIVED_ERROR
+                 its streams when asked for it
+    TIMED_OUT    no answer in time: a transient error       REQUESTED, TIMEOUT  TIMEOUT
+    UNANSWERED   no answer in time: it does not exist       REQUESTED, TIMEOUT  DOES_NOT_EXIST
+    RESUBSCRIBE  the client asks anew, since nothing that   any                 REQUESTED
+                 servers said counts any more
+    RELEASED     the quarantine of the subscription ends    RECEIVED_ERROR      REQUESTED
+
+`TRANSITIONS` is this table, and `Entry._on` alone applies it. An entry that shares the answer to another entry takes
+its state with it (`Entry.adopt`).
+
+On RECEIVED watchers hear the resource, if its contents differ from the cached ones. On INVALID, REMOVED, ERROR,
+TIMED_OUT and UNANSWERED they hear an ambient error; an error, if nothing is cached. The cached resource is dropped only
+if `drop` says so. The last two events change nothing for watchers.
 """
 
 from __future__ import annotations
@@ -22,7 +35,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ...errors import WatchError
-from ..model.constraints import TRUE, Constraint, canonical
+from ..model.constraints import Constraint, canonical
 from ..model.events import Key
 from ..model.responses import Arrival
 from ..model.types import TypeUrl, Variant
@@ -42,6 +55,33 @@ class State(Enum):
     NACKED = 5
     RECEIVED_ERROR = 6
     TIMEOUT = 7
+
+
+class Event(Enum):
+    """What changes the state of a resource; the module docstring says when each happens."""
+
+    RECEIVED = 1
+    INVALID = 2
+    REMOVED = 3
+    ERROR = 4
+    TIMED_OUT = 5
+    UNANSWERED = 6
+    RESUBSCRIBE = 7
+    RELEASED = 8
+
+
+_OPEN = (State.REQUESTED, State.TIMEOUT)  # no server has answered
+
+TRANSITIONS: dict[Event, dict[State, State]] = {
+    Event.RECEIVED: dict.fromkeys(State, State.ACKED),
+    Event.INVALID: dict.fromkeys(State, State.NACKED),
+    Event.REMOVED: dict.fromkeys(State, State.DOES_NOT_EXIST),
+    Event.ERROR: dict.fromkeys(State, State.RECEIVED_ERROR),
+    Event.TIMED_OUT: dict.fromkeys(_OPEN, State.TIMEOUT),
+    Event.UNANSWERED: dict.fromkeys(_OPEN, State.DOES_NOT_EXIST),
+    Event.RESUBSCRIBE: dict.fromkeys(State, State.REQUESTED),
+    Event.RELEASED: {State.RECEIVED_ERROR: State.REQUESTED},
+}
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes its time: there may be a hundred thousand of them at once
@@ -137,6 +177,8 @@ class Entry:
         "holders",
         "kept_at",
         "key",
+        "name",
+        "params",
         "refusal",
         "source",
         "state",
@@ -153,6 +195,7 @@ class Entry:
     def __init__(self, type_url: TypeUrl, key: Key, authority: Authority, watches: list[Watch]) -> None:
         self.type_url = type_url
         self.key = key
+        self.name, self.params = key
         self.authority = authority
         self.watches = watches
         self.variant: Variant | None = None
@@ -176,10 +219,6 @@ class Entry:
         self.collection: Collection | None = None  # the wildcard or glob that has this member; None: subscribed by name
 
     @property
-    def name(self) -> str:
-        return self.key[0]
-
-    @property
     def usable(self) -> bool:
         """Whether there is a resource to use."""
         return self.variant is not None
@@ -187,7 +226,7 @@ class Entry:
     @property
     def lacking(self) -> bool:
         """Whether the resource is neither cached nor known to be missing, which starts fallback (FBK-1)."""
-        return self.variant is None and self.state in (State.REQUESTED, State.TIMEOUT)
+        return self.variant is None and self.state in _OPEN
 
     @property
     def ailing(self) -> bool:
@@ -206,12 +245,12 @@ class Entry:
 
         That includes a variant from disk: only a server can say whether it still exists.
         """
-        return self.source is None and self.state in (State.REQUESTED, State.TIMEOUT)
+        return self.source is None and self.state in _OPEN
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the last resource was valid, and no error came since."""
-        return self.state is State.ACKED and self.error is None
+    def _on(self, event: Event) -> None:
+        """Change the state; no other method does, except `adopt`."""
+        self.state = TRANSITIONS[event][self.state]
+        self.unsettle()
 
     def unsettle(self) -> None:
         """Have the next copy of the variant offered to this entry again, since its state changed (host_holders.py)."""
@@ -220,8 +259,13 @@ class Entry:
 
     def renew(self) -> None:
         """Forget what servers said, before the resource is asked for again; the cached variant stays."""
-        self.state, self.source, self.verdict = State.REQUESTED, None, None
-        self.unsettle()
+        self._on(Event.RESUBSCRIBE)
+        self.source = self.verdict = None
+
+    def release(self) -> None:
+        """Forget the error of the quarantine, which was no answer of a server, before the subscription is sent."""
+        if self.state is State.RECEIVED_ERROR:
+            self._on(Event.RELEASED)
 
     def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
         """Take a valid resource; return whether watchers were told, which unchanged contents are not (CLI-19)."""
@@ -233,8 +277,9 @@ class Entry:
         if is_same and before is not None:
             arrival.variant.body = before.body  # one copy of the contents, not two
             self.variant = before if _is_labelled(before, arrival.variant) else arrival.variant
-        self.source, self.stream, self.state, self.updated = source, source.streams, State.ACKED, now
-        self.suited = arrival.located == (self.key[1] is not None)
+        self._on(Event.RECEIVED)
+        self.source, self.stream, self.updated = source, source.streams, now
+        self.suited = arrival.located == (self.params is not None)
         self.error = self.verdict = self.refusal = self.kept_at = self.doubted = None
         if news:
             self._tell(self._notice())
@@ -253,8 +298,8 @@ class Entry:
 
     def recall_absence(self, absence: Constraint | None, since: float) -> None:
         """Use what an earlier run stored on disk: the resource did not exist."""
-        self.state, self.absence, self.kept_at = State.DOES_NOT_EXIST, absence, since
-        self.unsettle()
+        self._on(Event.REMOVED)
+        self.absence, self.kept_at = absence, since
         self.verdict = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was there last")
 
     def adopt(self, other: Entry) -> None:
@@ -274,18 +319,17 @@ class Entry:
         Return whether watchers were told.
         """
         self.refusal = Refusal(version, error.message, now)
-        self.state = State.NACKED
-        self.unsettle()
+        self._on(Event.INVALID)
         self.verdict = error
         return self.ail(error)
 
-    def fail(self, error: WatchError, state: State, now: float, *, drop: bool) -> bool:
-        """Record that the server denies the resource or has an error for it; `drop`: forget the cached one.
+    def fail(self, error: WatchError, event: Event, now: float, *, drop: bool) -> bool:
+        """Record a negative event: REMOVED, ERROR, TIMED_OUT or UNANSWERED; `drop`: forget the cached resource.
 
         Return whether watchers were told.
         """
-        self.state, self.doubted = state, None
-        self.unsettle()
+        self._on(event)
+        self.doubted = None
         self.kept_at = None if drop else self.kept_at
         self.refusal = Refusal("", str(error), now)  # A88: the most recent error
         self.verdict = error
@@ -312,7 +356,7 @@ class Entry:
             self.ail(self.verdict)
 
     def doubt(self, error: WatchError) -> None:
-        """Note that the resource may be gone, until the server answers or `Upstream.doubts` runs out."""
+        """Note that the resource may be gone, until the server answers or `PendingAnswers.doubts` runs out."""
         self.doubted = error
         self.unsettle()
 
@@ -328,11 +372,6 @@ class Entry:
     def is_suited(self, upstream: Upstream) -> bool:
         """Whether the variant came on the current stream of that server and in the form of the subscription."""
         return self.suited and self.came_from(upstream)
-
-    def is_bound(self, upstream: Upstream) -> bool:
-        """Whether the variant answers a locator on the current stream and has constraints."""
-        bound = self.variant is not None and canonical(self.variant.constraint) != TRUE
-        return bound and self.key[1] is not None and self.is_suited(upstream)
 
     def greet(self, watch: Watch) -> None:
         """Tell a new watcher the cached resource at once, and then the current error, if any (CLI-18)."""
@@ -374,9 +413,17 @@ class Collection(Entry):
         """Return the entry of a member, and make it if there is none yet."""
         found = self.members.get(name)
         if found is None:
-            found = self.members[name] = Entry(self.type_url, (name, self.key[1]), self.authority, self.watches)
+            found = self.members[name] = Entry(self.type_url, (name, self.params), self.authority, self.watches)
             found.collection = self
         return found
+
+    def answer(self, *, for_all: bool) -> None:
+        """Note that the server has answered the collection, and wake watchers, since it may be empty."""
+        self._on(Event.RECEIVED)
+        self.for_all = for_all
+        self.error = self.verdict = None
+        for watch in self.watches:
+            watch.wake()
 
     def greet(self, watch: Watch) -> None:
         """Tell a new watcher the state of the collection, and then of each member (CLI-18)."""

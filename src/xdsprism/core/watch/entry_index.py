@@ -76,5 +76,5 @@ class EntryIndex:
 
 def _value(entry: Entry, key: str) -> str | None:
     """Return the value of a key in the params of an entry; None if they lack it."""
-    params = entry.key[1]
+    params = entry.params
     return params.get(key) if params is not None else None

@@ -13,6 +13,7 @@ from ..model.constraints import canonical, matches
 from ..model.decisions import mean_the_same
 from ..model.events import Absence
 from ..model.responses import Response
+from .response_matching import ResponseMatching
 from .upstream import Upstream
 from .watched_type import WatchedType
 
@@ -21,16 +22,17 @@ def in_held_words(response: Response, topic: WatchedType, upstream: Upstream) ->
     """Return the response with removals and errors that name variants by the constraints that the client holds."""
     if not response.withdrawn and not response.errors:
         return response
+    matching = ResponseMatching(topic, upstream)
     said = dict.fromkeys((*response.withdrawn, *(each.about for each in response.errors)))
-    worded = {about: _worded(about, topic, upstream) for about in said}  # a response may repeat one removal many times
+    worded = {about: _worded(about, matching) for about in said}  # a response may repeat one removal many times
     withdrawn = tuple(worded[each] for each in response.withdrawn)
     errors = tuple(replace(each, about=worded[each.about]) for each in response.errors)
     return replace(response, withdrawn=withdrawn, errors=errors)
 
 
-def _worded(about: Absence, topic: WatchedType, upstream: Upstream) -> Absence:
+def _worded(about: Absence, matching: ResponseMatching) -> Absence:
     """Return the absence with the held constraint of equal meaning, or unchanged if there is none."""
-    held = topic.held_constraints(about, upstream)
+    held = matching.held_constraints(about)
     if canonical(about.constraint) in held:
         return about
     # A held constraint of equal meaning matches the params that its holder asked with. That test is cheap, and spares

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from ..model.constraints import Constraint
 from ..model.responses import Arrival
 from ..model.types import Params
+from .entry import Entry, State
 
 if TYPE_CHECKING:
     from .authority import Authority
-    from .entry import Entry
     from .upstream import Upstream
 
 # The server, the number of its stream, version, contents, constraints, and whether it came in the form of a locator.
@@ -47,7 +47,7 @@ class Holders:
     def add(self, entry: Entry) -> None:
         """Add an entry that took the resource; the next copy shows whether it is current."""
         self._entries[entry] = self._unsettled[entry] = None
-        self._alike.setdefault((entry.authority, entry.key[1]), OrderedDict())[entry] = None
+        self._alike.setdefault((entry.authority, entry.params), OrderedDict())[entry] = None
         entry.holders = self
 
     def discard(self, entry: Entry) -> None:
@@ -55,7 +55,7 @@ class Holders:
         self.unsettle(entry)
         self._entries.pop(entry, None)
         self._unsettled.pop(entry, None)
-        asker = entry.authority, entry.key[1]
+        asker = entry.authority, entry.params
         alike = self._alike.get(asker, OrderedDict())
         alike.pop(entry, None)
         if not alike:
@@ -64,7 +64,7 @@ class Holders:
 
     def alike(self, entry: Entry) -> Iterator[Entry]:
         """Return the holders that have the same authority and params as the entry."""
-        return iter(self._alike.get((entry.authority, entry.key[1]), ()))
+        return iter(self._alike.get((entry.authority, entry.params), ()))
 
     def unsettle(self, entry: Entry) -> None:
         """Move an entry whose state changed back to those that the next copy is offered to."""
@@ -103,9 +103,9 @@ def is_current(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     if held is None or held.version != variant.version or held.name != variant.name or not entry.came_from(upstream):
         return False
     # After an error or in doubt, the same copy is news: it ends both.
-    if not entry.is_settled or entry.doubted is not None:
+    if entry.state is not State.ACKED or entry.error is not None or entry.doubted is not None:
         return False
-    if not entry.suited or (entry.key[1] is not None) != arrival.located:
+    if not entry.suited or (entry.params is not None) != arrival.located:
         return False
-    lasting = arrival.ttl is None and entry.expires is None and entry not in upstream.awaited
+    lasting = arrival.ttl is None and entry.expires is None and entry not in upstream.pending.awaited
     return lasting and held.body == variant.body and held.constraint == variant.constraint

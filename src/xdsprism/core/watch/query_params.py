@@ -18,7 +18,7 @@ from ...errors import WatchError
 from ..model.limits import Limits, Refusal
 from ..model.types import Params, TypeUrl
 from .authority import Authority
-from .entry import Entry, State
+from .entry import Entry, Event
 
 CROWDED = "RESOURCE_EXHAUSTED"
 
@@ -45,7 +45,7 @@ def is_wide(params: Params | None) -> bool:
 
 def is_cut(entry: Entry, params: Params) -> bool:
     """Whether the entry of a client with these params was subscribed with fewer params, or not at all."""
-    return entry.key[1] not in (None, params) or not entry.authority.servers
+    return entry.params not in (None, params) or not entry.authority.servers
 
 
 def question_params(params: Params, mentioned: Collection[str], limits: Limits) -> Params | Refusal:
@@ -60,7 +60,7 @@ def question_params(params: Params, mentioned: Collection[str], limits: Limits) 
 def refused_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Entry:
     """Return an entry that no server is asked for, because its params exceed the limits."""
     entry = Entry(type_url, (name, params), _NOBODY, [])
-    entry.fail(WatchError("INVALID_ARGUMENT", why), State.RECEIVED_ERROR, 0.0, drop=True)
+    entry.fail(WatchError("INVALID_ARGUMENT", why), Event.ERROR, 0.0, drop=True)
     return entry
 
 
@@ -70,7 +70,7 @@ def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Ent
     That is no answer of a server: a client that has the resource keeps it.
     """
     entry = Entry(type_url, (name, params), _NOBODY, [])
-    entry.fail(WatchError(CROWDED, why), State.RECEIVED_ERROR, 0.0, drop=True)
+    entry.fail(WatchError(CROWDED, why), Event.ERROR, 0.0, drop=True)
     return entry
 
 

@@ -51,7 +51,7 @@ class Answer:
     nonce: str
     version: str
     error: Rejection | None = None
-    is_reviewed: bool = False  # `Upstream.decide_answer` may turn it into a NACK (PRX-18)
+    is_reviewed: bool = False  # `StreamRequests.decide_answer` may turn it into a NACK (PRX-18)
 
 
 class RequestBuilder(ABC):
