@@ -14,7 +14,7 @@ was sent. No other module changes it.
 | MEMBER    | has what its wildcard lists                | nothing: the wildcard's cursor says it                    |
 
     event                               WANTED     ABSENT     HELD       RESENDING  LEAVING    MEMBER
-    begin     (it subscribes)           WANTED                                                 HELD (inherited)
+    begin     (it subscribes)           WANTED                                                 RESENDING (it inherits)
     ask_again (it asks, or must again)  WANTED     WANTED     RESENDING  RESENDING  LEAVING*   RESENDING (`owe`)
     deliver   (the store has a variant) HELD       HELD       HELD       HELD       HELD       MEMBER
     claim     (it came back with it)    HELD
