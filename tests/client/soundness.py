@@ -68,7 +68,7 @@ def remains(client: xp.Client) -> dict[str, Any]:
     askings = [asking for upstream in subscriber._upstreams for asking in upstream._asking.values()]
     return {
         "topics": dict(subscriber._topics),
-        "expiries": list(subscriber._expiries),
+        "expiries": list(subscriber._expiries._due),
         "facts": list(subscriber.facts),
         "entries": [entry for known in client._authorities.values() for entry in known.entries],
         "timers": [entry for upstream in subscriber._upstreams for entry in upstream.timers],

@@ -18,7 +18,8 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
 from xdsprism.core.serve.batch import Slot
 from xdsprism.core.serve.delta import DeltaSession
-from xdsprism.core.serve.heartbeat import GRACE, STALE, Heartbeats
+from xdsprism.core.serve.heartbeat import GRACE, Heartbeats
+from xdsprism.timer_heap import STALE
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
@@ -576,7 +577,7 @@ def test_what_is_sent_again_and_again_before_its_time_does_not_pile_up():
         slot = SLOT if number > 1 else (False, "the next that is due", TRUE)
         beats.sent(slot, number)
         beats.accepted(slot, make_variant(RUNTIME, slot[1], b"", ttl=1e5), number, float(number))
-    assert len(beats._heap) <= STALE + 4
+    assert beats._timers.entries <= STALE + 4
 
 
 @given(

@@ -11,12 +11,10 @@ stream accepts messages: with a message queued behind a window it is not polled,
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from math import inf
 
 from ..errors import PeerError
@@ -24,6 +22,7 @@ from ..http2.facts import CallRefused, RefusalCause
 from ..http2.grpc import PREFIX, Framer
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
+from ..timer_heap import TimerHeap
 from .calls import Call, Method, Peer
 
 log = logging.getLogger("xdsprism.server")
@@ -31,7 +30,6 @@ log = logging.getLogger("xdsprism.server")
 DETAILS = 1_000  # characters of an error in a status
 SILENT_SECONDS = 1.0  # until a client that sends no message to an unknown method gets its status
 BATCH_BYTES = 16 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
-STALE_TIMERS = 64  # entries of the timer heap that were replaced or whose call ended, beside two for each call
 
 
 class UnknownMethodCall(Call):
@@ -159,7 +157,8 @@ class CallStream:
         if self.is_over:
             return
         self.is_over = True
-        self.timer = None
+        if self.timer is not None:
+            self._calls.set_timer(self, None)
         self._messages = None
         self._calls.call_streams.discard(self)
         try:
@@ -186,7 +185,6 @@ class ConnectionCalls:
     __slots__ = (
         "_draining",
         "_methods",
-        "_order",
         "_peer",
         "_timers",
         "backlog",
@@ -211,8 +209,7 @@ class ConnectionCalls:
         self.on_wake = woken
         self.woken: list[CallStream] = []
         self._draining = False
-        self._timers: list[tuple[float, int, CallStream]] = []
-        self._order = count()
+        self._timers: TimerHeap[CallStream] = TimerHeap()
         self.backlog: deque[RpcEvent] = deque()  # events received beyond BATCH_BYTES
 
     def receive(self, data: bytes, now: float) -> bool:
@@ -255,16 +252,15 @@ class ConnectionCalls:
             self._process_other(event)
         if self.rpcs.life.is_draining:  # the connection reached its maximum age
             self._drain_all()
-        while self._timers and self._timers[0][0] <= now:
-            when, _, call_stream = heapq.heappop(self._timers)
-            if call_stream.timer == when:  # otherwise another entry replaced this one
-                call_stream.timer = None
-                call_stream.wake()
+        while (call_stream := self._timers.take(now)) is not None:
+            call_stream.timer = None
+            call_stream.wake()
 
     @property
     def due(self) -> float:
         """When to call `tick`."""
-        return min(self.rpcs.due, self._timers[0][0] if self._timers else inf)
+        timer = self._timers.next_due
+        return min(self.rpcs.due, timer if timer is not None else inf)
 
     def flush(self) -> bytes:
         """Poll woken calls, send queued DATA, and return the bytes to write."""
@@ -295,12 +291,11 @@ class ConnectionCalls:
     def set_timer(self, call_stream: CallStream, when: float | None) -> None:
         """Have the call polled at `when`; None: only when it wakes."""
         call_stream.timer = when
-        if when is not None:
+        if when is None:
+            self._timers.cancel(call_stream)
+        else:
             self.rpcs.connection.has_changed = True
-            if len(self._timers) > STALE_TIMERS + 2 * len(self.call_streams):
-                self._timers = [entry for entry in self._timers if entry[2].timer == entry[0]]
-                heapq.heapify(self._timers)
-            heapq.heappush(self._timers, (when, next(self._order), call_stream))
+            self._timers.set(call_stream, when)
 
     def _process_other(self, event: RpcEvent) -> None:
         """Process any event but a message; messages come only from `receive`."""

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
 
 from ...errors import WatchError
+from ...timer_heap import TimerHeap
 from ..model.constraints import Constraint
 from ..model.dialect import Dialect
 from ..model.events import Key, Rejection
@@ -74,9 +73,8 @@ class Subscriber:
         self._recall = recall
         self._topics: dict[TypeUrl, WatchedType] = {}
         self._recognition = FormDetection(self._topics, self.facts)
-        # A heap of TTLs. An item whose time is not `entry.expires` is obsolete and ignored.
-        self._expiries: list[tuple[float, int, Entry]] = []
-        self._ticket = count()
+        # Timers of TTLs. One whose time is not `entry.expires` is obsolete and ignored.
+        self._expiries: TimerHeap[Entry] = TimerHeap()
         self._upstreams: list[Upstream] = []
         self.ambiguities = Ambiguities(self.facts)
 
@@ -205,7 +203,7 @@ class Subscriber:
         """
         entry.adopt(held)
         if entry.expires is not None:
-            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+            self._expiries.set(entry, entry.expires)
         self._changed(entry, None)
 
     def _share_all(self, entry: Entry, twin: Entry) -> None:
@@ -457,9 +455,9 @@ class Subscriber:
         """Return when to call `tick` next; None: not before something else happens."""
         timers = [upstream.timer_due for upstream in self._upstreams if upstream.timer_due is not None]
         # Drop obsolete items first, so that they wake nobody.
-        while self._expiries and self._expiries[0][2].expires != self._expiries[0][0]:
-            heappop(self._expiries)  # its TTL was extended, or it is gone
-        expiries = [self._expiries[0][0]] if self._expiries else []
+        while (first := self._expiries.first) is not None and first[1].expires != first[0]:
+            self._expiries.cancel(first[1])  # the entry has no TTL any more
+        expiries = [first[0]] if first is not None else []
         answers = [upstream.answer_due for upstream in self._upstreams if upstream.answer_due is not None]
         kept = [upstream.quarantine.due for upstream in self._upstreams if upstream.quarantine.due is not None]
         forms = [upstream.form_due for upstream in self._upstreams if upstream.form_due is not None]
@@ -480,8 +478,9 @@ class Subscriber:
             for entry in upstream.over(upstream.timers, now):
                 if entry.unanswered:  # not if another server has answered meanwhile
                     self._time_out(entry, upstream, now)
-        while self._expiries and self._expiries[0][0] <= now:
-            due, _, entry = heappop(self._expiries)
+        while (first := self._expiries.first) is not None and first[0] <= now:
+            due, entry = first
+            self._expiries.cancel(entry)
             if entry.expires == due:
                 self._expire(entry, now)
 
@@ -532,7 +531,7 @@ class Subscriber:
         entry.expires = now + ttl if ttl is not None else None
         entry.unsettle()
         if entry.expires is not None:
-            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+            self._expiries.set(entry, entry.expires)
 
     # -- changes of an entry
 
