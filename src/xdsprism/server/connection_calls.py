@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from ..core.model.events import EncodedResponse
 from ..errors import PeerError
 from ..http2.facts import CallRefused, RefusalCause
-from ..http2.grpc import PREFIX, Framer
+from ..http2.grpc import PREFIX, framed
+from ..http2.outbound import DataPayload
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
 from ..timer_heap import TimerHeap
-from .calls import Call, Method, Peer
+from .calls import DETACHED, Call, CallPort, Method, Peer
 
 log = logging.getLogger("xdsprism.server")
 
@@ -62,7 +64,7 @@ class UnknownMethodCall(Call):
         return self._due
 
 
-class CallStream:
+class CallStream(CallPort):
     """One call and the HTTP/2 stream that carries it: polls the call, and writes what the stream accepts."""
 
     __slots__ = ("_calls", "_is_last_poll", "_is_woken", "_messages", "call", "is_over", "rpc", "timer")
@@ -74,10 +76,11 @@ class CallStream:
         self.timer: float | None = None  # when to poll although nothing woke the call
         self._calls = calls
         self._is_woken = False
-        self._messages: Iterator[bytes] | None = None  # messages of the last poll that are not written yet
+        self._messages: Iterator[bytes | EncodedResponse] | None = (
+            None  # messages of the last poll that are not written yet
+        )
         self._is_last_poll = False  # the call was finished before that poll
-        call.wake = self.wake
-        call.hold_back = self.hold_back
+        call.attach(self)
 
     def wake(self) -> None:
         """Have the call polled with the next flush."""
@@ -88,7 +91,7 @@ class CallStream:
                 calls.on_wake()
             calls.woken.append(self)
 
-    def hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+    def hold_back(self, *, waits: bool) -> None:
         """Let the client send no more than its stream's window, while `waits`."""
         calls = self._calls
         if not self.is_over and calls.rpcs.hold_back(self.rpc, waits=waits) and not calls.woken:
@@ -116,10 +119,9 @@ class CallStream:
                     self._is_woken = False
                     # Read `finished` before the poll: if it is set later, the call may have more messages.
                     self._is_last_poll = call.finished
-                    self._messages = iter(call.poll())
+                    self._messages = call.poll_shared()
                 for message in self._messages:
-                    framed = calls.framer.known.get(id(message))
-                    payload = framed[1] if framed is not None else calls.framer(message)
+                    payload = framed(message) if isinstance(message, bytes) else message.framed or _frame(message)
                     if stream.has_sent_headers:
                         calls.out.send(stream, payload)
                     else:
@@ -166,17 +168,16 @@ class CallStream:
         except Exception:
             log.exception("a stream could not be closed")
         # Otherwise the reference cycle of call and stream waits for the garbage collector.
-        self.call.wake = _ignore_wake
-        self.call.hold_back = _ignore_hold_back
+        self.call.attach(DETACHED)
         self.rpc.owner = None
 
 
-def _ignore_wake() -> None:
-    """Stand in for `Call.wake` after the call ended."""
-
-
-def _ignore_hold_back(_: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
-    """Stand in for `Call.hold_back` after the call ended."""
+def _frame(message: EncodedResponse) -> DataPayload:
+    """Frame a shared response, once for all streams that send it."""
+    payload = framed(message.body)
+    if payload.rest is None:  # a large message is a view: framing it is cheap, and keeping it is not
+        message.framed = payload
+    return payload
 
 
 class ConnectionCalls:
@@ -189,7 +190,6 @@ class ConnectionCalls:
         "_timers",
         "backlog",
         "call_streams",
-        "framer",
         "on_wake",
         "out",
         "rpcs",
@@ -197,12 +197,11 @@ class ConnectionCalls:
     )
 
     def __init__(
-        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, framer: Framer, woken: Callable[[], None]
+        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, woken: Callable[[], None]
     ) -> None:
         """`woken` is called when there is something to `flush`; not again before the next `flush`."""
         self.rpcs = rpcs
         self.out = rpcs.out
-        self.framer = framer
         self.call_streams: set[CallStream] = set()
         self._methods = methods
         self._peer = peer

@@ -22,7 +22,6 @@ from typing import Any, cast
 from ..errors import UsageError
 from ..http2.codes import Code
 from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
-from ..http2.grpc import Framer
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
 from .addresses import address_of, bind_socket, resolve, why_not
@@ -58,7 +57,6 @@ class H2Engine:
         self.limits = replace(limits or Limits(), message_bytes=receive_bytes)
         self.times = times or Times()
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
-        self.framer = Framer()
         self.loop = asyncio.get_running_loop()
         self.connection_limits = ConnectionLimits(self.limits, self.loop.time)
         self._tls: ssl.SSLContext | None = None
@@ -236,7 +234,7 @@ class SocketConnection(asyncio.Protocol):
         count, parting = engine.connection_limits.count, engine.parting
         rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
         peer = Peer(self._peer, _identities(transport))
-        self._calls = ConnectionCalls(rpcs, engine.methods, peer, engine.framer, self._wake)
+        self._calls = ConnectionCalls(rpcs, engine.methods, peer, self._wake)
         engine.add_connection(self)
         if slot.refused is not None:
             rpcs.connection.fail(slot.refused)
