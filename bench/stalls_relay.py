@@ -31,7 +31,7 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 import xdsprism as xp
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.relay.relay import Relay
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import DETACHED, Peer
 from xdsprism.server.hub import XdsCall
 from xdsprism.testing.timeless import TimelessLoop
 
@@ -183,7 +183,7 @@ class _Client:
 
     def leave(self) -> None:
         self._call.close()
-        self._call.wake = lambda: None  # type: ignore[method-assign]
+        self._call.attach(DETACHED)
 
     def _wake(self) -> None:
         if not self._is_awake:

@@ -25,7 +25,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Delt
 import xdsprism as xp
 from bench.daemon import memory_of
 from bench.figures import say
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import CallPort, Peer
 from xdsprism.server.hub import Hub, XdsCall
 
 NUMBERS = (10_000, 100_000, 1_000_000)
@@ -151,6 +151,16 @@ def _host(number: int, edition: int = 0) -> VirtualHost:
     return host
 
 
+class _Woken(CallPort):
+    """Records which call woke."""
+
+    def __init__(self, index: int, woken: list[int]) -> None:
+        self._index, self._woken = index, woken
+
+    def wake(self) -> None:
+        self._woken.append(self._index)
+
+
 class Crowd:
     """A store with hosts, and streams that each want another one of them."""
 
@@ -205,7 +215,7 @@ class Crowd:
         """How many streams an update of one host makes look for something to say."""
         woken: list[int] = []
         for index, call in enumerate(self._calls):
-            call.wake = lambda index=index: woken.append(index)  # type: ignore[misc] # of a default
+            call.attach(_Woken(index, woken))
         self._editions += 1
         with self._store.transaction() as tx:
             tx.put(_host(7 * (self._number // ASKED), self._editions))

@@ -22,7 +22,8 @@ from xdsprism.http2.codes import (
 from xdsprism.http2.facts import Limited
 from xdsprism.http2.limits import Limits
 from xdsprism.http2.outbound import LARGEST_FRAME
-from xdsprism.http2.rpc import STALE_TIMERS, Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
+from xdsprism.http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
+from xdsprism.timer_heap import STALE
 
 # Of what we send, how long the payload is; of SETTINGS the parts.
 SIZES = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
@@ -120,7 +121,7 @@ def _memory(rpcs: RpcConnection, limits: Limits) -> None:
     must(len(found._partial_frame) < FRAME_HEADER + SMALLEST_MAX_FRAME or found.failed, "more than a frame is kept")
     must(len(found._closed._streams) <= MEMORY, "too many streams are remembered")
     must(len(found.out.ready) <= len(found.streams), "streams that are over wait to send")
-    must(len(rpcs._deadlines) <= STALE_TIMERS + 2 * limits.streams + 1, "deadlines pile up")
+    must(rpcs._deadlines.entries <= STALE + 2 * limits.streams + 1, "deadlines pile up")
     block = found._blocks.in_progress
     must(
         block is None or len(block.octets) <= OVERSIZE_FACTOR * limits.header_bytes or found.failed,

@@ -68,7 +68,7 @@ def remains(client: xp.Client) -> dict[str, Any]:
     askings = [asking for upstream in subscriber._upstreams for asking in upstream.requests._builders.values()]
     return {
         "topics": dict(subscriber.cache.topics),
-        "expiries": list(subscriber.cache._expiries),
+        "expiries": list(subscriber.cache._expiries._due),
         "facts": list(subscriber.facts),
         "entries": [entry for known in client._authorities.values() for entry in known.entries],
         "timers": [entry for upstream in subscriber._upstreams for entry in upstream.pending.timers],

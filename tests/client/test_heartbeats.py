@@ -12,14 +12,14 @@ import pytest
 import xdsprism as xp
 from tests.client.rig import MAKE, Follower, both, clock, endpoint, follow, quiet, status, talk, timeless
 from xdsprism.core.model.settings import Settings
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import CallPort, Peer
 from xdsprism.server.hub import Hub
 from xdsprism.testing import PeerStream
 
 kinds = pytest.mark.parametrize("type_url", [xp.ENDPOINT, xp.CLUSTER], ids=["eds", "cds"])
 
 
-class Wire:
+class Wire(CallPort):
     """Carries a client's stream to a server, for as long as it is not cut."""
 
     def __init__(self, store: xp.Store, stream: PeerStream) -> None:
@@ -30,8 +30,11 @@ class Wire:
         self._call = Hub(store, Settings(), loop.time, loop.call_soon).open(
             stream.path, Peer("memory"), delta=stream.is_delta, only_type=None
         )
-        self._call.wake = self._due.set
+        self._call.attach(self)
         self._tasks = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._speak())]
+
+    def wake(self) -> None:
+        self._due.set()
 
     async def _listen(self) -> None:
         while True:

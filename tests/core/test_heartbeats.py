@@ -17,7 +17,8 @@ from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
 from xdsprism.core.session.batch import Slot
-from xdsprism.core.session.heartbeat import GRACE, STALE, Heartbeats, TimedResource
+from xdsprism.core.session.heartbeat import GRACE, Heartbeats, TimedResource
+from xdsprism.timer_heap import STALE
 
 FEATURES = frozenset({"xds.config.resource-in-sotw", TTL})
 both = pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
@@ -581,7 +582,7 @@ def test_what_is_sent_again_and_again_before_its_time_does_not_pile_up():
         slot = SLOT if number > 1 else (False, "the next that is due", TRUE)
         beats.sent(slot, number)
         beats.accepted(slot, make_variant(RUNTIME, slot[1], b"", ttl=1e5), number, float(number))
-    assert len(beats._heap) <= STALE + 4
+    assert beats._timers.entries <= STALE + 4
 
 
 @given(

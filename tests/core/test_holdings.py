@@ -11,7 +11,7 @@ import pytest
 from tests.core.support import Bench
 from xdsprism.core.model.types import NO_PARAMS, Variant
 from xdsprism.core.model.views import Transition
-from xdsprism.core.serve import holdings as holdings_module
+from xdsprism.core.session import holdings as holdings_module
 from xdsprism.core.session.holdings import ResourceState
 from xdsprism.core.session.session import Session
 from xdsprism.core.session.subscription import NameSubscription

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from tests.http2.rig import CALL, Client, Frame, bodies, data, headers, message, of, parse
+from xdsprism.core.model.events import EncodedResponse
 from xdsprism.errors import STATUS, PeerError
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, RST_STREAM, Code
-from xdsprism.http2.grpc import Framer
 from xdsprism.http2.limits import Times
 from xdsprism.server.calls import Call, Method, Peer, UnaryCall
 from xdsprism.server.connection_calls import ConnectionCalls
@@ -65,14 +65,15 @@ class Rig:
         self.calls: list[Script] = []
         self.peers: list[Peer] = []
         self.wakes = 0
+        self.next: Script | None = None  # the call that is opened next
         methods = {"/x": Method("/x", self._open), "/broken": Method("/broken", _broken)}
         methods["/refused"] = Method("/refused", _refused)
         methods["/unary"] = Method("/unary", lambda peer: UnaryCall(lambda asked: peer.address.encode() + b" " + asked))
-        self.connection_calls = ConnectionCalls(self.client.rpcs, methods, Peer("peer", ("me",)), Framer(), self._woken)
+        self.connection_calls = ConnectionCalls(self.client.rpcs, methods, Peer("peer", ("me",)), self._woken)
 
     def _open(self, peer: Peer) -> Call:
         self.peers.append(peer)
-        self.calls.append(Script())
+        self.calls.append(self.next or Script())
         return self.calls[-1]
 
     def _woken(self) -> None:
@@ -143,6 +144,30 @@ def test_all_that_woke_is_written_at_once() -> None:
     assert rig.connection_calls.flush() == b""
     calls[0].wake()
     assert rig.wakes == 2
+
+
+class Shared(Script):
+    """Sends one response that other calls send too."""
+
+    def __init__(self, response: EncodedResponse) -> None:
+        super().__init__()
+        self._response = response
+
+    def poll_shared(self) -> Iterator[EncodedResponse]:
+        return iter((self._response,))
+
+
+@pytest.mark.parametrize("size", [5, 100_000])
+def test_a_shared_response_is_framed_once_and_a_large_one_is_not_kept_framed(size: int) -> None:
+    rig, response = Rig(), EncodedResponse(bytes(size))
+    made = []
+    for number in (1, 3):
+        rig.next = Shared(response)
+        heard = rig.say(headers(number, _fields()))
+        made.append(response.framed)
+        assert bodies(heard, number) == message(response.body)[: len(bodies(heard, number))]
+    assert made[0] is made[1]
+    assert (made[0] is not None) == (size == 5)
 
 
 def test_a_call_that_is_not_read_is_not_asked() -> None:
@@ -349,7 +374,7 @@ def test_timers_that_were_set_anew_do_not_pile_up() -> None:
         call.due = 5_000.0 + due
         call.wake()
         rig.hear()
-    assert len(rig.connection_calls._timers) < 100
+    assert rig.connection_calls._timers.entries < 100
     call.outbox.append(b"heartbeat")
     rig.connection_calls.tick(5_998.0)
     assert rig.hear() == []

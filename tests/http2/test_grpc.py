@@ -19,7 +19,6 @@ from xdsprism.http2.grpc import (
     ALWAYS,
     INFLATED,
     RATIO,
-    Framer,
     GrpcError,
     MessageReader,
     framed,
@@ -296,7 +295,7 @@ def test_deadlines_of_calls_that_are_over_do_not_pile_up() -> None:
         client.say(headers(number, (*CALL, ("grpc-timeout", "1H")), last=True))
         client.rpcs.end(only(client.take(), Called).rpc)
         client.hear()
-    assert len(client.rpcs._deadlines) < 100
+    assert client.rpcs._deadlines.entries < 100
 
 
 # -- metadata
@@ -313,25 +312,12 @@ def test_metadata_is_what_the_caller_added() -> None:
 # -- sharing
 
 
-def test_a_message_is_framed_once_for_all_streams() -> None:
-    framer = Framer(memory=2)
-    one, same = b"response" * 2, b"".join([b"response", b"response"])
-    assert framer(one) is framer(one)
-    assert framer(one) is not framer(same)  # told by identity, which costs nothing
-    assert framer(one).first == framer(same).first == message(one)
-    for number in range(10):
-        assert framer(bytes((number,)) * 5).first == message(bytes((number,)) * 5)
-    assert len(framer.known) <= 2
-
-
-def test_a_large_message_is_neither_copied_nor_kept() -> None:
-    framer = Framer()
+def test_a_large_message_is_not_copied() -> None:
     large = bytes(1_000_000)
-    made = framer(large)
+    made = framed(large)
     assert made.rest is not None
     assert made.rest.obj is large
     assert made.first + bytes(made.rest) == message(large)
-    assert not framer.known
 
 
 # -- what crosses on the way

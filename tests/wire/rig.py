@@ -178,7 +178,6 @@ def footprint(server: Server, type_urls: Iterable[str]) -> dict[str, Any]:
         "calls": dict(server.hub._calls),
         "names": dict(server.hub.interest._names),
         "wild": dict(server.hub.interest._wild),
-        "woken": dict(server.hub._woken),
         "cursors": {url: dict(table._cursors) for url, table in tables.items()},
         "log": {url: list(table._log) for url, table in tables.items()},
         "sessions": {url: table.sessions for url, table in tables.items()},

@@ -41,7 +41,7 @@ class Shy(Echo):
 
     def receive(self, message: bytes) -> None:
         super().receive(message)
-        self.hold_back(True)
+        self.port.hold_back(waits=True)
 
 
 class Rig:

@@ -45,7 +45,7 @@ class HeldCall(Call):
 
     def receive(self, message: bytes) -> None:
         self.received.append(message)
-        self.hold_back(True)
+        self.port.hold_back(waits=True)
 
     def poll(self) -> Iterator[bytes]:
         while self.said:
@@ -118,7 +118,7 @@ async def test_while_a_call_holds_back_no_further_message_is_read(large: LargeMe
         for message in (b"1", b"2", b"3"):
             await side.send(message)
         assert (side.call.received, side.context.taken) == ([b"1"], 1)
-        side.call.hold_back(False)
+        side.call.port.hold_back(waits=False)
         await settle()
         assert (side.call.received, side.context.taken) == ([b"1", b"2"], 2)
 
@@ -130,7 +130,7 @@ async def test_a_large_request_is_taken_in_pieces_one_at_a_time_and_then_let_go(
         for count in range(1, 4):
             assert [len(piece) for piece in side.call.received] == [1_000, 1_000, 500][:count]
             assert large.held == 2_500
-            side.call.hold_back(False)
+            side.call.port.hold_back(waits=False)
             await settle()
         assert b"".join(side.call.received) == request(25)
         assert (large.held, gone) == (0, [2_500]), "nothing of it is kept while the next one does not come"

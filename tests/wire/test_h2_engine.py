@@ -252,7 +252,7 @@ async def test_a_connection_that_fails_in_a_turn_does_not_take_others_with_it(
             connection for connection in rig.engine._connections if rig.calls[0].peer.address == connection._peer
         )
         monkeypatch.setattr(broken._calls, "woken", 1)  # as a bug would
-        monkeypatch.setattr(rig.calls[0], "wake", broken._wake)
+        monkeypatch.setattr(rig.calls[0], "wake", broken._calls.on_wake)
         for call in rig.calls:
             call.say(b"news")
         assert await asyncio.wait_for(calls[1].read(), PATIENCE) == b"news"

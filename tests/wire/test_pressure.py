@@ -33,7 +33,7 @@ from xdsprism.core.codec.server_side import Encoder
 from xdsprism.core.model.events import Send
 from xdsprism.core.model.table import LOG_SLACK
 from xdsprism.core.model.types import Variant
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import CallPort, Peer
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -257,8 +257,19 @@ async def test_a_thousand_rapid_updates_end_with_the_last_and_far_fewer_response
         assert seen == sorted(seen, key=int)
 
 
+class Recorded(CallPort):
+    """Passes on what a call asks of its port, and records who woke."""
+
+    def __init__(self, port: CallPort, node: str, woken: list[str]) -> None:
+        self._port, self._node, self._woken = port, node, woken
+
+    def wake(self) -> None:
+        self._woken.append(self._node)
+        self._port.wake()
+
+
 async def test_a_turn_wakes_each_stream_once_however_much_changed(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server,
 ) -> None:
     put(server.store, cluster("a", "0"))
     async with Stream(server.address) as stream, Stream(server.address) as bystander:
@@ -267,7 +278,7 @@ async def test_a_turn_wakes_each_stream_once_however_much_changed(
         woken = []
         for call in server.hub._calls.values():
             node = call.connected.stream.node.id
-            monkeypatch.setattr(call, "wake", lambda node=node, wake=call.wake: (woken.append(node), wake()))
+            call.attach(Recorded(call.port, node, woken))
         for number in range(50):
             put(server.store, cluster("abc"[number % 3], f"{number}"))
         assert woken == []  # not within the transactions

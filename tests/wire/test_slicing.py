@@ -23,7 +23,7 @@ from xdsprism.core.model.steps import EVERY
 from xdsprism.errors import PeerError
 from xdsprism.server import hub as hub_module
 from xdsprism.server import long_work
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import CallPort, Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.hub import Hub, XdsCall
 from xdsprism.server.slicing import BUDGET, LONG_BYTES, Slices
@@ -133,7 +133,12 @@ def test_what_comes_meanwhile_waits_in_its_order_and_is_held_back() -> None:
     rig = Rig(filled())
     call = rig.open()
     held: list[bool] = []
-    call.hold_back = held.append
+
+    class Port(CallPort):
+        def hold_back(self, *, waits: bool) -> None:
+            held.append(waits)
+
+    call.attach(Port())
     call.receive(subscribing(MANY))
     rig.turn()
     gone = pb.DeltaDiscoveryRequest(type_url=ENDPOINT, resource_names_unsubscribe=MANY[:1])

@@ -131,29 +131,6 @@ def framed(message: bytes) -> DataPayload:
     return make_payload(b"\0" + UINT32.pack(len(message)), message)
 
 
-class Framer:
-    """Frames a message once for all streams that send it.
-
-    Sessions share their responses, so equal messages are found by identity. An entry keeps its message alive, so that
-    no other object can get its id.
-    """
-
-    def __init__(self, memory: int = 64) -> None:
-        self._memory = memory
-        self.known: dict[int, tuple[bytes, DataPayload]] = {}
-
-    def __call__(self, message: bytes) -> DataPayload:
-        found = self.known.get(id(message))
-        if found is not None:
-            return found[1]
-        made = framed(message)
-        if made.rest is None:  # a large message is a view: framing it is cheap, and keeping it is not
-            if len(self.known) >= self._memory:
-                self.known.clear()
-            self.known[id(message)] = message, made
-        return made
-
-
 class Pieces(Protocol):
     """Splits a message above the size limit into several smaller ones, while it arrives (SRV-24).
 

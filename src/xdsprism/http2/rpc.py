@@ -8,12 +8,12 @@ and the caller calls it at the latest at `due`.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
+from ..timer_heap import TimerHeap
 from .codes import Code
 from .connection import Connection
 from .events import Aborted, Event, Received, Requested
@@ -26,7 +26,6 @@ from .requests import Field, Request
 from .stream import Stream
 
 NOT_GRPC = "This port speaks gRPC: POST with content-type application/grpc.\n"
-STALE_TIMERS = 64  # deadlines of ended calls that the heap may hold, beside two for each open stream
 # Seconds after its deadline that a call with a half-sent message goes on. The client's own clock usually ends the call
 # within that time, and then we need not reset the stream.
 DEADLINE_GRACE = 0.1
@@ -126,7 +125,7 @@ class RpcConnection:
         self._parting = parting or {}
         self._times = times
         self._events: list[RpcEvent] = []
-        self._deadlines: list[tuple[float, int, Rpc]] = []
+        self._deadlines: TimerHeap[Rpc] = TimerHeap()
         self._unfinished = 0  # bytes of incomplete messages
         self._scan = now + times.stall / SCANS
 
@@ -155,8 +154,8 @@ class RpcConnection:
         self.out.now = now
         if now >= self.life.due or self.connection.failed is not None:
             self.life.tick(now)
-        while self._deadlines and self._deadlines[0][0] <= now:
-            self._expire(heapq.heappop(self._deadlines)[2])
+        while (rpc := self._deadlines.take(now)) is not None:
+            self._expire(rpc)
         if now >= self._scan:
             self._scan = now + self._times.stall / SCANS
             self._find_stalled(now)
@@ -175,8 +174,9 @@ class RpcConnection:
         """When to call `tick`."""
         if self.connection.failed is not None:
             return self.connection.failed_at + self._times.linger
-        deadline = self._deadlines[0][0] if self._deadlines else inf
-        return min(self.life.due, deadline, self._scan if self.connection.streams else inf)
+        deadline = self._deadlines.next_due
+        scan = self._scan if self.connection.streams else inf
+        return min(self.life.due, deadline if deadline is not None else inf, scan)
 
     @property
     def is_closing(self) -> bool:
@@ -267,18 +267,8 @@ class RpcConnection:
         reader = MessageReader(request.get(b"grpc-encoding"), self._limits.message_bytes, parting)
         rpc = stream.owner = Rpc(stream, reader, inf if seconds is None else self.out.now + seconds)
         if seconds is not None:
-            self._note_deadline(rpc)
+            self._deadlines.set(rpc, rpc.deadline)
         return rpc
-
-    def _note_deadline(self, rpc: Rpc) -> None:
-        """Add a call to the heap of deadlines, and rebuild the heap if ended calls fill it.
-
-        Deadlines may be hours away and calls short, so entries of ended calls must not accumulate.
-        """
-        if len(self._deadlines) > STALE_TIMERS + 2 * len(self.connection.streams):
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_over]
-            heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (rpc.deadline, rpc.stream.number, rpc))
 
     def _received(self, event: Received) -> None:
         """Process part of a request body that is not exactly one message, or that ends the request."""
@@ -343,7 +333,7 @@ class RpcConnection:
         if rpc.stream.queue and not rpc.is_late:
             rpc.is_late = True
             rpc.deadline += DEADLINE_GRACE
-            self._note_deadline(rpc)
+            self._deadlines.set(rpc, rpc.deadline)
             return
         if rpc.stream.queue:  # a status can't follow half a message: reset the stream
             self._close_call(rpc)
@@ -372,8 +362,10 @@ class RpcConnection:
             self._events.append(Ended(rpc, "the client did not complete a message in time"))
 
     def _close_call(self, rpc: Rpc) -> None:
-        """Mark a call as over, and drop its incomplete message."""
+        """Mark a call as over, and drop its deadline and its incomplete message."""
         rpc.is_over = True
+        if rpc.deadline < inf:  # it may be hours away, and calls are short: it must not stay in the heap until then
+            self._deadlines.cancel(rpc)
         self._count_unfinished(-rpc.reader.unfinished)
         rpc.reader.clear()
 

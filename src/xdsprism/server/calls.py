@@ -4,7 +4,7 @@ Every method, unary ones too, is served as a stream of messages each way, which 
 (`engine_*.py`, `rest.py`, `testing/hub_transport.py`) does this for each call:
 
     call = method.open(peer)        the call begins
-    call.wake = ...                 the transport's function that schedules a poll
+    call.attach(port)               the call may ask for a poll (`CallPort.wake`), or for no further messages
     call.receive(message)           for each message of the client
     for message in call.poll()      after each wake, and at `deadline()`; write as fast as the client reads
     call.half_close()               the client sends no more
@@ -20,8 +20,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ..core.model.events import EncodedResponse
 from ..errors import PeerError
 from ..http2.grpc import PiecesFactory
+
+
+class CallPort:
+    """What a call may ask of the transport that carries it. This one belongs to no transport, and does nothing."""
+
+    __slots__ = ()
+
+    def wake(self) -> None:
+        """Poll the call soon. A call may say so at any time."""
+
+    def hold_back(self, *, waits: bool) -> None:
+        """Read no further messages of the client (`waits`), or go on."""
+
+
+DETACHED = CallPort()
 
 
 class Call(ABC):
@@ -31,10 +47,15 @@ class Call(ABC):
     is_busy = False  # it processes a message in slices, and wakes when that is done: don't end it before
 
     def __init__(self) -> None:
-        # The transport sets both. The call uses `wake` at any time to ask for a poll, and `hold_back(True)` to have the
-        # transport read no further messages until `hold_back(False)`.
-        self.wake: Callable[[], None] = lambda: None
-        self.hold_back: Callable[[bool], None] = _ignore_hold_back
+        self.port = DETACHED
+
+    def attach(self, port: CallPort) -> None:
+        """Take the port of the transport, after `open`; or DETACHED, after `close`."""
+        self.port = port
+
+    def wake(self) -> None:
+        """Ask the transport for a poll."""
+        self.port.wake()
 
     @abstractmethod
     def receive(self, message: bytes) -> None:
@@ -43,6 +64,10 @@ class Call(ABC):
     @abstractmethod
     def poll(self) -> Iterator[bytes]:
         """Return the messages to write now. Each is encoded when the transport takes it."""
+
+    def poll_shared(self) -> Iterator[bytes | EncodedResponse]:
+        """Do what `poll` does, with the object in place of its bytes where many calls send one message."""
+        return self.poll()
 
     def deadline(self) -> float | None:
         """Return when to poll again although nothing called `wake`, in the clock that the call was made with."""
@@ -63,10 +88,6 @@ class Call(ABC):
 
     def close(self, reason: str = "") -> None:  # noqa: B027 # nor this
         """Release what the call holds: the RPC is over. `reason` is empty unless it failed."""
-
-
-def _ignore_hold_back(_: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
-    """Stand in for transports that can't stop reading."""
 
 
 class UnaryCall(Call):

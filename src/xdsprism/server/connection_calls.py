@@ -11,27 +11,27 @@ stream accepts messages: with a message queued behind a window it is not polled,
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from math import inf
 
+from ..core.model.events import EncodedResponse
 from ..errors import PeerError
 from ..http2.facts import CallRefused, RefusalCause
-from ..http2.grpc import PREFIX, Framer
+from ..http2.grpc import PREFIX, framed
+from ..http2.outbound import DataPayload
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
-from .calls import Call, Method, Peer
+from ..timer_heap import TimerHeap
+from .calls import DETACHED, Call, CallPort, Method, Peer
 
 log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of an error in a status
 SILENT_SECONDS = 1.0  # until a client that sends no message to an unknown method gets its status
 BATCH_BYTES = 16 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
-STALE_TIMERS = 64  # entries of the timer heap that were replaced or whose call ended, beside two for each call
 
 
 class UnknownMethodCall(Call):
@@ -64,7 +64,7 @@ class UnknownMethodCall(Call):
         return self._due
 
 
-class CallStream:
+class CallStream(CallPort):
     """One call and the HTTP/2 stream that carries it: polls the call, and writes what the stream accepts."""
 
     __slots__ = ("_calls", "_is_last_poll", "_is_woken", "_messages", "call", "is_over", "rpc", "timer")
@@ -76,10 +76,11 @@ class CallStream:
         self.timer: float | None = None  # when to poll although nothing woke the call
         self._calls = calls
         self._is_woken = False
-        self._messages: Iterator[bytes] | None = None  # messages of the last poll that are not written yet
+        self._messages: Iterator[bytes | EncodedResponse] | None = (
+            None  # messages of the last poll that are not written yet
+        )
         self._is_last_poll = False  # the call was finished before that poll
-        call.wake = self.wake
-        call.hold_back = self.hold_back
+        call.attach(self)
 
     def wake(self) -> None:
         """Have the call polled with the next flush."""
@@ -90,7 +91,7 @@ class CallStream:
                 calls.on_wake()
             calls.woken.append(self)
 
-    def hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+    def hold_back(self, *, waits: bool) -> None:
         """Let the client send no more than its stream's window, while `waits`."""
         calls = self._calls
         if not self.is_over and calls.rpcs.hold_back(self.rpc, waits=waits) and not calls.woken:
@@ -118,10 +119,9 @@ class CallStream:
                     self._is_woken = False
                     # Read `finished` before the poll: if it is set later, the call may have more messages.
                     self._is_last_poll = call.finished
-                    self._messages = iter(call.poll())
+                    self._messages = call.poll_shared()
                 for message in self._messages:
-                    framed = calls.framer.known.get(id(message))
-                    payload = framed[1] if framed is not None else calls.framer(message)
+                    payload = framed(message) if isinstance(message, bytes) else message.framed or _frame(message)
                     if stream.has_sent_headers:
                         calls.out.send(stream, payload)
                     else:
@@ -159,7 +159,8 @@ class CallStream:
         if self.is_over:
             return
         self.is_over = True
-        self.timer = None
+        if self.timer is not None:
+            self._calls.set_timer(self, None)
         self._messages = None
         self._calls.call_streams.discard(self)
         try:
@@ -167,17 +168,16 @@ class CallStream:
         except Exception:
             log.exception("a stream could not be closed")
         # Otherwise the reference cycle of call and stream waits for the garbage collector.
-        self.call.wake = _ignore_wake
-        self.call.hold_back = _ignore_hold_back
+        self.call.attach(DETACHED)
         self.rpc.owner = None
 
 
-def _ignore_wake() -> None:
-    """Stand in for `Call.wake` after the call ended."""
-
-
-def _ignore_hold_back(_: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
-    """Stand in for `Call.hold_back` after the call ended."""
+def _frame(message: EncodedResponse) -> DataPayload:
+    """Frame a shared response, once for all streams that send it."""
+    payload = framed(message.body)
+    if payload.rest is None:  # a large message is a view: framing it is cheap, and keeping it is not
+        message.framed = payload
+    return payload
 
 
 class ConnectionCalls:
@@ -186,12 +186,10 @@ class ConnectionCalls:
     __slots__ = (
         "_draining",
         "_methods",
-        "_order",
         "_peer",
         "_timers",
         "backlog",
         "call_streams",
-        "framer",
         "on_wake",
         "out",
         "rpcs",
@@ -199,20 +197,18 @@ class ConnectionCalls:
     )
 
     def __init__(
-        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, framer: Framer, woken: Callable[[], None]
+        self, rpcs: RpcConnection, methods: Mapping[str, Method], peer: Peer, woken: Callable[[], None]
     ) -> None:
         """`woken` is called when there is something to `flush`; not again before the next `flush`."""
         self.rpcs = rpcs
         self.out = rpcs.out
-        self.framer = framer
         self.call_streams: set[CallStream] = set()
         self._methods = methods
         self._peer = peer
         self.on_wake = woken
         self.woken: list[CallStream] = []
         self._draining = False
-        self._timers: list[tuple[float, int, CallStream]] = []
-        self._order = count()
+        self._timers: TimerHeap[CallStream] = TimerHeap()
         self.backlog: deque[RpcEvent] = deque()  # events received beyond BATCH_BYTES
 
     def receive(self, data: bytes, now: float) -> bool:
@@ -255,16 +251,15 @@ class ConnectionCalls:
             self._process_other(event)
         if self.rpcs.life.is_draining:  # the connection reached its maximum age
             self._drain_all()
-        while self._timers and self._timers[0][0] <= now:
-            when, _, call_stream = heapq.heappop(self._timers)
-            if call_stream.timer == when:  # otherwise another entry replaced this one
-                call_stream.timer = None
-                call_stream.wake()
+        while (call_stream := self._timers.take(now)) is not None:
+            call_stream.timer = None
+            call_stream.wake()
 
     @property
     def due(self) -> float:
         """When to call `tick`."""
-        return min(self.rpcs.due, self._timers[0][0] if self._timers else inf)
+        timer = self._timers.next_due
+        return min(self.rpcs.due, timer if timer is not None else inf)
 
     def flush(self) -> bytes:
         """Poll woken calls, send queued DATA, and return the bytes to write."""
@@ -295,12 +290,11 @@ class ConnectionCalls:
     def set_timer(self, call_stream: CallStream, when: float | None) -> None:
         """Have the call polled at `when`; None: only when it wakes."""
         call_stream.timer = when
-        if when is not None:
+        if when is None:
+            self._timers.cancel(call_stream)
+        else:
             self.rpcs.connection.has_changed = True
-            if len(self._timers) > STALE_TIMERS + 2 * len(self.call_streams):
-                self._timers = [entry for entry in self._timers if entry[2].timer == entry[0]]
-                heapq.heapify(self._timers)
-            heapq.heappush(self._timers, (when, next(self._order), call_stream))
+            self._timers.set(call_stream, when)
 
     def _process_other(self, event: RpcEvent) -> None:
         """Process any event but a message; messages come only from `receive`."""

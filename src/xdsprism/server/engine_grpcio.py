@@ -23,7 +23,7 @@ from ..http2.facts import CallRefused, Fact, RefusalCause
 from ..http2.grpc import GrpcError, PiecesFactory, inflated
 from ..http2.limits import Limits, Times
 from .addresses import find_fault, why_not
-from .calls import Call, Method, Peer
+from .calls import Call, CallPort, Method, Peer
 from .certificates import identities_of
 from .connection_limits import connections_for, descriptor_limit
 from .large_messages import LARGEST, LargeMessages
@@ -224,7 +224,7 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
                 self._idle.set()
 
 
-class Conversation:
+class Conversation(CallPort):
     """One RPC. It reads and writes at the same time: a client that does not read may still send.
 
     grpc.aio accepts no status while a write is in progress, so a write is never abandoned. Whatever ends the call waits
@@ -241,8 +241,7 @@ class Conversation:
         self._may_read.set()
         self._ended = False
         self._error: Exception | None = None
-        call.wake = self._awake.set
-        call.hold_back = self._hold_back
+        call.attach(self)
 
     async def run(self) -> None:
         """Run the RPC: read in one task and write in this one, until either ends it."""
@@ -305,7 +304,11 @@ class Conversation:
                 return
             await self._sleep()
 
-    def _hold_back(self, waits: bool) -> None:  # noqa: FBT001 # the signature of `Call.hold_back`
+    def wake(self) -> None:
+        """Have the writing task poll the call."""
+        self._awake.set()
+
+    def hold_back(self, *, waits: bool) -> None:
         """Stop reading messages, or go on."""
         (self._may_read.clear if waits else self._may_read.set)()
 

@@ -1,7 +1,7 @@
 """The `h2` engine: sockets and timers around `ConnectionCalls`; it decides nothing about the protocol.
 
 The engine works in turns of the event loop. First the loop reads all sockets, and each connection only stores its
-bytes. Then `H2Engine._turn` processes the input of all connections, and after that writes the output of all. System
+bytes. Then the queue (wake_queue.py) has all connections process their input, and after that write their output. System
 calls that run in a row, not between other work, made both cheaper where it was measured (PERFORMANCE.md), most likely
 because each system call leaves the caches cold. uvloop itself delays writes to the end of a turn.
 """
@@ -16,13 +16,13 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, cast
 
 from ..errors import UsageError
 from ..http2.codes import Code
 from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
-from ..http2.grpc import Framer
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
 from .addresses import address_of, bind_socket, resolve, why_not
@@ -32,6 +32,7 @@ from .connection_calls import ConnectionCalls
 from .connection_limits import ConnectionLimits, ConnectionSlot
 from .tls_listener import TlsListener
 from .tls_transport import TlsTransport
+from .wake_queue import WakeQueue
 
 log = logging.getLogger("xdsprism.server")
 
@@ -58,7 +59,6 @@ class H2Engine:
         self.limits = replace(limits or Limits(), message_bytes=receive_bytes)
         self.times = times or Times()
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
-        self.framer = Framer()
         self.loop = asyncio.get_running_loop()
         self.connection_limits = ConnectionLimits(self.limits, self.loop.time)
         self._tls: ssl.SSLContext | None = None
@@ -69,9 +69,7 @@ class H2Engine:
         self._idle = asyncio.Event()  # set while there is no connection
         self._idle.set()
         self._stopping: tuple[float, float] | None = None
-        self._with_input: list[SocketConnection] = []
-        self._with_output: list[SocketConnection] = []
-        self._is_turn_scheduled = False  # a turn, for these
+        self.queue = WakeQueue(self.loop.call_soon)
 
     @property
     def open_calls(self) -> int:
@@ -135,40 +133,10 @@ class H2Engine:
         if not self._connections:
             self._idle.set()
 
-    def schedule_input(self, connection: SocketConnection) -> None:
-        """Have this connection process its input in the engine's next turn."""
-        if not self._is_turn_scheduled:
-            self._schedule_turn()
-        self._with_input.append(connection)
-
-    def schedule_output(self, connection: SocketConnection) -> None:
-        """Have this connection write its output at the end of the engine's next turn, or of this one."""
-        if not self._is_turn_scheduled:
-            self._schedule_turn()
-        self._with_output.append(connection)
-
     def report(self, facts: Sequence[Fact]) -> None:
         """Pass facts to metrics and logs."""
         for reader in self.readers:
             reader(facts)
-
-    def _schedule_turn(self) -> None:
-        """Run `_turn` once, after the loop has read the sockets that are ready."""
-        self._is_turn_scheduled = True
-        self.loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """Process all input, then write all output. Input schedules output for the same turn."""
-        pending, self._with_input = self._with_input, []
-        for connection in pending:
-            connection.process_input()
-        self._is_turn_scheduled = False
-        woken, self._with_output = self._with_output, []
-        for connection in woken:
-            try:
-                connection.flush()
-            except Exception as error:  # noqa: BLE001 # OPS-10: other connections in this turn are served
-                connection.fail(error)
 
 
 class SocketConnection(asyncio.Protocol):
@@ -182,7 +150,6 @@ class SocketConnection(asyncio.Protocol):
         "_input",
         "_is_closing",
         "_is_reading_paused",
-        "_is_scheduled",
         "_is_writing_paused",
         "_loop",
         "_peer",
@@ -190,6 +157,7 @@ class SocketConnection(asyncio.Protocol):
         "_timer",
         "_timer_at",
         "_transport",
+        "is_scheduled",
     )
 
     def __init__(self, engine: H2Engine, slot: ConnectionSlot | None = None) -> None:
@@ -202,7 +170,7 @@ class SocketConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._is_writing_paused = False
-        self._is_scheduled = False  # its output is written in the engine's next turn, or is being written
+        self.is_scheduled = False  # its output is written in the engine's next turn, or is being written
         self._input = b""  # received bytes, until the engine's turn
         self._is_reading_paused = False  # until the calls have processed their backlog
         self._is_closing = False
@@ -236,7 +204,7 @@ class SocketConnection(asyncio.Protocol):
         count, parting = engine.connection_limits.count, engine.parting
         rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
         peer = Peer(self._peer, _identities(transport))
-        self._calls = ConnectionCalls(rpcs, engine.methods, peer, engine.framer, self._wake)
+        self._calls = ConnectionCalls(rpcs, engine.methods, peer, partial(engine.queue.add_output, self))
         engine.add_connection(self)
         if slot.refused is not None:
             rpcs.connection.fail(slot.refused)
@@ -248,7 +216,7 @@ class SocketConnection(asyncio.Protocol):
             self.process_input(data)
         else:
             self._input = data
-            self._engine.schedule_input(self)
+            self._engine.queue.add_input(self)
 
     def process_input(self, more: bytes = b"") -> None:
         """Process stored input, and `more`."""
@@ -257,7 +225,7 @@ class SocketConnection(asyncio.Protocol):
         if self._is_closing:
             self._ignored_bytes += len(data)
         elif calls is not None and (data or calls.backlog):
-            was_scheduled, self._is_scheduled = self._is_scheduled, True
+            was_scheduled, self.is_scheduled = self.is_scheduled, True
             try:
                 has_output = calls.receive(data, self._loop.time())
             except Exception as error:  # noqa: BLE001 # OPS-10: the engine goes on with other connections
@@ -267,10 +235,9 @@ class SocketConnection(asyncio.Protocol):
                 self._is_reading_paused = True  # until the backlog is processed
                 self._transport.pause_reading()
                 self._loop.call_soon(self._process_backlog)
-            if not has_output:
-                self._is_scheduled = was_scheduled
-            elif not was_scheduled:
-                self._engine.schedule_output(self)
+            self.is_scheduled = was_scheduled
+            if has_output:
+                self._engine.queue.add_output(self)
 
     def _process_backlog(self) -> None:
         """Process the next batch of the backlog, one in each turn of the loop, so that others are served between."""
@@ -296,7 +263,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_writing_paused = False
         if self._calls is not None and self._calls.rpcs.connection.failed is None:
             self._calls.rpcs.out.resume()
-            self._engine.schedule_output(self)
+            self._engine.queue.add_output(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.process_input()
@@ -338,13 +305,13 @@ class SocketConnection(asyncio.Protocol):
         calls, transport = self._calls, self._transport
         if calls is None or self._is_closing:
             return
-        self._is_scheduled = True
+        self.is_scheduled = True
         out = calls.rpcs.out
         while written := calls.flush():
             transport.write(written)
             if self._is_writing_paused or not out.ready or not out.can_write_more:
                 break
-        self._is_scheduled = False
+        self.is_scheduled = False
         if calls.rpcs.connection.has_changed:
             self._apply_state(calls)
 
@@ -362,19 +329,13 @@ class SocketConnection(asyncio.Protocol):
             self._write_eof()
         self._set_timer(calls.due)
 
-    def _wake(self) -> None:
-        """Schedule a flush, unless one is scheduled or running."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._engine.schedule_output(self)
-
     def _tick(self) -> None:
         """Do what is due on this connection."""
         self._timer = None
         self._timer_at = inf
         self.process_input()  # otherwise a timeout could fire for bytes that have arrived
         if self._calls is not None:
-            self._is_scheduled = True
+            self.is_scheduled = True
             self._calls.tick(self._loop.time())
             self.flush()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.model.events import Request, Send
+from ..core.model.events import EncodedResponse, Request, Send
 from ..core.model.facts import Facts
 from ..core.model.steps import Steps
 from ..core.model.type_versions import Names
@@ -26,7 +26,6 @@ class FetchCall(XdsCall):
 
     def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
         super().__init__(hub, connected, names)
-        self.deadline = fetch.deadline  # type: ignore[method-assign] # as in XdsCall, without a hop
         self._fetch = fetch
         self._answered = False
         self._found: Send | Unchanged | None = None  # the result of `_finding`, which ran in slices
@@ -40,7 +39,7 @@ class FetchCall(XdsCall):
     def take(self, request: Request) -> None:
         if not self._fetch.is_asked:
             self._fetch.receive(self._named(request), self._hub.clock(), self.patience)
-            self.wake()
+            self.port.wake()
             self._pass_on()
 
     def taking(self, request: Request) -> Steps[None]:
@@ -48,7 +47,10 @@ class FetchCall(XdsCall):
             yield from self._fetch.receiving(self._named(request), self._hub.clock(), self.patience)
             self._pass_on()
 
-    def poll(self) -> Iterator[bytes]:
+    def deadline(self) -> float | None:
+        return self._fetch.deadline()
+
+    def poll_shared(self) -> Iterator[bytes | EncodedResponse]:
         if self._answered and self._work is not None:
             return self._work.poll()
         answer = self.answer()
@@ -56,7 +58,7 @@ class FetchCall(XdsCall):
             return iter(())
         work = self._long_work() if is_long(answer) else None
         if work is None:
-            return iter((self.encode(answer),))
+            return iter((self.encoded(answer),))
         work.give([answer])
         return work.poll()
 

@@ -5,9 +5,9 @@ A change takes this way, by plain function calls (DESIGN 9):
     Store.apply -> Hub._applied          queue the changes, schedule a turn
     Hub._run_turn -> Interest.notify     once per turn of the loop, however many changes it brought
                   -> Stream.stir         per session with a changed subscription
-                  -> XdsCall.wake        per stream: the transport polls it
-    XdsCall.poll -> Stream.poll          responses, from shared objects where possible
-                 -> Encoder.encode       once per shared response
+                  -> CallPort.wake       per stream: the transport polls it
+    XdsCall.poll_shared -> Stream.poll   responses, from shared objects where possible
+                 -> Encoder.encoded      once per shared response
 
 Work that would block the loop for long runs in slices (slicing.py): large requests and responses (long_work.py), and
 changes that concern very many sessions or hosts.
@@ -24,7 +24,7 @@ from secrets import token_hex
 
 from ..core.codec.server_side import Decoder, Encoder, Known
 from ..core.loads.load_reports import LoadReports
-from ..core.model.events import Request, Send
+from ..core.model.events import EncodedResponse, Request, Send
 from ..core.model.facts import Closed, Fact, Facts, Opened, Published
 from ..core.model.limits import Client
 from ..core.model.settings import RELAY, SERVER, Settings
@@ -92,7 +92,6 @@ class Hub:
         self._schedule = schedule
         self._calls: dict[int, XdsCall] = {}
         self._count = 0
-        self._woken: dict[XdsCall, None] = {}
         self.changes: deque[Change] = deque()  # changes that not all sessions were notified of
         self._telling: _Telling | None = None  # while that takes several turns
         self.turn_due = False
@@ -150,8 +149,7 @@ class Hub:
             call = self._calls.get(session.stream)
             if call is not None:
                 call.stream.stir(None)
-                self._woken[call] = None
-        self.turn()
+                call.port.wake()
 
     def _clusters(self, params: Params) -> Iterator[str]:
         """Yield the names of all clusters that a client with these params gets."""
@@ -178,7 +176,7 @@ class Hub:
         self.turn()
 
     def _run_turn(self) -> None:
-        """Notify the sessions of what changed, wake their calls, and hand the facts to the readers."""
+        """Notify the sessions of what changed, which wakes their calls, and hand the facts to the readers."""
         for chore in self.chores:
             chore()
         self.turn_due = False
@@ -187,9 +185,6 @@ class Hub:
         # Streams share encoded responses within a turn. A stream that polls later encodes anew.
         self.encoder.forget()
         self.v2_encoder.forget()
-        woken, self._woken = self._woken, {}
-        for call in woken:
-            call.wake()
         facts = self.facts.take()
         for reader in self.readers:
             reader(facts)
@@ -208,13 +203,13 @@ class Hub:
         return True
 
     def _stir(self, sessions: Iterable[Interested], *, alone: bool) -> None:
-        """Mark the calls of these sessions for waking. `alone`: they may take the fast path."""
-        calls, woken = self._calls, self._woken
+        """Wake the calls of these sessions. `alone`: they may take the fast path."""
+        calls = self._calls
         for session in sessions:
             call = calls.get(session.stream)
             if call is not None:
                 call.stream.stir(session if alone else None)  # type: ignore[arg-type] # each Interested is a session
-                woken[call] = None
+                call.port.wake()
 
     def _tell_in_slices(self, changes: Iterable[Change]) -> None:
         """Notify sessions of many changes, in slices.
@@ -235,7 +230,8 @@ class Hub:
         finally:
             held = self._telling.held if self._telling is not None else {}
             self._telling = None
-            self._woken.update(held)
+            for call in held:
+                call.port.wake()
             self.turn()
 
 
@@ -263,7 +259,6 @@ class XdsCall(Call):
         self._parting: _Parting | None = None  # once the connection drains
         self._work: LongWork | None = None  # while there is long work
         self._half_closed = False
-        self.deadline = connected.stream.deadline  # type: ignore[method-assign] # called with every message
 
     def receive(self, message: bytes) -> None:
         """Take one message at once, or queue it for slices if it, or the work before it, is long."""
@@ -271,7 +266,7 @@ class XdsCall(Call):
             work = self._long_work()
             if work is not None:
                 work.receive(message)
-                self.hold_back(True)  # noqa: FBT003
+                self.port.hold_back(waits=True)
                 return
         # Many clients send the same bytes, such as the ACK of a shared response: decode them once.
         request = self._decoder.alike.get(message) or self._decoder.decode(message)
@@ -280,11 +275,11 @@ class XdsCall(Call):
             work = self._long_work()
             if work is not None:
                 work.begin(partial(self.taking, request))
-                self.hold_back(True)  # noqa: FBT003
+                self.port.hold_back(waits=True)
                 return
         self.take(request)
         if self._parting is not None:
-            self.wake()
+            self.port.wake()
 
     def take(self, request: Request) -> None:
         """Give a request to the stream, and ask for a poll if that may have something to send."""
@@ -292,7 +287,7 @@ class XdsCall(Call):
         if self._names.others or request.is_v2:
             request = self._named(request)
         if self.stream.receive(request, hub.clock()):
-            self.wake()
+            self.port.wake()
         if not hub.turn_due:
             hub.turn()
 
@@ -305,6 +300,10 @@ class XdsCall(Call):
         return request
 
     def poll(self) -> Iterator[bytes]:
+        """Return the bytes of the responses that are due."""
+        return map(_body_of, self.poll_shared())
+
+    def poll_shared(self) -> Iterator[bytes | EncodedResponse]:
         """Return the encoded responses that are due. Long work is begun instead, and wakes the call when it is done."""
         hub = self._hub
         if self._work is not None:
@@ -323,8 +322,13 @@ class XdsCall(Call):
             hub.turn()
         # The usual case: one response, and all types in v3.
         if len(sends) == 1 and not self._names.others:
-            return iter((hub.encoder.encode(sends[0]),))
-        return map(self.encode, sends)
+            encoder = hub.encoder
+            return iter((sends[0].encoded.get(encoder) or encoder.encoded(sends[0]),))
+        return map(self.encoded, sends)
+
+    def deadline(self) -> float | None:
+        """Return when to poll again although nothing changed."""
+        return self.stream.deadline() if self._parting is None else self._parting.deadline()
 
     # -- long work
 
@@ -358,7 +362,7 @@ class XdsCall(Call):
             self._work.give(sends)
         self._hub.turn()
 
-    def encoding(self, send: Send) -> Steps[bytes]:
+    def encoding(self, send: Send) -> Steps[EncodedResponse]:
         """Encode a response, in steps."""
         return self.encoder(send).encoding(send)
 
@@ -367,12 +371,12 @@ class XdsCall(Call):
         if self._work is not None and self._work.is_over:
             self._work = None
             self.finished = self.finished or self._half_closed
-        self.hold_back(False)  # noqa: FBT003
-        self.wake()
+        self.port.hold_back(waits=False)
+        self.port.wake()
 
-    def encode(self, send: Send) -> bytes:
+    def encoded(self, send: Send) -> EncodedResponse:
         """Encode a response."""
-        return self.encoder(send).encode(send)
+        return self.encoder(send).encoded(send)
 
     def encoder(self, send: Send) -> Encoder:
         """Return the encoder of the xDS version that the client uses for this type (VER-3)."""
@@ -390,8 +394,7 @@ class XdsCall(Call):
         the process, the kernel's if the client sends once more, and in grpc-js what the application has not read.
         """
         self._parting = _Parting(self.stream, self.clock, by - PARTING)
-        self.deadline = self._parting.deadline  # type: ignore[method-assign]
-        self.wake()
+        self.port.wake()
 
     def close(self, reason: str = "") -> None:
         """Close the stream, in slices if it has many subscriptions."""
@@ -412,6 +415,10 @@ class XdsCall(Call):
             yield from self.stream.closing()
         finally:
             self._hub.closed(self.stream.number, reason)
+
+
+def _body_of(message: bytes | EncodedResponse) -> bytes:
+    return message if isinstance(message, bytes) else message.body
 
 
 def _log_unclosed(error: Exception) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ..core.model.events import Send
+from ..core.model.events import EncodedResponse, Send
 from ..core.model.steps import Steps
 from .slicing import LONG_COUNT, Job, Slices
 
@@ -24,10 +24,10 @@ class Worker(Protocol):
     def reading(self, message: bytes) -> Steps[None]:
         """Take a message, in steps."""
 
-    def encoding(self, send: Send) -> Steps[bytes]:
+    def encoding(self, send: Send) -> Steps[EncodedResponse]:
         """Encode a response, in steps."""
 
-    def encode(self, send: Send) -> bytes:
+    def encoded(self, send: Send) -> EncodedResponse:
         """Encode a response at once."""
 
     def rested(self) -> None:
@@ -46,7 +46,7 @@ class LongWork:
         self._error: Exception | None = None  # what the last job raised
         self._waiting: deque[bytes] = deque()  # messages of the client, undecoded
         self._sends: deque[Send] = deque()  # responses that the transport has not taken
-        self._encoded: bytes | None = None  # the first of these, if a job encoded it
+        self._encoded: EncodedResponse | None = None  # the first of these, if a job encoded it
 
     @property
     def is_busy(self) -> bool:
@@ -72,7 +72,7 @@ class LongWork:
         if self._job is None:
             self._job = self._slices.begin(self._run(work), self._fail)
 
-    def poll(self) -> Iterator[bytes]:
+    def poll(self) -> Iterator[EncodedResponse]:
         """Yield encoded responses, up to one that takes long to encode. Raises what the last job raised."""
         self.check()
         while self._sends and self._job is None:
@@ -82,7 +82,7 @@ class LongWork:
                 return
             encoded, self._encoded = self._encoded, None
             self._sends.popleft()
-            yield encoded if encoded is not None else self._call.encode(send)
+            yield encoded if encoded is not None else self._call.encoded(send)
         if self._job is None:
             self._call.rested()
 

@@ -28,7 +28,7 @@ from ..core.serve.fetching import ANSWER, Patience, Unchanged
 from ..errors import PeerError, UsageError
 from ..http2.facts import Fact
 from ..http2.limits import Limits
-from .calls import Peer
+from .calls import CallPort, Peer
 from .certificates import identities_of
 from .connection_limits import ConnectionLimits
 from .fetch import FetchCall, open_fetch
@@ -211,17 +211,29 @@ def _patience(request: Request, now: float, hold: float) -> Patience:
     return Patience(now + min(hold, most or hold), now + min(ANSWER, most or ANSWER))
 
 
+class _RestCallPort(CallPort):
+    """Wakes the coroutine that waits for a call's answer."""
+
+    __slots__ = ("awake",)
+
+    def __init__(self) -> None:
+        self.awake = asyncio.Event()
+
+    def wake(self) -> None:
+        self.awake.set()
+
+
 async def _wait(call: FetchCall, request: Request) -> Send | Unchanged:
     """Wait until the call has an answer; it has one at once after the client disconnects."""
-    awake = asyncio.Event()
-    call.wake = awake.set
+    port = _RestCallPort()
+    call.attach(port)
     gone = asyncio.create_task(_end_at_disconnect(request, call))
     try:
         while (found := call.answer()) is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(call.deadline()):
-                    await awake.wait()
-            awake.clear()
+                    await port.awake.wait()
+            port.awake.clear()
     finally:
         gone.cancel()
     return found

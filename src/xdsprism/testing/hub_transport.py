@@ -8,7 +8,7 @@ from itertools import chain
 
 from ..client.transport import ByteStream, Ended
 from ..errors import PeerError
-from ..server.calls import Call, Peer
+from ..server.calls import Call, CallPort, Peer
 from ..server.hub import Hub
 from ..server.methods import V2, V3, discovery_methods, load_methods
 from .fake_transport import FakeTransport
@@ -57,7 +57,7 @@ class HubTransport(FakeTransport):
         self.cut()
 
 
-class _HubStream:
+class _HubStream(CallPort):
     """One stream. It polls the server's call only when the client reads, as over a slow network."""
 
     def __init__(self, call: Call) -> None:
@@ -65,11 +65,14 @@ class _HubStream:
         self._unread: deque[bytes] = deque()
         self._awake = asyncio.Event()
         self._ended: Ended | None = None
-        call.wake = self._awake.set
+        call.attach(self)
 
     @property
     def is_over(self) -> bool:
         return self._ended is not None
+
+    def wake(self) -> None:
+        self._awake.set()
 
     async def send(self, message: bytes) -> None:
         await asyncio.sleep(0)

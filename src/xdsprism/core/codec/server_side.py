@@ -41,7 +41,17 @@ from google.rpc.status_pb2 import Status
 
 from ...errors import PeerError, UsageError
 from ..model.constraints import FALSE, TRUE, Constraint
-from ..model.events import Absence, DeltaRequest, Key, Rejection, Request, ResourceError, Send, SotwRequest
+from ..model.events import (
+    Absence,
+    DeltaRequest,
+    EncodedResponse,
+    Key,
+    Rejection,
+    Request,
+    ResourceError,
+    Send,
+    SotwRequest,
+)
 from ..model.limits import Limits
 from ..model.node_params import node_of
 from ..model.steps import EVERY, Steps, pieces
@@ -394,38 +404,38 @@ class Encoder:
             True: join_field(7, join_field(1, identifier.encode())),
             False: join_field(6, join_field(1, identifier.encode())),
         }
-        self._shared: dict[Send, bytes] = {}
-        # The same by identity, which is faster: most equal ones are one object.
-        self._same: dict[int, tuple[Send, bytes]] = {}
-        self._held = 0
+        self._equal: dict[Send, Send] = {}  # the first of all equal responses in this turn, which has the bytes
+        self._kept: list[Send] = []  # the responses that have bytes of this encoder
+        self.held = 0  # how many bytes that are
 
     def encode(self, send: Send) -> bytes:
         """Return the bytes of a response."""
-        same = self._same.get(id(send))
-        if same is not None:
-            return same[1]
-        found = self._encode(send)
-        self._same[id(send)] = send, found
-        return found
+        return self.encoded(send).body
 
-    def _encode(self, send: Send) -> bytes:
-        """Return the bytes of a response that is not known by identity."""
-        # Another stream may have had an equal response in this turn.
-        found = self._shared.get(send)
+    def encoded(self, send: Send) -> EncodedResponse:
+        """Return the bytes of a response, in the object that all streams with an equal response share."""
+        found = send.encoded.get(self)
         if found is None:
-            found = b"".join(self._fields(send))
-            self._held += len(found)
-            # Start over, to bound the memory that one turn takes.
-            if self._held > SHARED_BYTES:
-                self.forget()
-            self._shared[send] = found
+            # Most equal responses are one object. Another stream may also have made an equal one in this turn.
+            first = self._equal.setdefault(send, send)
+            found = first.encoded.get(self) or self._keep(first, b"".join(self._fields(first)))
         return found
 
-    def encoding(self, send: Send) -> Steps[bytes]:
-        """Do what `encode` does, in steps. Most of the time goes into frames, which the variants keep."""
-        same = self._same.get(id(send))
-        if same is not None:
-            return same[1]
+    def _keep(self, send: Send, body: bytes) -> EncodedResponse:
+        """Put the bytes of a response onto it, until `forget`."""
+        # Start over, to bound the memory that one turn takes.
+        if self.held + len(body) > SHARED_BYTES:
+            self.forget()
+        found = send.encoded[self] = EncodedResponse(body)
+        self._kept.append(send)
+        self.held += len(body)
+        return found
+
+    def encoding(self, send: Send) -> Steps[EncodedResponse]:
+        """Do what `encoded` does, in steps. Most of the time goes into frames, which the variants keep."""
+        found = send.encoded.get(self)
+        if found is not None:
+            return found
         joined: list[bytes] = []
         parts: list[bytes] = []
         for part in self._fields(send):
@@ -434,15 +444,15 @@ class Encoder:
                 joined.append(b"".join(parts))  # so that the last join has few large pieces
                 parts.clear()
                 yield
-        found = b"".join((*joined, *parts))
-        self._same[id(send)] = send, found
-        return found
+        return self._keep(send, b"".join((*joined, *parts)))
 
     def forget(self) -> None:
-        """Drop the shared responses at the end of a turn, since later ones will differ."""
-        self._shared.clear()
-        self._same.clear()
-        self._held = 0
+        """Drop the bytes of all responses at the end of a turn: later ones will differ."""
+        for send in self._kept:
+            send.encoded.pop(self, None)
+        self._kept.clear()
+        self._equal.clear()
+        self.held = 0
 
     def _fields(self, send: Send) -> Iterator[bytes]:
         """Yield the encoded fields of a response; an empty one marks a pause before a field that takes long."""

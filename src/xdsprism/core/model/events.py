@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .constraints import Constraint
 from .types import NO_PARAMS, Params, TypeUrl, Variant
@@ -127,6 +128,16 @@ class ResourceError:
     message: str
 
 
+class EncodedResponse:
+    """The bytes of one response, shared by all streams that send it."""
+
+    __slots__ = ("body", "framed")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.framed: Any = None  # the same as a transport has cut it for its frames, once one has
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """One response, SotW or delta. Equal sends are encoded once and shared between streams (DESIGN 9).
@@ -134,6 +145,8 @@ class Send:
     Each resource is in one of two forms. `plain` answers a subscription by plain name: the resource has a `name`.
     `located` answers a locator: the resource has a `resource_name` with its constraints. Removals come in the same two
     forms: `removed` holds plain names, `withdrawn` holds names with constraints.
+
+    `encoded` has its bytes, until the end of the turn in which they were encoded.
     """
 
     type_url: TypeUrl
@@ -151,6 +164,8 @@ class Send:
     unresolved: tuple[str, ...] = ()  # VHD-7: hosts without a virtual host, each sent as a resource without contents
     absent: str = ""  # the version of those in `unresolved`
     aliases: tuple[tuple[str, ...], ...] = ()  # VHD-4: additional aliases of each in `plain`, then in `located`
+    # By encoder: a store may have several servers, and each serves v2 and v3.
+    encoded: dict[object, EncodedResponse] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def is_heartbeat(self) -> bool:

@@ -91,11 +91,11 @@ class Store:
         DYN-34: the store pads each variant with the keys that the other variants of its name mention, so that no writer
         has to.
         """
-        return self._take(self._prepared(changeset))
+        return self._commit(self._prepared(changeset))
 
     def prepare(self, changeset: Changeset) -> Callable[[], Applied]:
         """Do the long part of `apply`, possibly in a thread; the returned function does the short rest, at once."""
-        return partial(self._take, self._prepared(changeset))
+        return partial(self._commit, self._prepared(changeset))
 
     def _prepared(self, changeset: Changeset) -> _Prepared:
         """Validate a transaction and find what it changes. Changes nothing."""
@@ -137,14 +137,6 @@ class Store:
             yield from tallies[type_url].count()
         return tallies
 
-    def _take(self, prepared: _Prepared) -> Applied:
-        """Commit a prepared transaction; validate it again if another transaction was committed meanwhile."""
-        if prepared.revision != self.revision + 1:
-            prepared = self._prepared(prepared.changeset)
-        for variant, same in prepared.given.items():
-            variant.origin, variant.written = same.origin, same.written
-        return self._commit(prepared.revision, prepared.changes, prepared.tallies)
-
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
         """Take sets of variants without checks: the caller, a cache or a provider, vouches for them (DESIGN 7)."""
         return finish(self.publishing(found))
@@ -167,7 +159,7 @@ class Store:
             tallies = yield from self._tally(changes)
         if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
             return finish(self.publishing(found))
-        return self._commit(revision, changes, tallies)
+        return self._commit(_Prepared({}, revision, changes, {}, tallies))
 
     def size(self, type_url: TypeUrl) -> int:
         """Return how many resources of a type there are, without making a table."""
@@ -184,14 +176,20 @@ class Store:
         known = self.named(type_url, name)
         return known if known is not None and not known.made else None
 
-    def _commit(
-        self, revision: int, changes: list[Change], tallies: Mapping[TypeUrl, StagedChanges] | None = None
-    ) -> Applied:
-        """Put the changes into their tables, then tell the listeners. Without changes the revision stays."""
+    def _commit(self, prepared: _Prepared) -> Applied:
+        """Put the changes into their tables, then tell the listeners. Without changes the revision stays.
+
+        If another transaction was committed since this one was prepared, validate it again first.
+        """
+        if prepared.revision != self.revision + 1:
+            prepared = self._prepared(prepared.changeset)
+        for variant, same in prepared.given.items():
+            variant.origin, variant.written = same.origin, same.written
+        revision, changes, tallies = prepared.revision, prepared.changes, prepared.tallies
         applied = Applied(revision if changes else self.revision, tuple(changes))
         if changes:
             self.revision = revision
-            for type_url, tally in tallies.items() if tallies else ():
+            for type_url, tally in tallies.items():
                 self.table(type_url).commit_all(tally)
             for change in changes if not tallies else ():
                 self.table(change.type_url).commit(change)

@@ -335,7 +335,6 @@ class Table(Listing):
         self._paths: dict[str, dict[str, None]] = {}  # xdstp names by their glob collections
         self._globs: dict[str, Glob] = {}  # the glob collections that streams follow
         self._changed: dict[Glob, None] = {}  # glob collections that the current transaction changes
-        self.named = self._sets.get  # type: ignore[method-assign, assignment] # it runs for every message
         self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send
         self.tally: type[StagedChanges] = StagedChanges  # the class of the argument to `commit_all`
 

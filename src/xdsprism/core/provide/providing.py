@@ -28,10 +28,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from heapq import heappop, heappush
-from itertools import count
 
 from ...errors import UsageError
+from ...timer_heap import TimerHeap
 from ..model.backoff import Backoff
 from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.constraints import Constraint, failing, matches, unpadded
@@ -164,7 +163,14 @@ class _Failure:
 
 
 Key = tuple[Subject, Params]
-Due = tuple[float, int, Subject, Finding | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Timed:
+    """What a timer is for: a finding that expires, or None: a failed call that may be repeated."""
+
+    subject: Subject
+    finding: Finding | None
 
 
 class Providing:
@@ -190,8 +196,7 @@ class Providing:
         self._flying: dict[Key, Job] = {}  # queued or running
         self._failures: dict[Key, _Failure] = {}
         self._idle: dict[tuple[Subject, Form], None] = {}  # findings that nobody wants, oldest first
-        self._due: list[Due] = []  # a heap: when a finding expires (None: a failed call may be repeated)
-        self._order = count()
+        self._due: TimerHeap[_Timed] = TimerHeap()
         self._confused: set[TypeUrl] = set()  # types whose provider contradicted itself
 
     # -- who makes what
@@ -330,7 +335,7 @@ class Providing:
 
     def deadline(self) -> float | None:
         """Return when the next finding expires or the next failed call is due."""
-        return self._due[0][0] if self._due else None
+        return self._due.next_due
 
     def turn(self, now: float) -> list[Job]:
         """Examine each marked name once, and return the jobs to run now.
@@ -345,8 +350,8 @@ class Providing:
 
     def _flush(self, now: float) -> None:
         """Expire what is due, examine the marked names, and publish their findings."""
-        while self._due and self._due[0][0] <= now:
-            self._over(heappop(self._due))
+        while (timed := self._due.take(now)) is not None:
+            self._over(timed)
         news: dict[Subject, VariantSet | None] = {}
         while self._touched:
             for subject in self._touched:
@@ -360,9 +365,9 @@ class Providing:
             self._evict()
         self._publish(news)
 
-    def _over(self, due: Due) -> None:
+    def _over(self, timed: _Timed) -> None:
         """Handle a timer: a finding expired, or a failed call may be repeated."""
-        _, _, subject, finding = due
+        subject, finding = timed.subject, timed.finding
         topic = self._topics.get(subject)
         if topic is None:
             return
@@ -520,7 +525,7 @@ class Providing:
         topic.known = MadeSet((finding, *(each for each in before.findings if each is not old)), before.troubles)
         self._compare(job, before, topic)
         if ttl is not None and not finding.stale:
-            heappush(self._due, (finding.since + ttl, next(self._order), job.subject, finding))
+            self._due.set(_Timed(job.subject, finding), finding.since + ttl)
 
     def _compare(self, job: Job, before: MadeSet, topic: _Topic) -> None:
         """Record as a fact that a provider contradicts itself, if a class now gets another finding than before.
@@ -550,7 +555,7 @@ class Providing:
         if job.category in topic.wanted and job.generation == topic.generation:
             failure.message, failure.at = message, now + failure.backoff.next(random)
             self._failures[key] = failure
-            heappush(self._due, (failure.at, next(self._order), job.subject, None))
+            self._due.set(_Timed(job.subject, None), failure.at)
         return news
 
     def dropped(self, job: Job) -> None:

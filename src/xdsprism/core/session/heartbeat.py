@@ -14,20 +14,19 @@ In delta a heartbeat has no contents. In SotW it repeats the contents, since Env
 lets the TTL expire. For listeners and clusters Envoy takes a heartbeat for the full state, so the full state is sent
 (S17).
 
-A heap gives the next resource that is due, so resources that are not due cost nothing.
+A heap of timers gives the next resource that is due, so resources that are not due cost nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 
+from ...timer_heap import TimerHeap
 from ..model.types import Variant
 from .batch import Slot
 
 SOON = 1 / 2  # of the TTL: when a heartbeat is due
 GRACE = 1 / 10  # of the TTL: resources due this soon come along, and so are due together from then on
-STALE = 64  # outdated entries of the heap, beyond which it is cleaned up
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +37,6 @@ class TimedResource:
     variant: Variant | None = None  # what the client accepted
     told_at: float = 0.0  # when the client was last sent it, or a heartbeat of it
     response: int = 0  # the newest response in flight about it; 0: none
-    due: float | None = None  # when the heap returns it
 
     def at(self, part: float) -> float:
         """Return the time at which this part of the TTL is over."""
@@ -49,16 +47,11 @@ class TimedResource:
 class Heartbeats:
     """The schedule of one session."""
 
-    __slots__ = (
-        "_count",
-        "_heap",
-        "_lives",
-    )
+    __slots__ = ("_lives", "_timers")
 
     def __init__(self) -> None:
         self._lives: dict[Slot, TimedResource] = {}
-        self._heap: list[tuple[float, int, TimedResource]] = []
-        self._count = 0  # breaks ties, so that the heap never compares TimedResources
+        self._timers: TimerHeap[TimedResource] = TimerHeap()
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -69,7 +62,7 @@ class Heartbeats:
     @property
     def deadline(self) -> float | None:
         """Return when the next heartbeat is due."""
-        return self._heap[0][0] if self._heap else None
+        return self._timers.next_due
 
     # -- what became of it
 
@@ -78,8 +71,8 @@ class Heartbeats:
         life = self._lives.get(slot)
         if life is None:
             life = self._lives[slot] = TimedResource(slot)
-        life.response, life.due = response, None
-        self._tidy()
+        life.response = response
+        self._timers.cancel(life)
 
     def accepted(self, slot: Slot, variant: Variant, response: int, sent_at: float) -> None:
         """Note the ACK of a response about this resource. Its TTL counts from when the response was sent."""
@@ -100,8 +93,9 @@ class Heartbeats:
 
     def forget(self, slot: Slot) -> None:
         """Stop heartbeats for this resource."""
-        if self._lives.pop(slot, None) is not None:
-            self._tidy()
+        life = self._lives.pop(slot, None)
+        if life is not None:
+            self._timers.cancel(life)
 
     def _judged(self, life: TimedResource, response: int) -> None:
         """Schedule the next heartbeat, unless a newer response about the resource is in flight."""
@@ -111,41 +105,23 @@ class Heartbeats:
         if life.variant is None:
             self.forget(life.slot)
         else:
-            self._push(life, life.at(SOON))
+            self._timers.set(life, life.at(SOON))
 
     # -- what is due
 
     def take(self, now: float) -> list[TimedResource]:
         """Return the resources that are due, each once. The caller must send each, or `forget` it."""
         taken: list[TimedResource] = []
-        if self._heap and self._heap[0][0] <= now:
-            while self._heap and self._is_near(self._heap[0], now):
-                due, _, life = heappop(self._heap)
-                if self._is_current(life, due):
-                    life.due = None
-                    taken.append(life)
-            self._tidy()
+        timers = self._timers
+        first = timers.first
+        if first is not None and first[0] <= now:
+            while first is not None and _is_near(*first, now):
+                timers.cancel(first[1])
+                taken.append(first[1])
+                first = timers.first
         return taken
 
-    def _is_near(self, entry: tuple[float, int, TimedResource], now: float) -> bool:
-        """Whether an entry is due within GRACE."""
-        due, _, life = entry
-        return due - (life.at(GRACE) - life.told_at) <= now
 
-    def _push(self, life: TimedResource, due: float) -> None:
-        """Schedule a resource. Older heap entries of it are outdated from now on."""
-        life.due = due
-        self._count += 1
-        heappush(self._heap, (due, self._count, life))
-
-    def _is_current(self, life: TimedResource, due: float) -> bool:
-        """Whether a heap entry is still valid: the resource was not rescheduled or forgotten."""
-        return life.due == due and self._lives.get(life.slot) is life
-
-    def _tidy(self) -> None:
-        """Drop outdated heap entries: at the front always, elsewhere once there are many."""
-        while self._heap and not self._is_current(self._heap[0][2], self._heap[0][0]):
-            heappop(self._heap)
-        if len(self._heap) > 2 * len(self._lives) + STALE:
-            self._heap = [entry for entry in self._heap if self._is_current(entry[2], entry[0])]
-            heapify(self._heap)
+def _is_near(due: float, life: TimedResource, now: float) -> bool:
+    """Whether a heartbeat that is due at `due` is due within GRACE."""
+    return due - (life.at(GRACE) - life.told_at) <= now

@@ -7,10 +7,9 @@ Every change of what an entry holds goes through `take`, `fail`, `share` or `rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import count
 
 from ...errors import WatchError
+from ...timer_heap import TimerHeap
 from ..model.constraints import Constraint
 from ..model.facts import Fact
 from ..model.responses import Arrival
@@ -41,9 +40,8 @@ class ResourceCache:
         self.ambiguities = Ambiguities(self.facts)
         self.strict = verify_constraints  # DYN-56
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
-        # A heap of TTLs. An item whose time is not `entry.expires` is obsolete and ignored.
-        self._expiries: list[tuple[float, int, Entry]] = []
-        self._ticket = count()
+        # Timers of TTLs. One whose time is not `entry.expires` is obsolete and ignored.
+        self._expiries: TimerHeap[Entry] = TimerHeap()
 
     # -- which entries there are
 
@@ -177,7 +175,7 @@ class ResourceCache:
         """
         entry.adopt(held)
         if entry.expires is not None:
-            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+            self._expiries.set(entry, entry.expires)
         self._changed(entry, None)
 
     def recall(self, entry: Entry, recalled: Recalled) -> None:
@@ -212,23 +210,24 @@ class ResourceCache:
         entry.expires = now + ttl if ttl is not None else None
         entry.unsettle()
         if entry.expires is not None:
-            heappush(self._expiries, (entry.expires, next(self._ticket), entry))
+            self._expiries.set(entry, entry.expires)
 
     @property
     def due(self) -> float | None:
         """When to call `expire` next."""
-        # Drop obsolete items first, so that they wake nobody.
-        while self._expiries and self._expiries[0][2].expires != self._expiries[0][0]:
-            heappop(self._expiries)  # its TTL was extended, or it is gone
-        return self._expiries[0][0] if self._expiries else None
+        # Drop obsolete timers first, so that they wake nobody.
+        while (first := self._expiries.first) is not None and first[1].expires != first[0]:
+            self._expiries.cancel(first[1])  # the entry has no TTL any more
+        return first[0] if first is not None else None
 
     def expire(self, now: float) -> None:
         """Drop the resources whose TTL is over, and tell watchers (TTL-4).
 
         The server set the TTL so that no client uses the resource any longer.
         """
-        while self._expiries and self._expiries[0][0] <= now:
-            due, _, entry = heappop(self._expiries)
+        while (first := self._expiries.first) is not None and first[0] <= now:
+            due, entry = first
+            self._expiries.cancel(entry)
             if entry.expires == due:
                 entry.expires = None
                 self.drop(entry, WatchError("NOT_FOUND", f"{entry.name!r}: its time to live is over"), now)
