@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         Params,
         TypeSpec,
     )
-    from .core.provide.providing import Provided
+    from .core.provide.provider import Provided
     from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
     from .relay.relay import Relay
     from .server.server import Server
@@ -65,7 +65,7 @@ _HOMES = {
     "Limits": "core.model.limits",
     "Params": "core.model.types",
     "PeerError": "errors",
-    "Provided": "core.provide.providing",
+    "Provided": "core.provide.provider",
     "ROUTE": "core.model.types",
     "RUNTIME": "core.model.types",
     "Relay": "relay.relay",

@@ -75,8 +75,8 @@ def remains(client: xp.Client) -> dict[str, Any]:
         "wants": [key for upstream in subscriber._upstreams for keys in upstream._wants.values() for key in keys],
         "answers": [answer for asking in askings for answer in asking._answers],
         "unsaid": [key for asking in askings for key in (*asking._wanted, *asking._unsent, *asking._dropped)],
-        "behind": set(client._unread),
-        "impatient": set(client._awaiting_first),
+        "behind": set(client.backpressure._unread),
+        "impatient": set(client.backpressure._awaiting_first),
         "deadline": subscriber.deadline(),
     }
 

@@ -531,6 +531,22 @@ async def test_a_removal_in_one_form_is_nothing_to_those_who_asked_in_the_other(
 
 
 @timeless
+async def test_what_serves_a_host_is_told_by_the_variant_for_its_params() -> None:
+    # VHD-12, DYN-59: another variant of the virtual host lacks the host, which says nothing about this client
+    async with talk(delta=True) as (client, peer):
+        watcher = follow(client, VHDS, A, params={"env": "prod"})
+        stream, _ = await accept(peer)
+        host = A.partition("/")[2]
+        await reply(stream, VHDS, known("rc/shop", A, serves=(host,), when="env=prod"))
+        watcher.seen()
+        named = known(A, serves=("other.test",), when="env=prod")
+        of_test = known("rc/shop", serves=("elsewhere.test",), when="env=test", version="2")
+        of_prod = known("rc/shop", serves=(host,), when="env=prod", mark="new", version="2")
+        await reply(stream, VHDS, named, of_test, of_prod, nonce="n2")
+        assert [told(update) for update in watcher.seen()] == [(A, "rc/shop=new")]
+
+
+@timeless
 async def test_what_came_by_name_on_an_earlier_stream_is_not_removed_by_constraints() -> None:
     # VHD-12, VHD-18: whoever that is for has moved on in the same response
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from tests.core.support import Bench, Peer
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
-from xdsprism.core.provide.providing import Job, Provider, ProvidingStore
+from xdsprism.core.provide.provider import Job, Provider
+from xdsprism.core.provide.providing import ProvidingStore
 from xdsprism.core.provide.recorded import RecordedParams
 from xdsprism.core.session.interest import Interest
 

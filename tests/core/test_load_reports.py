@@ -251,6 +251,10 @@ def test_a_stream_keeps_so_much_and_no_more():
     ]
     reporter.receive(heard(report("a"), report("b")), 1.0)  # in place of what was there
     assert len(desk.refused()) == 1
+    large = report("b", drops=(("category", 1),))
+    reporter.receive(heard(large), 2.0)  # too much in place of what was there, so that stays
+    assert len(desk.refused()) == 2
+    assert [each.heard_at for each in desk.reports.clients(2.0)[0].clusters] == [1.0, 1.0]
     reporter.receive(heard(report("c")), 100.0)  # the others are old by now
     assert [cluster.cluster for cluster in desk.reports.clients(100.0)[0].clusters] == ["c"]
 

@@ -17,7 +17,8 @@ from xdsprism.core.model.hosts import HostTable
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import NO_PARAMS, VIRTUAL_HOST, Params, Variant
-from xdsprism.core.provide.providing import Provider, Providing
+from xdsprism.core.provide.provider import Provider
+from xdsprism.core.provide.providing import Providing
 from xdsprism.core.session.interest import Interested
 
 MANY = 2_000

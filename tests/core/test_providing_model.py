@@ -16,7 +16,7 @@ from tests.support.examples import examples
 from xdsprism.core.model.constraints import keys
 from xdsprism.core.model.decisions import Decisions
 from xdsprism.core.model.types import CLUSTER, Params
-from xdsprism.core.provide.providing import MadeSet
+from xdsprism.core.provide.made import MadeSet
 
 NAMES = ("a", "b")
 EVERYBODY = [
@@ -149,8 +149,8 @@ class Anything(RuleBasedStateMachine):
     def check_what_is_left(self) -> None:
         providing = self.bench.providing
         assert len(providing._idle) <= providing.idle
-        assert not providing._flying
-        assert providing._running == {CLUSTER: 0}
+        assert not providing._jobs._open
+        assert providing._jobs._running == {CLUSTER: 0}
         for name, known in self.bench.store.table(CLUSTER):
             assert isinstance(known, MadeSet) == (name not in self.written)
             if isinstance(known, MadeSet):

@@ -10,7 +10,8 @@ from tests.core.making import MadeBench, Source, hears, never, tier
 from xdsprism.core.model.facts import Ambiguous, Consulted
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
-from xdsprism.core.provide.providing import CEILING, Job, Provider, ProvidingStore
+from xdsprism.core.provide.provider import Job, Provider
+from xdsprism.core.provide.providing import CEILING, ProvidingStore
 from xdsprism.errors import UsageError
 
 # -- what goes wrong

@@ -32,6 +32,7 @@ from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
 from ..observe.logs import FactLog, log
 from ..release import __version__
+from .backpressure import Backpressure
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .credentials import checked_credentials
@@ -115,9 +116,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watches: set[Watch] = set()
-        self._unread: set[Watch] = set()  # watches with updates that their watchers have not taken yet
-        self._awaiting_first: set[asyncio.Event] = set()  # of watchers that wait for their first update
-        self._progress = asyncio.Event()  # set when one of these two sets may have changed
+        self.backpressure = Backpressure()
 
     # -- opening and closing
 
@@ -321,8 +320,7 @@ class Client:
         self._check_way(type_url)
 
         def on_update() -> None:
-            if watch:
-                self._unread.add(watch)
+            self.backpressure.note_update(watch)
             wake()
 
         watch = Watch(on_update)
@@ -337,28 +335,11 @@ class Client:
         self._settle()
         return watch
 
-    def note_taken(self, watch: Watch) -> None:
-        """Note that a watcher has taken an update."""
-        if not watch:
-            self._unread.discard(watch)
-            self._progress.set()
-
-    async def wait_for_news(self, news: asyncio.Event, *, first: bool) -> None:
-        """Wait for an update; `first`: the watcher has had none yet."""
-        if first:
-            self._awaiting_first.add(news)
-        self._progress.set()
-        try:
-            await news.wait()
-        finally:
-            self._awaiting_first.discard(news)
-
     def end_watch(self, watch: Watch) -> None:
         """Unsubscribe."""
         self.subscriber.unwatch(watch)
         self._watches.discard(watch)
-        self._unread.discard(watch)
-        self._progress.set()
+        self.backpressure.forget(watch)
         if not self.is_closed:
             self._settle()
 
@@ -440,7 +421,7 @@ class Client:
                 encoder=lambda: RequestEncoder(node, delta=upstream.delta, v3=v3),
                 decoder=lambda: self._decoder(upstream),
                 settle=self._settle,
-                taken=self._all_taken,
+                taken=self.backpressure.all_taken,
                 chance=self._chance,
                 work=self._work,
                 aside=self._aside,
@@ -462,12 +443,6 @@ class Client:
 
     def _node(self, server: ServerConfig) -> bytes:
         return node_bytes(self.bootstrap.node, __version__, v3=self._is_v3(server), features=self._features)
-
-    async def _all_taken(self) -> None:
-        """CLI-20: wait until the watchers have taken all updates, or one of them waits for its first."""
-        while self._unread and all(news.is_set() for news in self._awaiting_first):
-            self._progress.clear()
-            await self._progress.wait()
 
     def _settle(self) -> None:
         """Set the timer for the core's next deadline, and pass its facts on. Called after each call of the core."""

@@ -64,7 +64,7 @@ class ConfigWatching:
                 return config
             if not self._woken:  # a new watch of a cached resource has its update at once
                 self._news.clear()
-                await self._client.wait_for_news(self._news, first=self._dependencies.incomplete)
+                await self._client.backpressure.wait_for_news(self._news, first=self._dependencies.incomplete)
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
@@ -117,7 +117,7 @@ class ConfigWatching:
                     known = update.error if update.error is not None else part_of(*ref, update)
                     self._dependencies.learn(ref, known)
                     changed = True
-            self._client.note_taken(watch)
+            self._client.backpressure.note_taken(watch)
         return changed
 
 

@@ -80,7 +80,7 @@ class Listing:
                 self._end = self._client.begin_watch(self._news.set, self._type_url, [(end, NO_PARAMS)])
             self._news.clear()
             async with asyncio.timeout(QUIET if self._began else None):
-                await self._client.wait_for_news(self._news, first=not self._began)
+                await self._client.backpressure.wait_for_news(self._news, first=not self._began)
 
     @property
     def _began(self) -> bool:
@@ -90,11 +90,11 @@ class Listing:
     def _take_updates(self) -> None:
         while (notice := self._watch.take()) is not None:
             self._add(update_of(notice))
-        self._client.note_taken(self._watch)
+        self._client.backpressure.note_taken(self._watch)
         while self._end is not None and (notice := self._end.take()) is not None:
             if notice.error is not None and notice.error.status == "NOT_FOUND":
                 self._ended = True
-            self._client.note_taken(self._end)
+            self._client.backpressure.note_taken(self._end)
 
     def _add(self, update: Update) -> None:
         """Add a resource to the list, or remove one that was deleted meanwhile."""

@@ -86,10 +86,10 @@ class Watching:
             notice = self._watch.take()
             if notice is not None:
                 self._answered = True
-                self._client.note_taken(self._watch)
+                self._client.backpressure.note_taken(self._watch)
                 return update_of(notice)
             self._news.clear()
-            await self._client.wait_for_news(self._news, first=not self._answered)
+            await self._client.backpressure.wait_for_news(self._news, first=not self._answered)
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:

@@ -14,7 +14,8 @@ from ..core.codec.server_side import name_of, variant_of
 from ..core.model.constraints import Constraint
 from ..core.model.facts import Ambiguous
 from ..core.model.types import Origin, Variant
-from ..core.provide.providing import Job, Provided, Providing
+from ..core.provide.provider import Job, Provided
+from ..core.provide.providing import Providing
 from ..core.provide.recorded import RecordedParams
 from ..errors import UsageError, XdsError
 from ..messages.protos import find_message, type_name

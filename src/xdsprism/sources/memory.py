@@ -16,7 +16,8 @@ from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadde
 from ..core.model.expr import parse
 from ..core.model.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
 from ..core.model.xdstp import spelled
-from ..core.provide.providing import AT_ONCE, TIMEOUT, Provider, ProvidingStore
+from ..core.provide.provider import AT_ONCE, TIMEOUT, Provider
+from ..core.provide.providing import ProvidingStore
 from ..errors import Problem, UsageError
 from ..messages.validation import Validate, check_mode
 from .store_validation import ProblemsByConstraint, StoreValidator

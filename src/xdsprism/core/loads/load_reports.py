@@ -236,17 +236,18 @@ class Reporter:
         limits = self._settings.limits
         fault = fault_in(report, limits.name_bytes)
         key = report.cluster, report.service
+        last = self._kept.get(key)
         # The new report replaces the last one, so that one does not count against the limit.
-        if fault is None:
-            self._drop(key)
-            if self._size + _size(report) > limits.loads:
-                fault = f"more than {limits.loads} clusters and localities on one stream"
+        size = self._size + _size(report) - (_size(last.report) if last is not None else 0)
+        if fault is None and size > limits.loads:
+            fault = f"more than {limits.loads} clusters and localities on one stream"
         if fault is not None:
             self._refuse(report.cluster[: limits.name_bytes], fault, now)
             return False
         self.errors.pop(report.cluster, None)
+        self._drop(key)  # so that the newest report is the last in order
         self._kept[key] = _Kept(now, report)
-        self._size += _size(report)
+        self._size = size
         return True
 
     def _drop(self, key: tuple[str, str]) -> None:

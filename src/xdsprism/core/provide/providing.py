@@ -24,133 +24,28 @@ Rules:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 from ...errors import UsageError
 from ...timer_heap import TimerHeap
 from ..model.backoff import Backoff
-from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
-from ..model.constraints import Constraint, failing, matches, unpadded
+from ..model.cached import Finding, Form, UpstreamProblem
+from ..model.constraints import Constraint, unpadded
 from ..model.expr import show
 from ..model.facts import Ambiguous, Consulted, Fact, Outcome
-from ..model.hosts import AskedHosts
 from ..model.store import Applied, Store
 from ..model.table import Table
-from ..model.types import NO_PARAMS, ROUTE, VIRTUAL_HOST, Change, Params, TypeSpec, TypeUrl, Variant
-from ..model.variants import Explanation, VariantSet, pins
+from ..model.types import NO_PARAMS, Params, TypeSpec, TypeUrl, Variant
+from ..model.variants import VariantSet, pins
 from ..model.views import alike
 from ..model.xdstp import is_wild, spelled
-from .recorded import Record
+from .made import NOTHING, IdleFindings, MadeSet, Topic, Topics, is_given
+from .provider import Job, JobQueues, Provider, Subject
 
 UNAVAILABLE = 14
 IDLE = 10_000  # findings that are kept though nobody wants them
-TIMEOUT = 5.0  # seconds for one call; Envoy holds a request for an unknown host for 15
-AT_ONCE = 64  # calls of one provider that run at the same time
 CEILING = 30.0  # seconds between two attempts of a failing call, at most
-
-Subject = tuple[TypeUrl, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """A function that makes the resources of one type, with its limits."""
-
-    type_url: TypeUrl
-    call: Callable[[str, Params], Awaitable[object]]
-    keys: tuple[str, ...] = ()  # the keys of params that it may read
-    label: str = "provider"
-    timeout: float = TIMEOUT
-    ttl: float | None = None  # seconds for which a result is good; None: until it is invalidated
-    at_once: int = AT_ONCE
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(key, str) and key for key in self.keys) or len(set(self.keys)) != len(self.keys):
-            raise UsageError(f"{self.label}: keys are names of parameters, each once; not {list(self.keys)!r}")
-        if self.timeout <= 0 or (self.ttl is not None and self.ttl <= 0):
-            raise UsageError(f"{self.label}: timeout and ttl are seconds, and more than none")
-        if self.at_once < 1:
-            raise UsageError(f"{self.label}: at_once is how many calls there may be at one time, at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Provided:
-    """A provider's result with a TTL.
-
-    A provider may return the message alone. `ttl`: for how many seconds the result is good.
-    """
-
-    message: object  # None: the resource does not exist
-    ttl: float | timedelta | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Job:
-    """One call of a provider for one name, on behalf of all clients of one class."""
-
-    provider: Provider
-    name: str
-    category: Params
-    started: float = 0.0
-    generation: int = 0  # of the topic, when the call started
-
-    @property
-    def subject(self) -> Subject:
-        """The type and name that the call is for."""
-        return self.provider.type_url, self.name
-
-    def record(self) -> Record:
-        """Make the record of what this call reads of its params."""
-        return Record(self.provider.label, self.provider.keys, self.category)
-
-
-class MadeSet(CachedSet):
-    """The findings of one name that a provider made.
-
-    Only subscriptions by name get them: no wildcard lists them, because nobody knows all names that a provider could
-    make.
-    """
-
-    __slots__ = ()
-
-    made = True
-
-    def member(self, params: Mapping[str, str]) -> Variant | None:  # noqa: ARG002
-        """Return None: no wildcard lists what a provider made."""
-        return None
-
-    @property
-    def is_listed(self) -> bool:
-        return False
-
-    @property
-    def member_keys(self) -> frozenset[str]:
-        return frozenset()
-
-    def explain(self, params: Mapping[str, str]) -> Explanation:
-        """Return the variant for these params, and why each other variant does not match.
-
-        A stale variant may match the same params as its replacement; it is left out.
-        """
-        others = (variant for variant in self.variants if not matches(variant.constraint, params))
-        return Explanation(self.select(params), tuple((each, failing(each.constraint, params)) for each in others))
-
-
-NOTHING = MadeSet(())
-
-
-class _Topic:
-    """One name that a session wants, or that has findings."""
-
-    __slots__ = ("busy", "generation", "known", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted: dict[Params, int] = {}  # subscriptions by class
-        self.known: MadeSet = NOTHING
-        self.busy = 0  # jobs queued or running
-        self.generation = 0  # how often it was invalidated
 
 
 @dataclass(slots=True)
@@ -188,14 +83,11 @@ class Providing:
         self.awake: list[Callable[[], None]] = []  # wakes those that run jobs
         self._store = store
         self._providers: dict[TypeUrl, Provider] = {}
-        self._topics: dict[Subject, _Topic] = {}
-        self._hosts = AskedHosts()  # the virtual hosts among the topics
+        self._topics = Topics()
         self._touched: dict[Subject, None] = {}
-        self._queues: dict[TypeUrl, deque[Job]] = {}
-        self._running: dict[TypeUrl, int] = {}
-        self._flying: dict[Key, Job] = {}  # queued or running
+        self._jobs = JobQueues()
         self._failures: dict[Key, _Failure] = {}
-        self._idle: dict[tuple[Subject, Form], None] = {}  # findings that nobody wants, oldest first
+        self._idle = IdleFindings()
         self._due: TimerHeap[_Timed] = TimerHeap()
         self._confused: set[TypeUrl] = set()  # types whose provider contradicted itself
 
@@ -211,8 +103,7 @@ class Providing:
         if not self._providers:
             self._store.listeners.append(self._applied)
         self._providers[provider.type_url] = provider
-        self._queues[provider.type_url] = deque()
-        self._running[provider.type_url] = 0
+        self._jobs.add_provider(provider.type_url)
         self._store.table(provider.type_url).authoritative = False
 
     def makes(self, type_url: TypeUrl) -> bool:
@@ -226,24 +117,10 @@ class Providing:
         subject, category = self._place(type_url, name, params)
         if subject is None:
             return
-        wanted = self._topic(subject).wanted
+        wanted = self._topics.ensure(subject).wanted
         wanted[category] = wanted.get(category, 0) + 1
         if wanted[category] == 1:
             self._touch(subject)
-
-    def _topic(self, subject: Subject) -> _Topic:
-        """Return the topic of a name, and create it if there is none."""
-        if subject not in self._topics:
-            self._topics[subject] = _Topic()
-            if subject[0] == VIRTUAL_HOST:
-                self._hosts.add(subject[1])
-        return self._topics[subject]
-
-    def _forget(self, subject: Subject) -> None:
-        """Drop the topic of a name that nobody wants and nothing is known of."""
-        del self._topics[subject]
-        if subject[0] == VIRTUAL_HOST:
-            self._hosts.remove(subject[1])
 
     def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
         """Do nothing: an invalidated name is made again for sessions that forgot it."""
@@ -277,10 +154,10 @@ class Providing:
         """
         if type_url not in self._providers:
             raise UsageError(f"nothing to invalidate: there is no provider of {type_url.rpartition('/')[2]}")
-        subjects = [subject for subject in self._topics if subject[0] == type_url]
+        subjects = self._topics.of_type(type_url)
         if name is not None:
             subject = type_url, self._store.table(type_url).question(name)
-            subjects = [subject] if subject in self._topics else []
+            subjects = [subject] if self._topics.find(subject) is not None else []
         for subject in subjects:
             topic = self._topics[subject]
             topic.generation += 1
@@ -289,7 +166,7 @@ class Providing:
                 self._failures.pop((subject, category), None)
             self._touch(subject)
 
-    def _doubt(self, subject: Subject, topic: _Topic, findings: Iterable[Finding]) -> None:
+    def _doubt(self, subject: Subject, topic: Topic, findings: Iterable[Finding]) -> None:
         """Mark findings as stale, and drop those that are absences.
 
         A client can go on with a stale resource, but there is nothing to keep of an absence.
@@ -302,7 +179,7 @@ class Providing:
             elif each.variant is not None:
                 kept.append(replace(each, stale=True))
             else:
-                self._idle.pop((subject, each.form), None)
+                self._idle.drop(subject, [each])
         topic.known = MadeSet(kept, topic.known.troubles)
 
     def _applied(self, applied: Applied) -> None:
@@ -312,18 +189,9 @@ class Providing:
         resource.
         """
         for change in applied.changes:
-            if any(map(_is_given, (change.before, change.after))):
-                for subject in self._concerned(change):
+            if any(map(is_given, (change.before, change.after))):
+                for subject in self._topics.concerned(change):
                     self._touch(subject)
-
-    def _concerned(self, change: Change) -> list[Subject]:
-        """Return the wanted names whose resource a change may give or take, including hosts that domains match."""
-        subjects = [(change.type_url, name) for name in change.names]
-        if change.type_url == VIRTUAL_HOST:
-            subjects += [(VIRTUAL_HOST, string) for string in self._hosts.concerned(change)]
-        elif change.type_url == ROUTE:  # VHD-6: whether the port of a host counts may have changed
-            subjects += [(VIRTUAL_HOST, string) for string in self._hosts.under(change.name) if ":" in string]
-        return [subject for subject in dict.fromkeys(subjects) if subject in self._topics]
 
     def _touch(self, subject: Subject) -> None:
         """Mark a name, and wake those that run jobs."""
@@ -355,36 +223,41 @@ class Providing:
         news: dict[Subject, VariantSet | None] = {}
         while self._touched:
             for subject in self._touched:
-                topic = self._topics.get(subject)
+                topic = self._topics.find(subject)
                 if topic is not None:
                     self._plan(subject, topic, now)
                     news[subject] = topic.known if topic.known.findings or topic.known.troubles else None
-                    if not topic.wanted and not topic.busy and news[subject] is None:
-                        self._forget(subject)
+                    if not topic.wanted and not self._jobs.is_busy(subject) and news[subject] is None:
+                        self._topics.forget(subject)
             self._touched = {}
-            self._evict()
+            for subject, form in self._idle.excess(self.idle):
+                topic = self._topics[subject]
+                kept = (each for each in topic.known.findings if each.form != form)
+                topic.known = MadeSet(kept, topic.known.troubles)
+                self._touched[subject] = None
         self._publish(news)
 
     def _over(self, timed: _Timed) -> None:
         """Handle a timer: a finding expired, or a failed call may be repeated."""
         subject, finding = timed.subject, timed.finding
-        topic = self._topics.get(subject)
+        topic = self._topics.find(subject)
         if topic is None:
             return
         if finding is not None:
             self._doubt(subject, topic, [finding])
         self._touched[subject] = None
 
-    def _plan(self, subject: Subject, topic: _Topic, now: float) -> None:
+    def _plan(self, subject: Subject, topic: Topic, now: float) -> None:
         """Examine one name: queue the calls that it needs, and drop stale findings that nobody uses.
 
         Each class without a current finding needs a call. A finding that is current and not in use becomes idle. If the
         name has a written resource, all findings are dropped.
         """
-        provider = self._providers[subject[0]]
+        type_url, name = subject
+        provider = self._providers[type_url]
         # A written resource takes precedence: nothing that a provider made is needed.
-        if self._table(subject).given(subject[1]) is not None:
-            self._rest(subject, topic.known.findings)
+        if self._store.table(type_url).given(name) is not None:
+            self._idle.drop(subject, topic.known.findings)
             topic.known = NOTHING
             return
         used: set[Form] = set()
@@ -394,72 +267,41 @@ class Providing:
             if finding is not None:
                 used.add(finding.form)
             if finding is None or finding.stale:
-                self._ask(provider, subject, category, now)
                 failure = self._failures.get((subject, category))
+                # One call at a time for each class, and none before its back-off is over.
+                if not self._jobs.has(subject, category) and (failure is None or failure.at <= now):
+                    self._jobs.add(Job(provider, name, category))
                 troubles += [_trouble(provider, category, failure)] if failure is not None else []
         gone = [each for each in topic.known.findings if each.stale and each.form not in used]
-        self._rest(subject, gone)
+        self._idle.drop(subject, gone)
         kept = tuple(each for each in topic.known.findings if not each.stale or each.form in used)
         for each in kept:
-            if each.form in used:
-                self._idle.pop((subject, each.form), None)
-            else:
-                self._idle.setdefault((subject, each.form))
+            self._idle.note(subject, each, used=each.form in used)
         if gone or topic.known.troubles != tuple(troubles):
             topic.known = MadeSet(kept, tuple(troubles))
 
-    def _rest(self, subject: Subject, gone: Iterable[Finding]) -> None:
-        """Take dropped findings off the idle list."""
-        for each in gone:
-            self._idle.pop((subject, each.form), None)
-
-    def _ask(self, provider: Provider, subject: Subject, category: Params, now: float) -> None:
-        """Queue a call, unless one is under way for this class or its back-off is not over."""
-        key = subject, category
-        failure = self._failures.get(key)
-        if key in self._flying or (failure is not None and failure.at > now):
-            return
-        self._flying[key] = job = Job(provider, subject[1], category)
-        self._topics[subject].busy += 1
-        self._queues[provider.type_url].append(job)
-
-    def _evict(self) -> None:
-        """Drop the idle findings that exceed the limit, oldest first."""
-        while len(self._idle) > self.idle:
-            subject, form = next(iter(self._idle))
-            del self._idle[subject, form]
-            topic = self._topics[subject]
-            topic.known = MadeSet((each for each in topic.known.findings if each.form != form), topic.known.troubles)
-            self._touched[subject] = None
-
     def _publish(self, news: Mapping[Subject, VariantSet | None]) -> None:
         """Publish findings to the store, but never over a written resource."""
-        free = {subject: known for subject, known in news.items() if not _is_given(self._store.named(*subject))}
+        free = {subject: known for subject, known in news.items() if not is_given(self._store.named(*subject))}
         changed = {subject: known for subject, known in free.items() if known is not self._store.named(*subject)}
         if changed:
             self._store.publish(changed)
-
-    def _table(self, subject: Subject) -> Table:
-        """Return the table of a type."""
-        return self._store.table(subject[0])
 
     # -- jobs
 
     def _take(self, provider: Provider, now: float) -> Iterator[Job]:
         """Yield the queued jobs of a provider that may run now, and drop those that are not needed any more."""
-        queue = self._queues[provider.type_url]
-        while queue and self._running[provider.type_url] < provider.at_once:
-            job = queue.popleft()
+        for job in self._jobs.startable(provider):
             topic = self._topics[job.subject]
             if not self._is_needed(job, topic):
-                self._land(job, topic)
+                self._jobs.discard(job)
                 self._touched[job.subject] = None
                 continue
-            self._running[provider.type_url] += 1
+            self._jobs.start(job)
             job.started, job.generation = now, topic.generation
             yield job
 
-    def _is_needed(self, job: Job, topic: _Topic) -> bool:
+    def _is_needed(self, job: Job, topic: Topic) -> bool:
         """Whether a queued job is still needed.
 
         While it waited, its clients may have left, another call may have answered its class, or a transaction may have
@@ -467,20 +309,17 @@ class Providing:
         """
         finding = topic.known.find(job.category)
         lacking = finding is None or finding.stale
-        return lacking and job.category in topic.wanted and self._table(job.subject).given(job.name) is None
+        return (
+            lacking
+            and job.category in topic.wanted
+            and self._store.table(job.provider.type_url).given(job.name) is None
+        )
 
-    def _land(self, job: Job, topic: _Topic) -> None:
-        """Note that a job is neither queued nor running any more."""
-        del self._flying[job.subject, job.category]
-        topic.busy -= 1
-
-    def _end(self, job: Job) -> _Topic:
+    def _end(self, job: Job) -> Topic:
         """Note that a running job ended, and mark its name."""
-        topic = self._topics[job.subject]
-        self._running[job.provider.type_url] -= 1
-        self._land(job, topic)
+        self._jobs.end(job)
         self._touch(job.subject)
-        return topic
+        return self._topics[job.subject]
 
     def name_for(self, job: Job, inner: str | None) -> str:
         """Return the name under which to publish a message that calls itself `inner`.
@@ -505,14 +344,14 @@ class Providing:
         """
         topic = self._end(job)
         failure = self._failures.pop((job.subject, job.category), None)
-        self._say(job, now, "found" if variant is not None else "none", news=failure is not None)
+        self.facts.append(_consulted(job, now, "found" if variant is not None else "none", news=failure is not None))
         # The name was invalidated during the call. Use the result only for a class that has nothing at all.
         outdated = job.generation != topic.generation
         if not outdated or (variant is not None and topic.known.find(job.category) is None):
             self._learn(job, topic, Finding(whose, variant, stale=outdated, since=now), ttl)
         return failure is not None
 
-    def _learn(self, job: Job, topic: _Topic, finding: Finding, ttl: float | None) -> None:
+    def _learn(self, job: Job, topic: Topic, finding: Finding, ttl: float | None) -> None:
         """Add a finding, in place of the one with the same constraints.
 
         A result that was invalidated during the call is stale, but better than none. An equal variant keeps the object
@@ -527,7 +366,7 @@ class Providing:
         if ttl is not None and not finding.stale:
             self._due.set(_Timed(job.subject, finding), finding.since + ttl)
 
-    def _compare(self, job: Job, before: MadeSet, topic: _Topic) -> None:
+    def _compare(self, job: Job, before: MadeSet, topic: Topic) -> None:
         """Record as a fact that a provider contradicts itself, if a class now gets another finding than before.
 
         The runs of a deterministic function have disjoint constraints (recorded.py). A function that is not
@@ -550,7 +389,7 @@ class Providing:
         key = job.subject, job.category
         failure = self._failures.get(key) or _Failure()
         news = failure.message != message
-        self._say(job, now, "failed", news=news, error=message)
+        self.facts.append(_consulted(job, now, "failed", news=news, error=message))
         # After an invalidation, the call is repeated at once instead of after the back-off.
         if job.category in topic.wanted and job.generation == topic.generation:
             failure.message, failure.at = message, now + failure.backoff.next(random)
@@ -561,11 +400,6 @@ class Providing:
     def dropped(self, job: Job) -> None:
         """Note that the runner of a job stopped. The next turn queues the job again if a client wants the name."""
         self._end(job)
-
-    def _say(self, job: Job, now: float, result: Outcome, *, news: bool, error: str = "") -> None:
-        """Record a call and its outcome as a fact."""
-        label, seconds = job.provider.label, max(0.0, now - job.started)
-        self.facts.append(Consulted(job.provider.type_url, job.name, label, result, seconds, error, news))
 
 
 class ProvidingStore(Store):
@@ -585,12 +419,13 @@ class ProvidingStore(Store):
         return table
 
 
-def _is_given(known: VariantSet | None) -> bool:
-    """Whether a resource was written by a transaction or a file, and not made by a provider."""
-    return known is not None and not known.made
-
-
 def _trouble(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:
     """Return the error that the clients of a class are told while the provider fails."""
     whose = pins({key: category.get(key) for key in provider.keys})
     return UpstreamProblem(whose, UNAVAILABLE, f"{provider.label} failed: {failure.message}", unresolved=True)
+
+
+def _consulted(job: Job, now: float, result: Outcome, *, news: bool, error: str = "") -> Fact:
+    """Return the fact that a call had this outcome."""
+    label, seconds = job.provider.label, max(0.0, now - job.started)
+    return Consulted(job.provider.type_url, job.name, label, result, seconds, error, news)

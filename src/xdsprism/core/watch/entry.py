@@ -369,10 +369,6 @@ class Entry:
         """Whether the variant came on the current stream of that server."""
         return self.variant is not None and self.source is upstream and self.stream == upstream.streams
 
-    def is_suited(self, upstream: Upstream) -> bool:
-        """Whether the variant came on the current stream of that server and in the form of the subscription."""
-        return self.suited and self.came_from(upstream)
-
     def greet(self, watch: Watch) -> None:
         """Tell a new watcher the cached resource at once, and then the current error, if any (CLI-18)."""
         if self.variant is not None:

@@ -129,7 +129,7 @@ class ResponseMatching:
                 for each in self._topic.asked_by(item.name, item.aliases)
                 if self._upstream in each.authority.active
             )
-            entries = formed or [entry for entry in dict.fromkeys(asked) if not entry.is_suited(self._upstream)]
+            entries = formed or [entry for entry in dict.fromkeys(asked) if not _is_suited(entry, self._upstream)]
         return [entry for entry in entries if not entry.holds(item.name, item.version)]
 
     def withdrawn(self, identity: Identity, *, left: bool = False) -> list[Entry]:
@@ -159,7 +159,7 @@ class ResponseMatching:
         # A removal with constraints, but nobody subscribed with a locator: the server answered plain names in the wrong
         # form.
         if not located and not self._topic.is_crowd(name):
-            return [entry for entry in known if not left and not entry.is_suited(self._upstream)]
+            return [entry for entry in known if not left and not _is_suited(entry, self._upstream)]
         return [
             entry
             for entry in located
@@ -212,13 +212,18 @@ def _matching(entries: list[Entry], constraint: Constraint, is_open: IsOpen) -> 
 
 def _takes(entry: Entry, arrival: Arrival, upstream: Upstream) -> bool:
     """Whether the resource is in the form of the subscription, or the entry has none in that form yet."""
-    return (entry.params is not None) == arrival.located or not entry.is_suited(upstream)
+    return (entry.params is not None) == arrival.located or not _is_suited(entry, upstream)
+
+
+def _is_suited(entry: Entry, upstream: Upstream) -> bool:
+    """Whether the variant came on the current stream of that server and in the form of the subscription."""
+    return entry.suited and entry.came_from(upstream)
 
 
 def _is_bound(entry: Entry, upstream: Upstream) -> bool:
     """Whether the variant answers a locator on the current stream and has constraints."""
     bound = entry.variant is not None and canonical(entry.variant.constraint) != TRUE
-    return bound and entry.params is not None and entry.is_suited(upstream)
+    return bound and entry.params is not None and _is_suited(entry, upstream)
 
 
 def _is_closed(_entry: Entry) -> bool:

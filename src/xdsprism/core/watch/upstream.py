@@ -174,11 +174,7 @@ class Upstream:
     def _ask(self, type_url: TypeUrl, key: Key) -> None:
         """Pass a subscription to the requests of this stream."""
         if not self.requests.want(type_url, key):
-            self._begin(type_url)
-
-    def _begin(self, type_url: TypeUrl) -> None:
-        """Begin with the subscriptions to a type on this stream."""
-        self.requests.begin(type_url, self._wants[type_url], self._versions.get(type_url, ""))
+            self.requests.begin(type_url, self._wants[type_url], self._versions.get(type_url, ""))
 
     def unwant(self, type_url: TypeUrl, key: Key) -> None:
         """Unsubscribe from a key."""
@@ -257,7 +253,7 @@ class Upstream:
         self.quarantine.opened()
         for type_url, keys in self._wants.items():
             if keys:
-                self._begin(type_url)
+                self.requests.begin(type_url, keys, self._versions.get(type_url, ""))
         self.requests.note_sent(now)
 
     def polling(self, now: float) -> Steps[list[tuple[TypeUrl, Asked]]]:

@@ -1,0 +1,140 @@
+"""What providers have made, by name: findings, who wants them, and those that nobody wants any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..model.cached import CachedSet, Finding, Form
+from ..model.constraints import failing, matches
+from ..model.hosts import AskedHosts
+from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl, Variant
+from ..model.variants import Explanation, VariantSet
+from .provider import Subject
+
+
+class MadeSet(CachedSet):
+    """The findings of one name that a provider made.
+
+    Only subscriptions by name get them: no wildcard lists them, because nobody knows all names that a provider could
+    make.
+    """
+
+    __slots__ = ()
+
+    made = True
+
+    def member(self, params: Mapping[str, str]) -> Variant | None:  # noqa: ARG002
+        """Return None: no wildcard lists what a provider made."""
+        return None
+
+    @property
+    def is_listed(self) -> bool:
+        return False
+
+    @property
+    def member_keys(self) -> frozenset[str]:
+        return frozenset()
+
+    def explain(self, params: Mapping[str, str]) -> Explanation:
+        """Return the variant for these params, and why each other variant does not match.
+
+        A stale variant may match the same params as its replacement; it is left out.
+        """
+        others = (variant for variant in self.variants if not matches(variant.constraint, params))
+        return Explanation(self.select(params), tuple((each, failing(each.constraint, params)) for each in others))
+
+
+NOTHING = MadeSet(())
+
+
+class Topic:
+    """One name that a session wants, or that has findings."""
+
+    __slots__ = ("generation", "known", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted: dict[Params, int] = {}  # subscriptions by class
+        self.known: MadeSet = NOTHING
+        self.generation = 0  # how often it was invalidated
+
+
+class Topics:
+    """All names that a session wants or that have findings; of virtual hosts, also by domain."""
+
+    def __init__(self) -> None:
+        self._topics: dict[Subject, Topic] = {}
+        self._hosts = AskedHosts()  # the virtual hosts among them
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __getitem__(self, subject: Subject) -> Topic:
+        return self._topics[subject]
+
+    def find(self, subject: Subject) -> Topic | None:
+        """Return the topic of a name, if there is one."""
+        return self._topics.get(subject)
+
+    def of_type(self, type_url: TypeUrl) -> list[Subject]:
+        """Return the names of one type."""
+        return [subject for subject in self._topics if subject[0] == type_url]
+
+    def ensure(self, subject: Subject) -> Topic:
+        """Return the topic of a name, and create it if there is none."""
+        topic = self._topics.get(subject)
+        if topic is None:
+            topic = self._topics[subject] = Topic()
+            type_url, name = subject
+            if type_url == VIRTUAL_HOST:
+                self._hosts.add(name)
+        return topic
+
+    def forget(self, subject: Subject) -> None:
+        """Drop the topic of a name that nobody wants and nothing is known of."""
+        del self._topics[subject]
+        type_url, name = subject
+        if type_url == VIRTUAL_HOST:
+            self._hosts.remove(name)
+
+    def concerned(self, change: Change) -> Iterator[Subject]:
+        """Yield the wanted names whose resource a change may give or take, including hosts that domains match."""
+        subjects = [(change.type_url, name) for name in change.names]
+        if change.type_url == VIRTUAL_HOST:
+            subjects += [(VIRTUAL_HOST, string) for string in self._hosts.concerned(change)]
+        elif change.type_url == ROUTE:  # VHD-6: whether the port of a host counts may have changed
+            subjects += [(VIRTUAL_HOST, string) for string in self._hosts.under(change.name) if ":" in string]
+        return (subject for subject in dict.fromkeys(subjects) if subject in self._topics)
+
+
+class IdleFindings:
+    """The findings that nobody wants, the one unused for longest first."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[Subject, Form], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def note(self, subject: Subject, finding: Finding, *, used: bool) -> None:
+        """Note whether a client uses a finding."""
+        if used:
+            self._idle.pop((subject, finding.form), None)
+        else:
+            self._idle.setdefault((subject, finding.form))
+
+    def drop(self, subject: Subject, findings: Iterable[Finding]) -> None:
+        """Forget findings that are gone."""
+        for each in findings:
+            self._idle.pop((subject, each.form), None)
+
+    def excess(self, limit: int) -> Iterator[tuple[Subject, Form]]:
+        """Remove and yield the findings beyond the limit, oldest first."""
+        while len(self._idle) > limit:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            yield oldest
+
+
+def is_given(known: VariantSet | None) -> bool:
+    """Whether a resource was written by a transaction or a file, and not made by a provider."""
+    return known is not None and not known.made
