@@ -14,6 +14,7 @@ from tests.client.rig import cluster, endpoint, quiet, timeless
 from tests.client.vhosts import vhost
 from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
+from xdsprism.core.model import cached
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.relay.relaying import LOOKS
 from xdsprism.core.watch.apply_response import Reading
@@ -151,6 +152,32 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         assert came[many - 1] <= 1.1 * came[30]
         assert changed[many - 1] <= 1.1 * changed[30]
         assert left[many - 1] <= 1.1 * left[30]
+
+
+async def leaving(number: int) -> int:
+    """What it is that a client leaves which has so many params of one name, each with a variant of its own."""
+    async with pair(linger=5.0) as (origin, relay):
+        with origin.store.transaction() as tx:
+            for each in range(number):
+                tx.put(endpoint("a"), when=f"pod=p{each}")
+        client = await relay.raw()
+        locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
+        await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
+        await settled(client)
+        with counted(*PLANNING) as calls:
+            client.close()
+            await quiet(10)
+        assert origin.asked(xp.ENDPOINT) == []
+        return calls.total()
+
+
+@timeless
+async def test_a_client_with_many_params_of_one_name_leaves_at_the_cost_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # PRX-9: the marked params are not copied in each step, and their classes are remembered as long as their findings
+    monkeypatch.setattr(cached, "REMEMBERED", 8 * EVERY)
+    assert await leaving(12 * EVERY) <= 4.1 * await leaving(3 * EVERY)
 
 
 async def denied(number: int) -> int:

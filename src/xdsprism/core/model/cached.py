@@ -32,7 +32,7 @@ from .table import Table
 from .types import Category, Change, Params, ResourceProblem, TypeSpec, Variant, category
 from .variants import Moved, VariantSet, pins
 
-REMEMBERED = 4096  # classes of params whose answer is cached, per name
+REMEMBERED = 4096  # classes of params whose answer is cached, per name: these, or twice the findings if that is more
 
 NEVER: Mapping[Params, int] = {}  # no question is late
 
@@ -217,7 +217,7 @@ class CachedSet(VariantSet):
         """Return the finding for all clients of the same class as these params, found once per class (DESIGN 6.3)."""
         alike = category(params, self.keys)
         if alike not in self._classes:
-            if len(self._classes) >= REMEMBERED:
+            if len(self._classes) >= REMEMBERED and len(self._classes) >= 2 * len(self._shared):
                 self._classes.clear()
             self._classes[alike] = self._find_shared(params)
         return self._classes[alike]

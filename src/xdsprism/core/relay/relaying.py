@@ -435,10 +435,11 @@ class Relaying:
         """Return the next marked name; if many of its params are marked, as many as one step takes."""
         subject, some = self._touched.popitem(last=False)
         if some is not None and len(some) > EVERY and subject in self._standing:
-            first, *others = pieces(some)
-            self._touched[subject] = dict.fromkeys(params for piece in others for params in piece)
+            # Copied once, so that each step takes its part from the front and leaves the others alone.
+            rest = some if isinstance(some, OrderedDict) else OrderedDict(some)
+            self._touched[subject] = rest
             self._touched.move_to_end(subject, last=False)
-            return subject, dict.fromkeys(first)
+            return subject, dict(rest.popitem(last=False) for _ in range(EVERY))
         return subject, some
 
     def _look_at(
