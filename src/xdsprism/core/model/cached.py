@@ -134,7 +134,7 @@ class CachedSet(VariantSet):
         late: Mapping[Params, int] = NEVER,
     ) -> None:
         self.troubles = troubles
-        self.late = late  # how late each question about this name is, if any is late (relay/lateness.py)
+        self.late = late  # how late each question about this name is, if any is late (relay/timers.py)
         self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
@@ -255,7 +255,7 @@ class CachedSet(VariantSet):
         return found is not None and not (sure and found.kept and found.variant is None)
 
     def lateness(self, params: Params) -> int:
-        """Return how late the question for these params is (relay/lateness.py: 0 is not late).
+        """Return how late the question for these params is (relay/timers.py: 0 is not late).
 
         If these params were not asked for yet, the latest question of the same class counts: its answer covers them.
         """

@@ -10,7 +10,7 @@ A question is one upstream subscription, by one name and one set of params. Its 
     unwanted   nobody uses its finding                               the linger time is over, or a client returns
     refused    the servers have no room for it (fairness.py)         there is room, or its last client leaves
 
-`Questions` also owns the timers that go with them: lingering (lingering.py), lateness (lateness.py) and age (ages.py).
+`Questions` also owns the timers that go with them (timers.py).
 relaying.py decides what each name needs, and calls this module to carry it out.
 """
 
@@ -24,17 +24,14 @@ from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 from ..watch.query_params import is_crowded, question_params, refused_entry
-from .ages import Silence, StalenessTracker
 from .audience import Audience, Needs
 from .budgets import Question
 from .fairness import Fairness
 from .findings import is_awaited, is_pending
 from .inquiry import choose
-from .lateness import Late, OverdueQueries
-from .lingering import ON_DEMAND, SubscriptionGrace
-from .renewal import NoCacheRefresh
 from .standing import Standing
 from .supply import Supply
+from .timers import ON_DEMAND, Late, NoCacheRefresh, OverdueQueries, Silence, StalenessTracker, SubscriptionGrace
 
 Subject = tuple[TypeUrl, str]
 

@@ -42,10 +42,9 @@ from ..model.variants import VariantSet
 from ..model.xdstp import is_wild, wildcards
 from ..watch.entry import Collection, Entry
 from ..watch.query_params import is_crowded, is_cut, is_wide
-from .ages import Silence
 from .audience import Audience, Needs
 from .budgets import Question
-from .fairness import Fairness, RoomTaken
+from .fairness import Competitors, Fairness, RoomTaken
 from .findings import (
     Departed,
     UpstreamAnswer,
@@ -63,6 +62,7 @@ from .listings import Listings
 from .questions import Questions, Subject
 from .standing import Standing
 from .supply import Supply
+from .timers import Silence
 
 LOOKS = 32  # names examined in one step: each may make or drop an upstream subscription
 LINGER = 30.0  # seconds that an upstream subscription outlives its last client (PRX-9)
@@ -78,7 +78,8 @@ class Relaying:
     listed: wakes the sessions that subscribe to a wildcard. linger: seconds that an unwanted upstream subscription
     stays. reaches: whether a server can be asked for a name with params now. silence: for how long no server could be
     asked about an entry. max_stale: the silence after which an answer is too old. limits: those of a locator, by name;
-    None: servers are asked without params. fairness: shares out the room that servers have.
+    None: servers are asked without params. competitors: the clients that share the room that servers have. forgot:
+    called with a name that a session forgot (VHD-25).
     """
 
     caches = True
@@ -94,14 +95,14 @@ class Relaying:
         silence: Silence = lambda _, __: 0.0,
         max_stale: float = inf,
         limits: Callable[[str], Limits | None] = lambda _: None,
-        fairness: Fairness | None = None,
+        competitors: Competitors | None = None,
+        forgot: Callable[[TypeUrl, str, Params], None] = lambda *_: None,
     ) -> None:
         self.facts: list[Fact] = []
-        self.forgot: Callable[[TypeUrl, str, Params], None] = lambda *_: None  # a session forgot a name (VHD-25)
+        self.forgot = forgot
         self._store = store
         self._supply = supply
-        self._fairness = fairness or Fairness(supply)
-        self._fairness.give_way, self._fairness.facts = self._give_way, self.facts
+        self._fairness = Fairness(supply, competitors or Competitors(), self._give_way, self.facts)
         self._listings = Listings(store, supply.pin, listed)
         self._reaches = reaches  # whether a server can be asked for a name with params now
         self._arrivals: deque[Arrival] = deque()
