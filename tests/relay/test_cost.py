@@ -16,7 +16,7 @@ from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
 from xdsprism.core.model import cached
 from xdsprism.core.model.steps import EVERY
-from xdsprism.core.relay.relaying import LOOKS
+from xdsprism.core.relay.planning import LOOKS
 from xdsprism.core.watch.apply_response import Reading
 
 READING = (
@@ -29,6 +29,10 @@ READING = (
 )
 PLANNING = (
     "core/relay/relaying.py",
+    "core/relay/subscribers.py",
+    "core/relay/planning.py",
+    "core/relay/marks.py",
+    "core/relay/voices.py",
     "core/relay/standing.py",
     "core/relay/findings.py",
     "core/model/cached.py",
@@ -135,7 +139,12 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         changed: dict[int, int] = {}
         for number in (30, many - 1):
             with counted(
-                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+                "core/relay/relaying.py",
+                "core/relay/subscribers.py",
+                "core/relay/planning.py",
+                "core/relay/standing.py",
+                "core/relay/findings.py",
+                "core/serve/fast_path.py",
             ) as calls:
                 origin.put(endpoint("a", "new"), when=f"pod=p{number}")
                 assert len(await settled(clients[number])) == 1
@@ -143,7 +152,12 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         left: dict[int, int] = {}
         for number in (30, many - 1):
             with counted(
-                "core/relay/relaying.py", "core/relay/standing.py", "core/relay/findings.py", "core/serve/fast_path.py"
+                "core/relay/relaying.py",
+                "core/relay/subscribers.py",
+                "core/relay/planning.py",
+                "core/relay/standing.py",
+                "core/relay/findings.py",
+                "core/serve/fast_path.py",
             ) as calls:
                 clients[number].close()
                 await quiet(10)
@@ -222,9 +236,9 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
 
     note(Reading, "_arrive", "arrived")
     note(Reading, "_take", "taken")
-    note(relay.relay.relaying, "_look_at", "planned")
+    note(relay.relay.relaying._planner, "look_at", "planned")
     note(relay.relay.relaying._questions, "ask", "asked")
-    note(relay.relay.relaying, "_count_some", "counted", len)
+    note(relay.relay.relaying._subscribers, "_count_some", "counted", len)
     stepped = relay.relay._work._step
 
     def step(task: Any) -> bool:
