@@ -263,7 +263,6 @@ class RelayModel:
         left.append(questions.standing)
         assert not any(left), left
         assert not relaying._voices.departed
-        assert not questions.lent
         assert not questions.lateness
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()

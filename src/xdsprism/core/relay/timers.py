@@ -56,39 +56,60 @@ Silence = Callable[[Entry, float], float]  # seconds since a server could be ask
 
 
 class SubscriptionGrace:
-    """Records until when each unwanted upstream subscription is kept.
+    """Records until when each upstream subscription is kept whose own client left.
 
-    There is one timer table for each of the two linger times. All timers in a table run equally long, so the table is
-    in order of expiry.
+    A subscription is in one of three states, and only the methods here change it:
+
+        state    who uses its finding             becomes
+        -------  -------------------------------  ----------------------------------------------------------------
+        wanted   the client that it was made for  lent (`lend`) or unused (`lasts`) when the last such client left
+        lent     other clients                    unused (`lasts`) when they left too: the linger time starts anew
+        unused   nobody                           lent (`lend`) if others use it now: the linger time goes on
+
+    `end` makes it wanted again, or forgets it because it ended. There is one timer table for each of the two linger
+    times. All timers in a table run equally long, so the table is in order of expiry.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._long: dict[Question, float] = {}
         self._brief: dict[Question, float] = {}
+        self._lent: set[Question] = set()  # those with a timer that others use
 
     def __bool__(self) -> bool:
-        return bool(self._long or self._brief)
+        return bool(self._long or self._brief or self._lent)
 
     @property
     def timers(self) -> tuple[dict[Question, float], ...]:
         """The timer tables, each in order of expiry."""
         return self._long, self._brief
 
+    def lend(self, key: Question, now: float) -> bool:
+        """Note that only other clients use a subscription. Return whether it is still kept for them."""
+        self._lent.add(key)
+        return self._runs(key, now)
+
     def lasts(self, key: Question, now: float, *, brief: bool = False) -> bool:
-        """Whether an unwanted upstream subscription is still kept. The first call starts its timer.
+        """Note that nobody uses a subscription. Return whether it is still kept.
 
         brief: it is for an on-demand resource that does not exist. A timer that runs already is not shortened by this.
         """
+        if key in self._lent:
+            self.end(key)
         if key in self._long or not brief:
-            return self._long.setdefault(key, now + self._seconds) > now
+            return self._runs(key, now)
         # The table is full: drop this subscription at once.
         if len(self._brief) >= MOST and key not in self._brief:
             return False
         return self._brief.setdefault(key, now + min(self._seconds, UNRESOLVED)) > now
 
+    def _runs(self, key: Question, now: float) -> bool:
+        """Whether the long timer of a subscription runs. The first call starts it."""
+        return self._long.setdefault(key, now + self._seconds) > now
+
     def end(self, key: Question) -> bool:
         """Stop the timer, since a client wants the subscription again or it ended. Return whether one ran."""
+        self._lent.discard(key)
         return self._long.pop(key, None) is not None or self._brief.pop(key, None) is not None
 
 
