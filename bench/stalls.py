@@ -197,6 +197,11 @@ def cases(part: str) -> tuple[str, ...]:
     return (*OF_RELAY,)
 
 
+def _chosen(part: str, case: str) -> tuple[str, ...]:
+    """All cases of a table, or the given one if it is there."""
+    return tuple(each for each in cases(part) if case in ("", each))
+
+
 def _print_rows(part: str, case: str) -> None:
     """What the process of `measured` does: a line when it begins to measure, and one for each step."""
     steps = _server_steps if part == "server" else _relay_steps
@@ -223,8 +228,8 @@ def _given(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how many; the best of each figure counts (default: 1)")
     parser.add_argument("--cap", type=float, default=CAP, help=f"seconds for one step of a case (default: {CAP:g})")
     parser.add_argument("--write", action="store_true", help="put the tables into PERFORMANCE.md too")
-    parser.add_argument("--rows", choices=PARTS, help=argparse.SUPPRESS)  # for `measured`, as is the next
-    parser.add_argument("--case", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--case", default="", help="one case alone, by its name in the table")
+    parser.add_argument("--rows", choices=PARTS, help=argparse.SUPPRESS)  # for `measured`
     return parser.parse_args(words)
 
 
@@ -246,7 +251,7 @@ def run(words: Sequence[str] = ()) -> None:
     told = [f"{machine()}; the best of {given.rounds} round{'s' if given.rounds > 1 else ''}."]
     for part in [given.part] if given.part else PARTS:
         found: list[Rows] = [{} for _ in trees]
-        for case, rows, tree in _turns(given.rounds, cases(part), found, trees):
+        for case, rows, tree in _turns(given.rounds, _chosen(part, given.case), found, trees):
             if case in rows and rows[case].is_over:
                 continue  # once is enough
             start = time.monotonic()

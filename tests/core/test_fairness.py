@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from xdsprism.core.model.facts import ShareExceeded
+from xdsprism.core.model.facts import Fact, ShareExceeded
 from xdsprism.core.model.limits import Client, Scarce
 from xdsprism.core.model.types import ENDPOINT, Params
 from xdsprism.core.relay.budgets import Question
-from xdsprism.core.relay.fairness import Fairness
+from xdsprism.core.relay.fairness import Competitors, Fairness
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry
 from xdsprism.core.watch.query_params import is_crowded
@@ -35,8 +35,9 @@ class World:
         self.asked: dict[Question, Entry] = {}
         self.wants: dict[Client, dict[Question, None]] = {}
         self._numbers: dict[int, Client] = {}
-        self.fairness = Fairness(self, client=self._numbers.get, wanting=self._wanting, pool=self._group)
-        self.fairness.give_way = self._give_way
+        self.facts: list[Fact] = []
+        competitors = Competitors(self._numbers.get, self._wanting, self._group)
+        self.fairness = Fairness(self, competitors, self._give_way, self.facts)
 
     def _wanting(self, question: Question) -> Iterator[Client]:
         return (client for client, wanted in self.wants.items() if question in wanted)
@@ -123,13 +124,13 @@ def test_the_client_with_the_most_gives_way_with_what_it_got_last_and_that_is_a_
     world = World(**{kind.value: 6})
     for number in range(8):
         world.want(GREEDY, KINDS[kind]("mine", number))
-    assert world.fairness.facts == [ShareExceeded(kind, GREEDY, gave_way=False, count=1)] * 2  # one each turn
-    world.fairness.facts.clear()
+    assert world.facts == [ShareExceeded(kind, GREEDY, gave_way=False, count=1)] * 2  # one each turn
+    world.facts.clear()
     for number in range(2):
         world.want(MODEST, KINDS[kind]("other", number))
     assert world.lacks(MODEST) == []
     assert world.lacks(GREEDY) == [KINDS[kind]("mine", number) for number in (4, 5, 6, 7)]
-    assert world.fairness.facts == [ShareExceeded(kind, GREEDY, gave_way=True, count=1)] * 2
+    assert world.facts == [ShareExceeded(kind, GREEDY, gave_way=True, count=1)] * 2
     assert world.fairness.room(kind) == (6, 4, 2)
 
 
@@ -177,7 +178,7 @@ def test_what_is_past_a_share_is_counted_once_a_turn() -> None:
     for each in world.wants[GREEDY]:
         world.asked[each] = world.fairness.ask(each, each[1])
     world.fairness.rest()
-    assert world.fairness.facts == [ShareExceeded(Scarce.SUBSCRIPTIONS, GREEDY, gave_way=False, count=45)]
+    assert world.facts == [ShareExceeded(Scarce.SUBSCRIPTIONS, GREEDY, gave_way=False, count=45)]
 
 
 @pytest.mark.parametrize("seed", range(30))

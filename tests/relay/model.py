@@ -150,10 +150,10 @@ class Supplier:
         line.subscriber.listeners.append(lambda entry, _: self._heard(entry))
 
     def ask(self, type_url: str, name: str, params: Params) -> Entry:
-        sink = Sink(lambda: None)
+        sink = Sink(self._heard)
         self._line.subscriber.watch(sink, self._line.authority, type_url, (name, params))
         (entry,) = sink.entries
-        sink.wake = lambda: self._heard(entry)
+        sink.report(entry)
         assert entry not in self.sinks, f"asked twice: {name} {params}"
         self.sinks[entry] = sink
         return entry

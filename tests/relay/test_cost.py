@@ -14,8 +14,9 @@ from tests.client.rig import cluster, endpoint, quiet, timeless
 from tests.client.vhosts import vhost
 from tests.relay.rig import Raw, Station, held, pair
 from tests.support.work import counted
+from xdsprism.core.model import cached
 from xdsprism.core.model.steps import EVERY
-from xdsprism.core.relay.relaying import LOOKS
+from xdsprism.core.relay.planning import LOOKS
 from xdsprism.core.watch.apply_response import Reading
 
 READING = (
@@ -32,6 +33,10 @@ READING = (
 )
 PLANNING = (
     "core/relay/relaying.py",
+    "core/relay/subscribers.py",
+    "core/relay/planning.py",
+    "core/relay/marks.py",
+    "core/relay/voices.py",
     "core/relay/standing.py",
     "core/relay/findings.py",
     "core/model/cached.py",
@@ -139,6 +144,8 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         for number in (30, many - 1):
             with counted(
                 "core/relay/relaying.py",
+                "core/relay/subscribers.py",
+                "core/relay/planning.py",
                 "core/relay/standing.py",
                 "core/relay/findings.py",
                 "core/session/fast_path.py",
@@ -150,6 +157,8 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         for number in (30, many - 1):
             with counted(
                 "core/relay/relaying.py",
+                "core/relay/subscribers.py",
+                "core/relay/planning.py",
                 "core/relay/standing.py",
                 "core/relay/findings.py",
                 "core/session/fast_path.py",
@@ -161,6 +170,32 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
         assert came[many - 1] <= 1.1 * came[30]
         assert changed[many - 1] <= 1.1 * changed[30]
         assert left[many - 1] <= 1.1 * left[30]
+
+
+async def leaving(number: int) -> int:
+    """What it is that a client leaves which has so many params of one name, each with a variant of its own."""
+    async with pair(linger=5.0) as (origin, relay):
+        with origin.store.transaction() as tx:
+            for each in range(number):
+                tx.put(endpoint("a"), when=f"pod=p{each}")
+        client = await relay.raw()
+        locators = [pb.ResourceLocator(name="a", dynamic_parameters={"pod": f"p{each}"}) for each in range(number)]
+        await client.send(type_url=xp.ENDPOINT, resource_locators_subscribe=locators)
+        await settled(client)
+        with counted(*PLANNING) as calls:
+            client.close()
+            await quiet(10)
+        assert origin.asked(xp.ENDPOINT) == []
+        return calls.total()
+
+
+@timeless
+async def test_a_client_with_many_params_of_one_name_leaves_at_the_cost_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # PRX-9: the marked params are not copied in each step, and their classes are remembered as long as their findings
+    monkeypatch.setattr(cached, "REMEMBERED", 8 * EVERY)
+    assert await leaving(12 * EVERY) <= 4.1 * await leaving(3 * EVERY)
 
 
 async def denied(number: int) -> int:
@@ -205,9 +240,9 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
 
     note(Reading, "_arrive", "arrived")
     note(Reading, "_take", "taken")
-    note(relay.relay.relaying, "_look_at", "planned")
+    note(relay.relay.relaying._planner, "look_at", "planned")
     note(relay.relay.relaying._questions, "ask", "asked")
-    note(relay.relay.relaying, "_count_some", "counted", len)
+    note(relay.relay.relaying._subscribers, "_count_some", "counted", len)
     stepped = relay.relay._work._step
 
     def step(task: Any) -> bool:

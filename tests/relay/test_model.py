@@ -172,9 +172,9 @@ class RelayModel:
     def check_standing(self) -> None:
         """What the relay keeps of a name is what a look at all of the name finds."""
         relaying = self.relay.relaying
-        for subject, kept in relaying._standing.items():
-            known, asked = relaying._known.get(subject, NOTHING), relaying._asked.get(subject, {})
-            said = listen(relaying._voices(subject), known, relaying._supply.pin)
+        for subject, kept in relaying._questions.standing.items():
+            known, asked = relaying._planner.known.get(subject, NOTHING), relaying._asked.get(subject, {})
+            said = listen(relaying._voices.of(subject), known, relaying._supply.pin)
             found = finish(Standing.of(known, said, asked))
             assert found is not None, subject
             assert (kept.findings, kept.pending) == (found.findings, found.pending)
@@ -258,12 +258,12 @@ class RelayModel:
         self.clock.now += LINGER + 1
         self.quiet()
         relaying = self.relay.relaying
-        left = [relaying._wanted, relaying._asked, relaying._unwanted, relaying._known, relaying._touched]
-        left.append(relaying._standing)
+        questions = relaying._questions
+        left = [relaying._voices.wanted, questions.asked, questions.unwanted, relaying._planner.known, relaying._marks]
+        left.append(questions.standing)
         assert not any(left), left
-        assert not relaying._departed
-        assert not relaying._lent
-        assert not relaying._lateness
+        assert not relaying._voices.departed
+        assert not questions.lateness
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()
         assert not any(len(table) or table.listed for table in self.relay.store.tables())

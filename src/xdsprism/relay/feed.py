@@ -20,6 +20,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -40,7 +41,6 @@ from ..core.model.node_params import write_named
 from ..core.model.type_versions import RESOURCE
 from ..core.model.types import ROUTE, Params, Reference, Routing, TypeUrl, Variant, make_variant
 from ..core.model.variants import pins
-from ..core.relay.relaying import Relaying
 from ..core.relay.spread import TypeSpread
 from ..core.watch.authority import Authority
 from ..core.watch.entry import Entry, Event, Notice, State, Watch
@@ -54,7 +54,20 @@ GROUPS = 1000  # PRX-35: each has a stream of its own, and a client that makes u
 
 
 class Sink(Watch):
-    """A watcher without a queue: the relay reads the entry itself whenever it is woken."""
+    """A watcher without a queue: the relay reads the entry itself whenever it is told that the entry changed.
+
+    heard: called with the entry. Not before `report`, since whoever subscribes reads the first answer from the entry.
+    """
+
+    __slots__ = ("_reported",)
+
+    def __init__(self, heard: Callable[[Entry], None]) -> None:
+        self._reported: list[Entry] = []
+        super().__init__(partial(_report, heard, self._reported))
+
+    def report(self, entry: Entry) -> None:
+        """Report changes of this entry, the one that was subscribed to, from now on."""
+        self._reported.append(entry)
 
     def tell(self, entry: Entry, notice: Notice) -> None:
         """Wake the relay for errors and absences.
@@ -63,6 +76,12 @@ class Sink(Watch):
         """
         if notice.variant is None or entry.state is State.RECEIVED_ERROR:
             self.wake()
+
+
+def _report(heard: Callable[[Entry], None], entries: list[Entry]) -> None:
+    """Report that entries changed. A function of its own: a bound method would make a reference cycle of each sink."""
+    for entry in entries:
+        heard(entry)
 
 
 class FeedClient(Client):
@@ -210,8 +229,8 @@ class Feed:
     """The relay's upstream subscriptions (core.relay.supply.Supply).
 
     form: how to ask servers; UNKNOWN: find out what each one understands, and remember it for all clients (PRX-32).
-    group_by: the keys that make groups; None: no groups. settled: called after something came from a server. make:
-    makes a client for a group.
+    group_by: the keys that make groups; None: no groups. heard: called with an entry that changed. settled: called
+    after something came from a server. make: makes a client for a group.
     """
 
     def __init__(
@@ -220,16 +239,17 @@ class Feed:
         *,
         group_by: Collection[str] | None,
         form: RequestForm,
+        heard: Callable[[Entry], None],
         settled: Callable[[], None],
         make: Callable[[Bootstrap, Callable[[], None], Params | None], FeedClient],
     ) -> None:
-        self.relaying: Relaying | None = None
         self.wall: Callable[[], float] = time.time
         self.clients: dict[Params | None, FeedClient] = {}
         self._form = form
         self._dialects: dict[ServerConfig, Dialect] = {}
         self._bootstrap = bootstrap
         self._group_by = group_by
+        self._heard = heard
         self._settled = settled
         self._make = make
         self._sinks: dict[Entry, list[tuple[Sink, FeedClient, int]]] = {}  # each with its client and stream
@@ -252,10 +272,9 @@ class Feed:
         if place is None:
             return Scarce.SUBSCRIPTIONS
         client = self.client(group, place)
-        sink = Sink(lambda: None)
+        sink = Sink(self._heard)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
-        # The entry exists only now; the relay reads its first answer from the returned entry.
-        sink.wake = lambda: self._heard(entry)
+        sink.report(entry)
         if sink.entries:
             self._sinks.setdefault(entry, []).append((sink, client, place))
         else:  # no server can be asked for the name, so it takes no room
@@ -365,11 +384,6 @@ class Feed:
         task = asyncio.get_running_loop().create_task(client.close(), name="xdsprism group")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-    def _heard(self, entry: Entry) -> None:
-        """Tell the relay that an entry changed."""
-        if self.relaying is not None:
-            self.relaying.heard(entry)
 
     def pool(self, params: Params) -> Params | None:
         """Return the group on whose streams a subscription with these params takes room; None: those of all."""

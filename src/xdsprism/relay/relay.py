@@ -35,10 +35,11 @@ from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.types import Params, TypeUrl
 from ..core.relay.budgets import Question
-from ..core.relay.fairness import Fairness
+from ..core.relay.fairness import Competitors
 from ..core.relay.nack_reports import NackReports
 from ..core.relay.relaying import LINGER, Relaying
 from ..core.relay.revisiting import Revisits
+from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
 from ..errors import UsageError
 from ..messages.validation import Validate, check_mode
@@ -103,7 +104,15 @@ class Relay:
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.store = Store(tables=CacheTable)
         form = _form(upstream_form, group_by, self.bootstrap)
-        self.feed = Feed(self.bootstrap, group_by=group_by, form=form, settled=self._settled, make=self._client)
+        self.feed = Feed(
+            self.bootstrap,
+            group_by=group_by,
+            form=form,
+            heard=self._heard,
+            settled=self._settled,
+            make=self._client,
+        )
+        self._revisits = Revisits(self.feed, self._is_forgotten, self._question_limits)
         self.relaying = Relaying(
             self.store,
             self.feed,
@@ -113,11 +122,9 @@ class Relay:
             silence=self.feed.silence,
             max_stale=max_stale,
             limits=self._question_limits,
-            fairness=Fairness(self.feed, client=self._client_of, wanting=self._wanting, pool=self.feed.pool),
+            competitors=Competitors(self._client_of, self._wanting, self.feed.pool),
+            forgot=self._revisits.add,
         )
-        self.feed.relaying = self.relaying
-        self._revisits = Revisits(self.feed, self._is_forgotten, self._question_limits)
-        self.relaying.forgot = self._revisits.add
         self.server = Server(
             self.store,
             listen,
@@ -278,6 +285,10 @@ class Relay:
         due = yield from self.relaying.aging(loop.time())
         self._aging = loop.call_at(max(due, loop.time() + AGING), self._age) if due is not None else None
         self._settled()
+
+    def _heard(self, entry: Entry) -> None:
+        """Tell the machine that an upstream subscription changed."""
+        self.relaying.heard(entry)
 
     def _settled(self) -> None:
         """Let the hub take a turn if something that came from a server needs it."""

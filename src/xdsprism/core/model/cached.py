@@ -32,7 +32,7 @@ from .table import Table
 from .types import Category, Change, Params, ResourceProblem, TypeSpec, Variant, category
 from .variants import Moved, VariantSet, pins
 
-REMEMBERED = 4096  # classes of params whose answer is cached, per name
+REMEMBERED = 4096  # classes of params whose answer is cached, per name: these, or twice the findings if that is more
 
 NEVER: Mapping[Params, int] = {}  # no question is late
 
@@ -134,7 +134,7 @@ class CachedSet(VariantSet):
         late: Mapping[Params, int] = NEVER,
     ) -> None:
         self.troubles = troubles
-        self.late = late  # how late each question about this name is, if any is late (relay/lateness.py)
+        self.late = late  # how late each question about this name is, if any is late (relay/timers.py)
         self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
         variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
@@ -217,7 +217,7 @@ class CachedSet(VariantSet):
         """Return the finding for all clients of the same class as these params, found once per class (DESIGN 6.3)."""
         alike = category(params, self.keys)
         if alike not in self._classes:
-            if len(self._classes) >= REMEMBERED:
+            if len(self._classes) >= REMEMBERED and len(self._classes) >= 2 * len(self._shared):
                 self._classes.clear()
             self._classes[alike] = self._find_shared(params)
         return self._classes[alike]
@@ -255,7 +255,7 @@ class CachedSet(VariantSet):
         return found is not None and not (sure and found.kept and found.variant is None)
 
     def lateness(self, params: Params) -> int:
-        """Return how late the question for these params is (relay/lateness.py: 0 is not late).
+        """Return how late the question for these params is (relay/timers.py: 0 is not late).
 
         If these params were not asked for yet, the latest question of the same class counts: its answer covers them.
         """

@@ -4,9 +4,9 @@ Decides: whether a cached variant answers a new downstream subscription, and oth
 relay subscribes upstream; when it drops an upstream subscription; which client gives way when a server takes no more
 subscriptions.
 
-Main types: `Relaying` (relaying.py: turns downstream subscriptions into upstream ones), `Questions` (questions.py: the
-upstream subscriptions), `CachedSet` and `Finding` (model/cached.py: the cached answers for one name, each with the
-constraints that say for which clients it holds).
+Main types: `Relaying` (relaying.py: says when to act), `Subscribers` (subscribers.py: what sessions want), `Planner`
+(planning.py: what one name needs), `Questions` (questions.py: the upstream subscriptions), `CachedSet` and `Finding`
+(model/cached.py: the cached answers for one name, each with the constraints that say for which clients it holds).
 
 Imports: `watch` and `model`.
 """

@@ -114,6 +114,9 @@ class Audience:
         return [same for value in values for same in index.get(value, ())]
 
 
+NOBODY = Audience()  # of a name that no session wants
+
+
 @dataclass(slots=True)
 class Needs:
     """Says which findings of one name are in use, and which classes of subscribers have no current answer."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..model.facts import Fact, ShareExceeded
@@ -46,28 +47,41 @@ class RoomTaken(NamedTuple):
     gave_way: int
 
 
-class Fairness:
-    """Subscribes through a supply, and decides who gives way where the supply has no room.
+@dataclass(frozen=True, slots=True)
+class Competitors:
+    """Says who competes for the room that servers have.
 
     client: returns the client that a stream belongs to. wanting: returns the clients that want an upstream subscription
     now. pool: returns the group of the params; the upstream subscriptions of one pool compete for the same streams.
     None: there are no groups.
     """
 
+    client: Callable[[int], Client | None] = lambda _: None
+    wanting: Callable[[Question], Iterable[Client]] = lambda _: ()
+    pool: Callable[[Params], Hashable] = lambda _: None
+
+
+class Fairness:
+    """Subscribes through a supply, and decides who gives way where the supply has no room.
+
+    give_way: called with an upstream subscription that is evicted and the entry that stands in for it. facts: where
+    exceeded shares are reported.
+    """
+
     def __init__(
         self,
         supply: Supply,
-        *,
-        client: Callable[[int], Client | None] = lambda _: None,
-        wanting: Callable[[Question], Iterable[Client]] = lambda _: (),
-        pool: Callable[[Params], Hashable] = lambda _: None,
+        competitors: Competitors,
+        give_way: Callable[[Question, Entry], None],
+        facts: list[Fact],
     ) -> None:
-        self.give_way: Callable[[Question, Entry], None] = lambda _, __: None  # replaces the entry of an evicted one
-        self.facts: list[Fact] = []
+        wanting, pool = competitors.wanting, competitors.pool
+        self._give_way = give_way
+        self._facts = facts
         self._gave_way: Counter[Scarce] = Counter()  # since the start
         self._exceeded: Counter[tuple[Scarce, Client, bool]] = Counter()  # since the last turn
         self._supply = supply
-        self._client = client
+        self._client = competitors.client
         self._wanting = wanting
         self._pool = pool
         self._subscriptions: dict[Hashable, Subscriptions] = {}  # by pool
@@ -116,7 +130,7 @@ class Fairness:
 
     def rest(self) -> None:
         """End the turn: report whose shares were exceeded, and forget which streams came."""
-        self.facts += [ShareExceeded(*what, count) for what, count in self._exceeded.items()]
+        self._facts += [ShareExceeded(*what, count) for what, count in self._exceeded.items()]
         self._exceeded.clear()
         self._came.clear()
         self._retried.clear()
@@ -184,7 +198,7 @@ class Fairness:
         self._leaving = budget
         for loser in losers:
             self._refuse(loser, budget)
-            self.give_way(loser, self._refusal(loser, budget.kind))
+            self._give_way(loser, self._refusal(loser, budget.kind))
         self._leaving = None
 
     def _note(self, kind: Scarce, client: Client | None, *, gave_way: bool) -> None:

@@ -7,11 +7,11 @@ A question is one upstream subscription, by one name and one set of params. Its 
     pending    the server has not answered                           an answer arrives, here or to another question
     held       it keeps a finding up to date that clients use        another question holds the same finding
     lent       its own client left; others use its finding           the linger time is over: one of them asks
-    unwanted   nobody uses its finding                               the linger time is over, or a client returns
+    unused     nobody uses its finding                               the linger time is over, or a client returns
     refused    the servers have no room for it (fairness.py)         there is room, or its last client leaves
 
-`Questions` also owns the timers that go with them: lingering (lingering.py), lateness (lateness.py) and age (ages.py).
-relaying.py decides what each name needs, and calls this module to carry it out.
+`Questions` also owns the timers that go with them (timers.py): `SubscriptionGrace` moves a question between held, lent
+and unused. planning.py decides what each name needs, and calls this module to carry it out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 from ..watch.query_params import is_crowded, question_params, refused_entry
-from .ages import Silence, StalenessTracker
 from .audience import Audience, Needs
 from .budgets import Question
 from .fairness import Fairness
 from .findings import is_awaited, is_pending
 from .inquiry import choose
-from .lateness import Late, OverdueQueries
-from .lingering import ON_DEMAND, SubscriptionGrace
-from .renewal import NoCacheRefresh
 from .standing import Standing
 from .supply import Supply
+from .timers import ON_DEMAND, Late, NoCacheRefresh, OverdueQueries, Silence, StalenessTracker, SubscriptionGrace
 
 Subject = tuple[TypeUrl, str]
 
@@ -60,7 +57,6 @@ class Questions:
     ) -> None:
         self.asked: dict[Subject, dict[Params, Entry]] = {}
         self.unwanted = SubscriptionGrace(linger)
-        self.lent: set[tuple[Subject, Params]] = set()  # unwanted questions whose finding other clients use
         self.standing: dict[Subject, Standing] = {}  # names that qualify for the short way (standing.py)
         self.renewals = NoCacheRefresh()
         self.lateness = OverdueQueries(reaches)
@@ -168,8 +164,7 @@ class Questions:
         if wanted:
             self.unwanted.end((subject, kept))
             return
-        self.lent.add((subject, kept))
-        if not self.unwanted.lasts((subject, kept), now):
+        if not self.unwanted.lend((subject, kept), now):
             self.unwanted.end((subject, kept))
             # A pending question that the finding answers takes over; only without one, a user asks.
             pending = (params for params, entry in asked.items() if params in audience and is_pending(entry))
@@ -183,9 +178,6 @@ class Questions:
         """
         for piece in pieces(holders, SOME):
             for params in piece:
-                if (subject, params) in self.lent:  # nobody uses it any more: the linger time starts now
-                    self.lent.discard((subject, params))
-                    self.unwanted.end((subject, params))
                 brief = subject[0] in ON_DEMAND and self.asked[subject][params].variant is None  # PRX-27
                 if at_once or not self.unwanted.lasts((subject, params), now, brief=brief):
                     self.release(subject, params)
@@ -214,7 +206,6 @@ class Questions:
         self.renewals.drop(entry)
         self.lateness.drop(question)
         self.ages.drop(entry)
-        self.lent.discard(question)
         self._fairness.drop(question, entry, gives_way=gives_way)
         self.unwanted.end(question)
 
