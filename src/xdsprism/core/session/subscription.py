@@ -29,7 +29,7 @@ class NameSubscription:
     """One subscription to one name, and what the client knows and holds by it.
 
     A subscription is `answered` once the client was sent a variant, or a negative answer, for the newest request for
-    it. A session resends to a client by setting `answered` back to False and marking the subscription as dirty.
+    it. holdings.py alone changes what is held, and whether it is answered.
     """
 
     __slots__ = ("absence", "answered", "claimed", "group", "held", "key", "params", "since", "trouble")
