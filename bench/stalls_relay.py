@@ -31,7 +31,7 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 import xdsprism as xp
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.relay.relay import Relay
-from xdsprism.server.calls import DETACHED, Peer
+from xdsprism.server.calls import Peer
 from xdsprism.server.hub import XdsCall
 from xdsprism.testing.timeless import TimelessLoop
 
@@ -156,6 +156,24 @@ class _Server:
         self._unread = asyncio.Queue()
 
 
+class _Port:
+    """What a call of the relay may ask of its client: to be polled."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def hold_back(self, *, waits: bool) -> None:
+        """The client sends no more than it has sent."""
+
+
+def _attach(call: Any, wake: Callable[[], None]) -> None:
+    """Have a call wake its client. Sources before `Call.attach` take the function itself."""
+    if hasattr(call, "attach"):
+        call.attach(_Port(wake))
+    else:
+        call.wake = wake
+
+
 class _Client:
     """A delta client of the relay that ACKs whatever comes."""
 
@@ -164,7 +182,7 @@ class _Client:
     ) -> None:
         self._loop = loop
         self._call: XdsCall = relay.server.hub.open("bench", Peer("bench"), delta=True, only_type=None)
-        self._call.wake = self._wake  # type: ignore[method-assign]
+        _attach(self._call, self._wake)
         self._type_url = type_url
         self._metadata = metadata
         self._is_awake = False
@@ -183,7 +201,7 @@ class _Client:
 
     def leave(self) -> None:
         self._call.close()
-        self._call.attach(DETACHED)
+        _attach(self._call, lambda: None)
 
     def _wake(self) -> None:
         if not self._is_awake:
