@@ -14,7 +14,7 @@ from xdsprism.core.model.facts import Facts
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import CLUSTER, Params, Variant, make_variant
-from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.model.variants import DisjointVariants
 from xdsprism.core.serve.stream import Stream
 from xdsprism.core.session.interest import Interest
 
@@ -89,8 +89,10 @@ def _change_among(few: int, many: int) -> str:
     return paired(change_in(Fleet(_world(few), 1)), change_in(Fleet(_world(many), 1)), number=200)
 
 
-def _variants(count: int) -> VariantSet:
-    return VariantSet.build([make_variant(CLUSTER, "c", str(i).encode(), parse(f"env=e{i}")) for i in range(count)])
+def _variants(count: int) -> DisjointVariants:
+    return DisjointVariants.build(
+        [make_variant(CLUSTER, "c", str(i).encode(), parse(f"env=e{i}")) for i in range(count)]
+    )
 
 
 def _choose_among(few: int, many: int) -> str:

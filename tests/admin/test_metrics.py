@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 from tests.admin.rig import Office, Peer, eventually_async
 from tests.support import web
 from xdsprism import CLUSTER, Store
-from xdsprism.core.model.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.model.cache_knowledge import cache_table
+from xdsprism.core.model.cached import CachedSet, Finding
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.events import Node, Rejection
 from xdsprism.core.model.facts import (
@@ -160,7 +161,7 @@ def test_a_type_of_ones_own_has_its_name(metrics: Metrics, store: Store):
 
 # OPS-11, PRX-35
 def test_a_relay_gives_types_that_clients_make_up_no_labels_of_their_own():
-    cache = CoreStore(tables=CacheTable)
+    cache = CoreStore(tables=cache_table)
     metrics = Metrics(cache)
     before = len(metrics.render().splitlines())
     for number in range(100):

@@ -8,7 +8,7 @@ from tests.core.support import Bench, Peer
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
 from xdsprism.core.provide.provider import Job, Provider
-from xdsprism.core.provide.providing import ProvidingStore
+from xdsprism.core.provide.providing import Providing
 from xdsprism.core.provide.recorded import RecordedParams
 from xdsprism.core.session.interest import Interest
 
@@ -43,8 +43,7 @@ class MadeBench(Bench):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.store = ProvidingStore()
-        self.providing = self.store.providing
+        self.providing = Providing(self.store)
         self.interest = Interest(self.providing)
         self.store.listeners.append(self._applied)
 

@@ -267,8 +267,8 @@ class Bench:
         kept = {"names": interest._names, "wildcards": interest._wild, "groups": interest._groups}
         kept |= {"forgetful": interest._forgetful, "hosts": interest._hosts._configs}
         for table in self.store.tables():
-            label = table.spec.label
-            kept |= {f"log {label}": table._log, f"cursors {label}": table._cursors, f"globs {label}": table._globs}
+            label, listing = table.spec.label, table.everything
+            kept |= {f"log {label}": listing._log, f"cursors {label}": listing._cursors, f"globs {label}": table._globs}
         return {what: found for what, found in kept.items() if found}
 
     def said(self, kind: type) -> list[Fact]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from xdsprism.core.model.cached import CachedSet, CacheTable, Finding
+from xdsprism.core.model.cache_knowledge import cache_table
+from xdsprism.core.model.cached import CachedSet, Finding
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Change, Params, TypeSpec, Variant, make_variant
@@ -77,7 +78,7 @@ def test_what_was_said_to_certain_params_is_for_no_others():
 def test_a_wildcard_with_like_params_does_not_see_what_is_only_for_others(wildcard: str):
     # PRX-5, XTP-3
     name = "xdstp://x/T/a"
-    table = CacheTable(TypeSpec(CLUSTER))
+    table = cache_table(TypeSpec(CLUSTER))
     own = CachedSet([found("env=prod", "mine", only=PROD)])
     table.commit(Change(1, CLUSTER, name, None, own))
     table.settle()

@@ -35,7 +35,7 @@ from xdsprism.core.model.decisions import Decisions, expression, lookup, mean_th
 from xdsprism.core.model.expr import KEYWORDS, parse, show
 from xdsprism.core.model.template import compile_template
 from xdsprism.core.model.types import Variant, make_variant
-from xdsprism.core.model.variants import Clash, VariantSet, padded
+from xdsprism.core.model.variants import Clash, DisjointVariants, padded
 from xdsprism.errors import UsageError
 
 KEYS = ("a", "b", "c")
@@ -194,10 +194,10 @@ def test_variants_are_refused_exactly_if_some_params_match_two(family: list[Cons
     )
     variants = variants_of(family)
     if not overlapping:
-        assert VariantSet.build(variants).variants == tuple(variants)
+        assert DisjointVariants.build(variants).variants == tuple(variants)
         return
     with pytest.raises(Clash) as caught:
-        VariantSet.build(variants)
+        DisjointVariants.build(variants)
     clash = caught.value
     assert clash.first is not clash.second
     assert {clash.first, clash.second} <= set(variants)
@@ -207,7 +207,7 @@ def test_variants_are_refused_exactly_if_some_params_match_two(family: list[Cons
 
 @given(disjoint_families())
 def test_select_finds_what_trying_each_variant_finds(family: list[Constraint]) -> None:
-    variants = VariantSet.build(variants_of(family))
+    variants = DisjointVariants.build(variants_of(family))
     for params in EVERY_PARAMS:
         matching = [variant for variant in variants.variants if matches(variant.constraint, params)]
         assert [variants.select(params)] == (matching or [None])
@@ -215,7 +215,7 @@ def test_select_finds_what_trying_each_variant_finds(family: list[Constraint]) -
 
 @given(disjoint_families())
 def test_a_negative_answer_covers_its_client_and_nobody_who_has_a_variant(family: list[Constraint]) -> None:
-    variants = VariantSet.build(variants_of(family))
+    variants = DisjointVariants.build(variants_of(family))
     covered = [params for params in EVERY_PARAMS if variants.select(params)]
     for params in EVERY_PARAMS:
         if variants.select(params) is None:
@@ -226,7 +226,7 @@ def test_a_negative_answer_covers_its_client_and_nobody_who_has_a_variant(family
 
 @given(disjoint_families())
 def test_gaps_are_found_exactly_if_there_are_any(family: list[Constraint]) -> None:
-    variants = VariantSet.build(variants_of(family))
+    variants = DisjointVariants.build(variants_of(family))
     gaps = variants.gaps(1000)
     assert all(not any(matches(item, gap) for item in family) for gap in gaps)
     assert bool(gaps) == any(variants.select(params) is None for params in EVERY_PARAMS)
@@ -236,7 +236,7 @@ def test_gaps_are_found_exactly_if_there_are_any(family: list[Constraint]) -> No
 
 @given(disjoint_families(), st.sampled_from(EVERY_PARAMS))
 def test_an_explanation_accounts_for_every_variant(family: list[Constraint], params: dict[str, str]) -> None:
-    variants = VariantSet.build(variants_of(family))
+    variants = DisjointVariants.build(variants_of(family))
     explanation = variants.explain(params)
     assert explanation.chosen is variants.select(params)
     accounted = [
@@ -330,7 +330,7 @@ def test_a_template_compiles_to_the_fewest_variants_and_to_the_right_ones(docume
     for params, content in expected:
         found = [text for text, constraint in compiled.items() if matches(constraint, params)]
         assert found == ([] if content is None else [content])
-    VariantSet.build([make_variant("t", "n", text.encode(), constraint) for text, constraint in compiled.items()])
+    DisjointVariants.build([make_variant("t", "n", text.encode(), constraint) for text, constraint in compiled.items()])
 
 
 @given(one=SMALL, other=SMALL)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from xdsprism.core.model.asked_hosts import RUN, AskedHosts
 from xdsprism.core.model.events import DeltaRequest, Node, Request, Send
 from xdsprism.core.model.facts import Facts
-from xdsprism.core.model.hosts import RUN, AskedHosts
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY, Steps, finish
 from xdsprism.core.model.store import Applied, Store

@@ -62,14 +62,14 @@ def facts(store: Store, since: int) -> dict[str, object]:
         found[url] = (
             table.variants,
             table.revision,
-            table.horizon,
+            table.everything.horizon,
             dict(table.referring),
             [(name, known.variants) for name, known in sorted(table)],
-            [table.snapshot(params).variants for params in (NO_PARAMS, PROD)],
-            table.negative(PROD),
-            sorted(table.configs()),
+            [table.everything.snapshot(params).variants for params in (NO_PARAMS, PROD)],
+            table.everything.negative(PROD),
+            sorted(table.lookup.configs()),
         )
-        transitions = table.difference(since, PROD).transitions
+        transitions = table.everything.difference(since, PROD).transitions
         found[f"{url} since"] = {name: (each.before, each.after) for name, each in transitions.items()}
     clusters, hosts = store.table(CLUSTER), store.table(VIRTUAL_HOST)
     found["aliases"] = [clusters.owner(alias) for alias in ("moving", "leaving")]
@@ -83,7 +83,7 @@ def seen(changesets: list[Changeset]) -> list[dict[str, object]]:
     store = Store()
     store.table(CLUSTER).listing(GLOB).follow()
     for url in (CLUSTER, LISTENER, VIRTUAL_HOST):
-        store.table(url).follow()
+        store.table(url).everything.follow()
     found = []
     for changeset in changesets:
         since = store.revision

@@ -13,7 +13,8 @@ from tests.core.support import Bench, Peer, changeset
 from xdsprism.core.codec.server_side import Encoder, variant_of
 from xdsprism.core.model.constraints import TRUE, Constraint
 from xdsprism.core.model.events import DeltaRequest, Node, Send
-from xdsprism.core.model.hosts import HostTable
+from xdsprism.core.model.host_lookup import HostLookup
+from xdsprism.core.model.listing import Listing
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import NO_PARAMS, VIRTUAL_HOST, Params, Variant
@@ -42,9 +43,10 @@ def bench() -> Bench:
     made = Bench()
     made.put(f"rds rc<on_demand>=1; {hosts(range(MANY))} rc/all<all.test>^=1")
     table = made.store.table(VIRTUAL_HOST)
-    assert isinstance(table, HostTable)
-    table._sets = Unwalked(table._sets)
-    table._exact = {"rc": Unwalked(table._exact["rc"])}
+    lookup = table.lookup
+    assert isinstance(lookup, HostLookup)
+    table._sets = lookup._sets = Unwalked(table._sets)
+    lookup._exact = {"rc": Unwalked(lookup._exact["rc"])}
     return made
 
 
@@ -88,23 +90,23 @@ def test_a_change_wakes_nobody_but_those_who_have_the_host(bench: Bench):
 
 def test_a_change_that_no_wildcard_sees_leaves_what_was_made_for_wildcards(bench: Bench):
     table = bench.store.table(VIRTUAL_HOST)
-    before = table.snapshot(NO_PARAMS)
+    before = table.everything.snapshot(NO_PARAMS)
     bench.put("vhds rc/h7<h7.test>=2")
-    assert table.snapshot(NO_PARAMS) is before
+    assert table.everything.snapshot(NO_PARAMS) is before
     bench.put("vhds rc/all<all.test>^=2")
-    assert table.snapshot(NO_PARAMS) is not before
+    assert table.everything.snapshot(NO_PARAMS) is not before
 
 
 def test_route_configurations_that_change_together_are_looked_at_together(monkeypatch: pytest.MonkeyPatch):
     # VHD-16
     looks: list[Params] = []
-    look = HostTable.snapshot
+    look = Listing.snapshot
 
-    def counted(table: HostTable, params: Params) -> object:
+    def counted(listing: Listing, params: Params) -> object:
         looks.append(params)
-        return look(table, params)
+        return look(listing, params)
 
-    monkeypatch.setattr(HostTable, "snapshot", counted)
+    monkeypatch.setattr(Listing, "snapshot", counted)
 
     def looked(routes: int) -> int:
         bench = Bench()

@@ -13,10 +13,10 @@ from tests.core.making import MadeBench
 from tests.core.support import Peer
 from tests.core.trees import KEYS, VALUES, Lenient, Tree, run_tree, trees
 from tests.support.examples import examples
+from xdsprism.core.model.cached import CachedSet
 from xdsprism.core.model.constraints import keys
 from xdsprism.core.model.decisions import Decisions
 from xdsprism.core.model.types import CLUSTER, Params
-from xdsprism.core.provide.made import MadeSet
 
 NAMES = ("a", "b")
 EVERYBODY = [
@@ -36,7 +36,7 @@ def wish(name: str, params: Params) -> str:
     return f"{name}{{{','.join(f'{key}={value}' for key, value in params.items())}}}"
 
 
-def check_disjoint(known: MadeSet) -> None:
+def check_disjoint(known: CachedSet) -> None:
     """TP2, Matching Behavior and Best Practices."""
     assert all(keys(each.constraint) == set(KEYS) for each in known.findings)
     decisions = Decisions(KEYS)
@@ -62,8 +62,8 @@ def test_clients_get_what_the_provider_says_of_them_and_it_is_asked_once_for_eac
     for name in NAMES:
         known = bench.store.named(CLUSTER, name)
         calls = sum(asked == name for asked, _ in bench.made)
-        assert calls == (len(known.findings) if isinstance(known, MadeSet) else 0)
-        if isinstance(known, MadeSet):
+        assert calls == (len(known.findings) if isinstance(known, CachedSet) else 0)
+        if isinstance(known, CachedSet):
             check_disjoint(known)
 
 
@@ -152,8 +152,8 @@ class Anything(RuleBasedStateMachine):
         assert not providing._jobs._open
         assert providing._jobs._running == {CLUSTER: 0}
         for name, known in self.bench.store.table(CLUSTER):
-            assert isinstance(known, MadeSet) == (name not in self.written)
-            if isinstance(known, MadeSet):
+            assert isinstance(known, CachedSet) == (name not in self.written)
+            if isinstance(known, CachedSet):
                 check_disjoint(known)
                 assert not any(each.stale for each in known.findings)
         for peer, _, _ in self.peers:

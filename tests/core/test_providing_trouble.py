@@ -9,9 +9,10 @@ import pytest
 from tests.core.making import MadeBench, Source, hears, never, tier
 from xdsprism.core.model.facts import Ambiguous, Consulted
 from xdsprism.core.model.settings import Settings
+from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
 from xdsprism.core.provide.provider import Job, Provider
-from xdsprism.core.provide.providing import CEILING, ProvidingStore
+from xdsprism.core.provide.providing import CEILING, Providing
 from xdsprism.errors import UsageError
 
 # -- what goes wrong
@@ -257,10 +258,10 @@ def test_one_provider_is_enough_for_a_type():
 
 
 def test_provider_comes_before_the_server():
-    store = ProvidingStore()
-    store.providing.awake.append(lambda: None)
+    providing = Providing(Store())
+    providing.awake.append(lambda: None)
     with pytest.raises(UsageError, match="before the server"):
-        store.providing.add(Provider(CLUSTER, never, (), "provider q"))
+        providing.add(Provider(CLUSTER, never, (), "provider q"))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def test_nonsense_is_refused(options: dict[str, object], text: str):
 
 def test_invalidating_without_a_provider_is_refused():
     with pytest.raises(UsageError, match="no provider of envoy"):
-        ProvidingStore().providing.invalidate(CLUSTER, "a")
+        Providing(Store()).invalidate(CLUSTER, "a")
 
 
 def test_type_with_a_provider_stays_one_when_its_table_is_forgotten():

@@ -29,7 +29,7 @@ from tests.core.model import (
 )
 from tests.core.support import Bench, Peer, changeset, entries, key_of
 from tests.support.examples import examples
-from xdsprism.core.model import table as table_module
+from xdsprism.core.model import listing as listing_module
 from xdsprism.core.model.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
@@ -109,7 +109,7 @@ class Sessions(RuleBasedStateMachine):
         clients=st.lists(clients, min_size=1, max_size=2),
     )
     def begin(self, limit: int, errors: str, slack: int, change: str, clients: list[Client]) -> None:
-        self.patched = patch.object(table_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
+        self.patched = patch.object(listing_module, "LOG_SLACK", slack)  # so that logs are merged in these short runs
         self.patched.start()
         self.bench = Bench(Settings(response_bytes=limit, resource_errors=errors))  # type: ignore[arg-type]
         self.model = ModelStore()

@@ -399,10 +399,13 @@ def test_versions_and_digests_do_not_depend_on_history():
         "cds c=1 -z a[env=test]=t a[not (not env=prod)]=p",
     )
     for params in (PROD, TEST, NO_PARAMS):
-        one, other = (store.table(CLUSTER).snapshot(params) for store in (straight, winding))
+        one, other = (store.table(CLUSTER).everything.snapshot(params) for store in (straight, winding))
         assert [(v.name, v.version) for v in one.variants] == [(v.name, v.version) for v in other.variants]
         assert one.digest == other.digest == digest_of(reversed(one.variants))
-    assert straight.table(CLUSTER).snapshot(PROD).digest != straight.table(CLUSTER).snapshot(TEST).digest
+    assert (
+        straight.table(CLUSTER).everything.snapshot(PROD).digest
+        != straight.table(CLUSTER).everything.snapshot(TEST).digest
+    )
 
 
 # -- aliases

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, changeset
-from xdsprism.core.model import table as table_module
+from xdsprism.core.model import listing as listing_module
+from xdsprism.core.model.listing import LOG_SLACK
 from xdsprism.core.model.store import Store
-from xdsprism.core.model.table import LOG_SLACK, Table
+from xdsprism.core.model.table import Table
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, ROUTE, Params, Variant, make_variant
-from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.model.variants import DisjointVariants
 from xdsprism.core.model.views import alike
 
 PROD = Params({"env": "prod"})
@@ -29,7 +30,7 @@ def edited(store: Store, *texts: str) -> Table:
 
 def told(table: Table, cursor: int, params: Params = NO_PARAMS) -> dict[str, tuple[str | None, str | None]]:
     """The difference as bodies, by name."""
-    found = tuple(table.difference(cursor, params).transitions.values())
+    found = tuple(table.everything.difference(cursor, params).transitions.values())
     assert len({one.name for one in found}) == len(found), "a name twice"
     return {one.name: (_body(one.before), _body(one.after)) for one in found}
 
@@ -42,9 +43,9 @@ def _body(variant: Variant | None) -> str | None:
 def counted_selects() -> Iterator[list[Params]]:
     """How often a variant is looked up, while this lasts."""
     selects: list[Params] = []
-    select = VariantSet.select
+    select = DisjointVariants.select
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VariantSet, "select", lambda self, params: selects.append(params) or select(self, params))
+        patch.setattr(DisjointVariants, "select", lambda self, params: selects.append(params) or select(self, params))
         yield selects
 
 
@@ -54,7 +55,7 @@ def counted_selects() -> Iterator[list[Params]]:
 def test_several_changes_of_a_name_are_one_from_the_first_before_to_the_last_after():
     store = Store()
     table = edited(store, "a=1 b=1 c=1")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a=2", "a=3 d=1", "-b", "d=2")
     assert told(table, cursor) == {"a": ("1", "3"), "b": ("1", None), "d": (None, "2")}
 
@@ -62,7 +63,7 @@ def test_several_changes_of_a_name_are_one_from_the_first_before_to_the_last_aft
 def test_what_came_and_went_or_is_back_as_it_was_is_no_difference():
     store = Store()
     table = edited(store, "a=1 b=1")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a=2 x=1", "-b", "a=1 -x", "b=1")
     assert told(table, cursor) == {}
 
@@ -70,15 +71,15 @@ def test_what_came_and_went_or_is_back_as_it_was_is_no_difference():
 def test_each_reader_is_told_what_changed_since_it_was_last_told():
     store = Store()
     table = edited(store, "a=1 b=1")
-    first = table.follow()
+    first = table.everything.follow()
     edited(store, "a=2")
-    second = table.follow()
+    second = table.everything.follow()
     edited(store, "a=3 b=2")
-    third = table.follow()
+    third = table.everything.follow()
     assert told(table, first) == {"a": ("1", "3"), "b": ("1", "2")}
     assert told(table, second) == {"a": ("2", "3"), "b": ("1", "2")}
     assert told(table, third) == {}
-    first = table.advance(first)
+    first = table.everything.advance(first)
     assert first == third
     edited(store, "-b")
     assert told(table, first) == told(table, third) == {"b": ("2", None)}
@@ -89,7 +90,7 @@ def test_each_class_of_clients_is_told_what_it_sees_change():
     # DYN-18
     store = Store()
     table = edited(store, "a[env=prod]=p a[env=test]=t b=1")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a[env=prod]=p a[env=test]=t2", "b[env=prod]=1")
     assert told(table, cursor, PROD) == {"b": ("1", "1")}
     assert told(table, cursor, TEST) == {"a": ("t", "t2"), "b": ("1", None)}
@@ -100,25 +101,25 @@ def test_a_key_that_only_the_past_mentions_still_tells_classes_apart():
     # DESIGN 6.3: before the change prod and test did not see the same
     store = Store()
     table = edited(store, "a[env=prod]=p a[env=test]=t")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a=1")
     assert told(table, cursor, PROD) == {"a": ("p", "1")}
     assert told(table, cursor, TEST) == {"a": ("t", "1")}
-    table.unfollow(cursor)
+    table.everything.unfollow(cursor)
     edited(store, "a=2")
-    assert table.classify(PROD) == NO_PARAMS
+    assert table.everything.classify(PROD) == NO_PARAMS
 
 
 def test_a_difference_and_a_snapshot_are_of_now_and_not_of_when_they_were_last_asked_for():
     store = Store()
     table = edited(store, "a=1")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a=2")
     assert told(table, cursor) == {"a": ("1", "2")}
-    assert [v.body for v in table.snapshot(NO_PARAMS).variants] == [b"2"]
+    assert [v.body for v in table.everything.snapshot(NO_PARAMS).variants] == [b"2"]
     edited(store, "a=3 b=1")
     assert told(table, cursor) == {"a": ("1", "3"), "b": (None, "1")}
-    assert [v.body for v in table.snapshot(NO_PARAMS).variants] == [b"3", b"1"]
+    assert [v.body for v in table.everything.snapshot(NO_PARAMS).variants] == [b"3", b"1"]
 
 
 BODIES = ["1", "2", "{p}", "{t}", "{pt}", ""]
@@ -144,22 +145,22 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
     classes = (PROD, TEST, NO_PARAMS)
     store = Store()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_module, "LOG_SLACK", slack)
+        patch.setattr(listing_module, "LOG_SLACK", slack)
         table = store.table(CLUSTER)
         readers: list[tuple[int, dict[Params, dict[str, Variant]]]] = []
 
         def seen() -> dict[Params, dict[str, Variant]]:
-            return {params: {v.name: v for v in table.snapshot(params).variants} for params in classes}
+            return {params: {v.name: v for v in table.everything.snapshot(params).variants} for params in classes}
 
         for step in steps:
             if isinstance(step, dict):
                 edited(store, " ".join(entry(name, body) for name, body in step.items()))
             elif step == "follow":
-                readers.append((table.follow(), seen()))
+                readers.append((table.everything.follow(), seen()))
             elif readers and step == "advance":
-                readers.append((table.advance(readers.pop(0)[0]), seen()))
+                readers.append((table.everything.advance(readers.pop(0)[0]), seen()))
             elif readers:
-                table.unfollow(readers.pop(0)[0])
+                table.everything.unfollow(readers.pop(0)[0])
             now = seen()
             for cursor, then in readers:
                 for params in classes:
@@ -167,7 +168,7 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
                     names = {n for n in {*before, *after} if not alike(before.get(n), after.get(n))}
                     found = {
                         one.name: (one.before, one.after)
-                        for one in table.difference(cursor, params).transitions.values()
+                        for one in table.everything.difference(cursor, params).transitions.values()
                     }
                     assert found.keys() == names
                     for name, (was, is_now) in found.items():
@@ -181,39 +182,39 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
 def test_nothing_is_kept_where_nobody_follows():
     store = Store()
     table = edited(store, *(f"a={number} b{number}=1" for number in range(10)))
-    assert table._log == []
+    assert table.everything._log == []
 
 
 def test_the_log_is_dropped_when_the_last_reader_leaves_and_cut_when_the_last_one_moves_on():
     store = Store()
     table = edited(store, "a=1")
-    slow, fast = table.follow(), table.follow()
+    slow, fast = table.everything.follow(), table.everything.follow()
     edited(store, "a=2", "a=3")
-    fast = table.advance(fast)
+    fast = table.everything.advance(fast)
     edited(store, "a=4")
-    assert len(table._log) == 3
-    slow = table.advance(slow)
+    assert len(table.everything._log) == 3
+    slow = table.everything.advance(slow)
     edited(store, "a=5")
     assert told(table, fast) == {"a": ("3", "5")}
-    assert len(table._log) == 2
-    table.unfollow(fast)
-    table.unfollow(slow)
-    assert (table._log, table._cursors) == ([], {})
+    assert len(table.everything._log) == 2
+    table.everything.unfollow(fast)
+    table.everything.unfollow(slow)
+    assert (table.everything._log, table.everything._cursors) == ([], {})
     edited(store, "a=6")
-    assert table._log == []
+    assert table.everything._log == []
 
 
 def test_a_reader_that_lags_pins_one_entry_per_name_and_not_each_edit():
     # DLT-23, SOT-16
     store = Store()
     table = edited(store, "a=0 b=0")
-    slow = table.follow()
-    fast = table.follow()
+    slow = table.everything.follow()
+    fast = table.everything.follow()
     longest = 0
     for number in range(1, 3 * LOG_SLACK):
         edited(store, f"a={number}")
-        longest = max(longest, len(table._log))
-        fast = table.advance(fast)
+        longest = max(longest, len(table.everything._log))
+        fast = table.everything.advance(fast)
     assert longest <= LOG_SLACK + 4
     assert told(table, slow) == {"a": ("0", str(3 * LOG_SLACK - 1))}
     assert told(table, fast) == {}
@@ -222,11 +223,11 @@ def test_a_reader_that_lags_pins_one_entry_per_name_and_not_each_edit():
 def test_names_that_are_used_once_do_not_pile_up_before_a_reader_that_lags():
     store = Store()
     table = edited(store, "a=0")
-    slow = table.follow()
+    slow = table.everything.follow()
     longest = 0
     for number in range(LOG_SLACK):
         edited(store, f"x{number}=1", f"-x{number}")
-        longest = max(longest, len(table._log))
+        longest = max(longest, len(table.everything._log))
     edited(store, "a=1")
     assert longest <= LOG_SLACK + 4
     assert told(table, slow) == {"a": ("0", "1")}
@@ -237,25 +238,25 @@ def test_readers_at_different_places_each_keep_their_view_when_the_log_is_shorte
     table = edited(store, "a=0")
     cursors = []
     for number in range(1, 4):
-        cursors.append(table.follow())
+        cursors.append(table.everything.follow())
         edited(store, *(f"a={number}.{edit}" for edit in range(LOG_SLACK)))
     last = f"3.{LOG_SLACK - 1}"
     befores = ["0", f"1.{LOG_SLACK - 1}", f"2.{LOG_SLACK - 1}"]
     assert [told(table, cursor) for cursor in cursors] == [{"a": (before, last)} for before in befores]
-    assert len(table._log) <= LOG_SLACK + 8
+    assert len(table.everything._log) <= LOG_SLACK + 8
 
 
 def test_caches_hold_few_classes_whatever_clients_send():
     store = Store()
     table = edited(store, "a[id exists]=1 a[not id exists]=2")
-    cursor = table.follow()
+    cursor = table.everything.follow()
     edited(store, "a[id exists]=3 a[not id exists]=4")
     for number in range(1000):
         params = Params({"id": str(number)})
-        assert [v.body for v in table.snapshot(params).variants] == [b"3"]
+        assert [v.body for v in table.everything.snapshot(params).variants] == [b"3"]
         assert told(table, cursor, params) == {"a": ("1", "3")}
-    assert len(table._snapshots) <= table_module.CACHED_CLASSES
-    assert len(table._differences) <= table_module.CACHED_CLASSES
+    assert len(table.everything._snapshots) <= listing_module.CACHED_CLASSES
+    assert len(table.everything._differences) <= listing_module.CACHED_CLASSES
 
 
 # -- classes
@@ -267,14 +268,14 @@ def test_only_keys_that_the_table_mentions_make_classes():
     table = edited(store, "a[env=prod]=p a[env=test]=t")
     store.apply(changeset("rds main[zone=a]=1"))
     params = Params({"env": "prod", "zone": "a", "id": "7"})
-    assert table.classify(params) == PROD
-    assert store.table(ROUTE).classify(params) == Params({"zone": "a"})
+    assert table.everything.classify(params) == PROD
+    assert store.table(ROUTE).everything.classify(params) == Params({"zone": "a"})
     edited(store, "b[id exists]=1")
-    assert table.classify(params) == Params({"env": "prod", "id": "7"})
+    assert table.everything.classify(params) == Params({"env": "prod", "id": "7"})
     edited(store, "-b")
-    assert table.classify(params) == PROD
+    assert table.everything.classify(params) == PROD
     edited(store, "-a")
-    assert table.classify(params) == NO_PARAMS
+    assert table.everything.classify(params) == NO_PARAMS
 
 
 def test_matching_costs_by_class_and_not_by_client():
@@ -283,17 +284,17 @@ def test_matching_costs_by_class_and_not_by_client():
     names = range(20)
     table = edited(store, " ".join(f"n{number}[env=prod]=p n{number}[env!=prod]=t" for number in names))
     clients = [Params({"env": ("prod", "test", "qa")[number % 3], "id": str(number)}) for number in range(300)]
-    cursor = table.follow()
+    cursor = table.everything.follow()
     with counted_selects() as selects:
         for params in clients:
-            table.snapshot(params)
+            table.everything.snapshot(params)
         assert len(selects) == 3 * len(names)
         selects.clear()
         edited(store, "n0[env=prod]=p2 n0[env!=prod]=t2")
         for params in clients:
-            table.difference(cursor, params)
+            table.everything.difference(cursor, params)
         assert len(selects) == 3 * 2  # before and after
-    assert len({id(table.snapshot(params)) for params in clients}) == 3
+    assert len({id(table.everything.snapshot(params)) for params in clients}) == 3
 
 
 @pytest.mark.parametrize("delta", [True, False])
@@ -319,9 +320,9 @@ def test_one_reader_that_lags_keeps_few_old_bodies_alive():
     store = Store()
     store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", b"first"),)})
     table = store.table(CLUSTER)
-    cursor = table.follow()
+    cursor = table.everything.follow()
     for number in range(1000):
         store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", str(number).encode()),)})
-        assert len(table._log) <= LOG_SLACK + 3
-    (change,) = table.difference(cursor, NO_PARAMS).transitions.values()
+        assert len(table.everything._log) <= LOG_SLACK + 3
+    (change,) = table.everything.difference(cursor, NO_PARAMS).transitions.values()
     assert (change.before.body, change.after.body) == (b"first", b"999")

@@ -6,7 +6,7 @@ from xdsprism.core.model.constraints import TRUE, Constraint, matches
 from xdsprism.core.model.decisions import Branch
 from xdsprism.core.model.expr import parse, show
 from xdsprism.core.model.types import Variant, make_variant
-from xdsprism.core.model.variants import Clash, VariantSet, padded
+from xdsprism.core.model.variants import Clash, DisjointVariants, padded
 
 TP2_TABLE = (
     "env!=prod and version!=v1",
@@ -20,8 +20,8 @@ def variant(expr: str, aliases: tuple[str, ...] = ()) -> Variant:
     return make_variant("type.example/Thing", "main", expr.encode(), parse(expr), aliases=aliases)
 
 
-def build(*exprs: str, budget: int = 200_000) -> VariantSet:
-    return VariantSet.build([variant(expr) for expr in exprs], budget)
+def build(*exprs: str, budget: int = 200_000) -> DisjointVariants:
+    return DisjointVariants.build([variant(expr) for expr in exprs], budget)
 
 
 def clash(*exprs: str, budget: int = 200_000) -> Clash:
@@ -30,7 +30,7 @@ def clash(*exprs: str, budget: int = 200_000) -> Clash:
     return caught.value
 
 
-def chosen(variants: VariantSet, **params: str) -> str | None:
+def chosen(variants: DisjointVariants, **params: str) -> str | None:
     found = variants.select(params)
     return found and show(found.constraint)
 
@@ -86,7 +86,7 @@ def test_an_overlap_is_refused_with_params_that_match_both(
 def test_one_variant_given_twice_is_an_overlap() -> None:
     same = variant("env=prod")
     with pytest.raises(Clash, match="both match env=prod"):
-        VariantSet.build([same, same])
+        DisjointVariants.build([same, same])
 
 
 # DYN-33
@@ -106,7 +106,7 @@ def test_variants_that_mention_different_keys_are_padded_and_mean_what_they_mean
         "env=qa and (version exists or not version exists) and (zone exists or not zone exists)",
     ]
     assert [show(each.shown) for each in whole] == [show(each.constraint) for each in given]
-    found = VariantSet.build(whole)
+    found = DisjointVariants.build(whole)
     assert found.keys == ("env", "version", "zone")
     assert found.select({"env": "qa", "zone": "b"}) is whole[2]
 
@@ -284,7 +284,7 @@ def test_explain_says_which_and_why_not_the_others() -> None:
 
 
 def test_keys_and_aliases_are_those_of_all_variants() -> None:
-    variants = VariantSet.build([variant("b=1 and a=1", ("x", "y")), variant("b=2 and a=1", ("y", "z"))])
+    variants = DisjointVariants.build([variant("b=1 and a=1", ("x", "y")), variant("b=2 and a=1", ("y", "z"))])
     assert variants.keys == ("a", "b")
     assert variants.aliases == {"x", "y", "z"}
     assert build("env=prod").aliases == frozenset()
@@ -299,4 +299,4 @@ def test_an_unconstrained_variant_is_its_own_index() -> None:
 
 
 def test_a_variant_set_shows_its_constraints() -> None:
-    assert repr(build("env=prod", "env=test")) == "VariantSet(env=prod, env=test)"
+    assert repr(build("env=prod", "env=test")) == "DisjointVariants(env=prod, env=test)"

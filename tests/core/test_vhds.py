@@ -26,6 +26,20 @@ def serving(hosts: str, asked: str, routes: str = "", params: Params = NO_PARAMS
     return found.name if found is not None else None
 
 
+def test_an_explanation_of_a_host_passes_over_what_comes_later_in_the_order():
+    # For these params the virtual host of any host would match, too, but an exact domain comes first
+    store = Store()
+    store.apply(changeset("vhds rc/one<www.test>[env=prod]=1 rc/rest<*>=1"))
+    known = store.table(VIRTUAL_HOST).get("rc/www.test")
+    assert known is not None
+    prod, test = (known.explain(Params({"env": env})) for env in ("prod", "test"))
+    assert (prod.chosen.name if prod.chosen else None, prod.refused) == ("rc/one", ())
+    assert [test.chosen.name if test.chosen else None, *(each.name for each, _ in test.refused)] == [
+        "rc/rest",
+        "rc/one",
+    ]
+
+
 ALL = "rc/exact<www.a.test>=1 rc/long<*.a.test>=1 rc/short<*.test>=1 rc/front<www.*>=1 rc/far<www.a.*>=1 rc/rest<*>=1"
 
 

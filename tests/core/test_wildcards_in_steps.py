@@ -11,7 +11,7 @@ from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY, finish
 from xdsprism.core.model.store import Applied, Store
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
-from xdsprism.core.model.variants import VariantSet
+from xdsprism.core.model.variants import DisjointVariants
 from xdsprism.core.serve.stream import Stream
 from xdsprism.core.session.interest import Interest
 
@@ -28,13 +28,13 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        member = VariantSet.member
+        member = DisjointVariants.member
 
-        def counted(known: VariantSet, params: Params) -> object:
+        def counted(known: DisjointVariants, params: Params) -> object:
             self.count += 1
             return member(known, params)
 
-        monkeypatch.setattr(VariantSet, "member", counted)
+        monkeypatch.setattr(DisjointVariants, "member", counted)
 
     def most(self, stream: Stream) -> tuple[int, list[Send]]:
         """Poll in steps: the most looks of one step, and what there is to say."""
@@ -77,17 +77,20 @@ def test_a_wildcard_on_a_large_table_looks_at_few_resources_in_a_step(
 def test_what_is_found_in_steps_is_what_is_found_at_once() -> None:
     # OPS-10, SRV-12
     store = Store()
-    table = store.table(CLUSTER)
-    cursor = table.follow()
+    listing = store.table(CLUSTER).everything
+    cursor = listing.follow()
     fill(store, 1)
     store.apply({(CLUSTER, "b"): tuple(make_variant(CLUSTER, "b", x.encode(), parse(f"env={x}")) for x in ("p", "q"))})
     for params in (NO_PARAMS, Params({"env": "q"})):
-        snapshot, difference = table.snapshot(params), table.difference(cursor, params)
-        table._snapshots.clear()
-        table._differences.clear()
-        finish(table.snapshotting(params))
-        finish(table.differencing(cursor, params))
-        found = table._snapshots[table.classify(params)], table._differences[cursor, table.classify(params)]
+        snapshot, difference = listing.snapshot(params), listing.difference(cursor, params)
+        listing._snapshots.clear()
+        listing._differences.clear()
+        finish(listing.snapshotting(params))
+        finish(listing.differencing(cursor, params))
+        found = (
+            listing._snapshots[listing.classify(params)],
+            listing._differences[cursor, listing.classify(params)],
+        )
         assert found == (snapshot, difference)
 
 
@@ -95,17 +98,17 @@ def test_a_table_that_changes_while_it_is_looked_at_is_looked_at_again() -> None
     # OPS-10, SRV-12
     store = Store()
     fill(store, 1)
-    table = store.table(CLUSTER)
-    cursor = table.follow()
+    listing = store.table(CLUSTER).everything
+    cursor = listing.follow()
     fill(store, 2, EVERY + 1)
-    steps = table.snapshotting(NO_PARAMS)
+    steps = listing.snapshotting(NO_PARAMS)
     next(steps)
     fill(store, 3, EVERY + 1)
     finish(steps)
-    assert {variant.body for variant in table._snapshots[NO_PARAMS].variants} == {b"1", b"3"}
-    steps = table.differencing(cursor, NO_PARAMS)
+    assert {variant.body for variant in listing._snapshots[NO_PARAMS].variants} == {b"1", b"3"}
+    steps = listing.differencing(cursor, NO_PARAMS)
     next(steps)
     fill(store, 4, EVERY + 1)
     finish(steps)
-    transitions = table._differences[cursor, NO_PARAMS].transitions
+    transitions = listing._differences[cursor, NO_PARAMS].transitions
     assert {view.after.body for view in transitions.values() if view.after} == {b"4"}

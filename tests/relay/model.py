@@ -11,7 +11,7 @@ from tests.client.test_against_server import Watched, shown
 from xdsprism.client.checks import checking
 from xdsprism.client.last_good import ClientCache
 from xdsprism.core.codec.client_side import Check, RequestEncoder, ResponseDecoder
-from xdsprism.core.model.cached import CacheTable
+from xdsprism.core.model.cache_knowledge import cache_table
 from xdsprism.core.model.constraints import Constraint
 from xdsprism.core.model.events import Key
 from xdsprism.core.model.settings import Settings
@@ -187,7 +187,7 @@ class RelaySite(Site):
             self.line.subscriber.listeners.append(cache.on_changed)
             self.line.subscriber.leavers.append(cache.on_unsubscribed)
         self.supplier = Supplier(self.line)
-        store = Store(tables=CacheTable)
+        store = Store(tables=cache_table)
         self.relaying = self.supplier.relaying = Relaying(
             store, self.supplier, listed=self._listed, linger=linger, reaches=lambda _, __: self.line.call is not None
         )

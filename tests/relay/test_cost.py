@@ -47,6 +47,9 @@ PLANNING = (
     "core/session/interest.py",
     "core/session/fast_path.py",
     "core/session/collecting.py",
+    "core/model/knowledge.py",
+    "core/model/listing.py",
+    "core/model/lookup.py",
     "core/model/table.py",
     "server/hub.py",
 )

@@ -266,7 +266,7 @@ class RelayModel:
         assert not questions.lateness
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()
-        assert not any(len(table) or table.listed for table in self.relay.store.tables())
+        assert not any(len(table) or table.knowledge.listed for table in self.relay.store.tables())
 
 
 class CollectionModel(RelayModel):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from xdsprism.core.model.cached import CachedSet, CacheTable
+from xdsprism.core.model.cache_knowledge import cache_table
+from xdsprism.core.model.cached import CachedSet
 from xdsprism.core.model.constraints import Constraint
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.store import Store
@@ -24,7 +25,7 @@ class Bench:
     """A relay's machine and its supply."""
 
     def __init__(self, linger: float = 0.0) -> None:
-        self.store = Store(tables=CacheTable)
+        self.store = Store(tables=cache_table)
         self.relaying = Relaying(self.store, self, linger=linger)
         self.asked: dict[Params, Entry] = {}
         self.log: list[tuple[str, Params]] = []
@@ -94,7 +95,7 @@ class Bench:
         return found.variant.body.decode() if found is not None and found.variant is not None else None
 
     def knows(self, params: Params) -> bool:
-        return self.store.table(CLUSTER).knows("a", params)
+        return self.store.table(CLUSTER).knowledge.knows("a", params)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_a_program_may_spell_a_name_as_it_likes() -> None:
         tx.put(message)
         tx.put(ClusterLoadAssignment(cluster_name="xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/e"))
     assert message.name == f"{BASE}/a?y=2&x=1", "what was given is not changed"
-    (variant,) = store.table(xp.CLUSTER).snapshot(NO_PARAMS).variants
+    (variant,) = store.table(xp.CLUSTER).everything.snapshot(NO_PARAMS).variants
     assert variant.name == f"{BASE}/a?x=1&y=2"
     with store.transaction() as tx:
         tx.delete(xp.CLUSTER, f"{BASE}/a?y=2&x=1")

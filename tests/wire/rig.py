@@ -178,8 +178,8 @@ def footprint(server: Server, type_urls: Iterable[str]) -> dict[str, Any]:
         "calls": dict(server.hub._calls),
         "names": dict(server.hub.interest._names),
         "wild": dict(server.hub.interest._wild),
-        "cursors": {url: dict(table._cursors) for url, table in tables.items()},
-        "log": {url: list(table._log) for url, table in tables.items()},
+        "cursors": {url: dict(table.everything._cursors) for url, table in tables.items()},
+        "log": {url: list(table.everything._log) for url, table in tables.items()},
         "sessions": {url: table.sessions for url, table in tables.items()},
         "types": {table.spec.url for table in server.store.tables()},
     }

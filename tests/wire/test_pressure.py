@@ -31,7 +31,7 @@ from tests.wire.rig import (
 from xdsprism import CLUSTER, ENDPOINT, SECRET, Limits, Server, Settings, Store
 from xdsprism.core.codec.server_side import Encoder
 from xdsprism.core.model.events import Send
-from xdsprism.core.model.table import LOG_SLACK
+from xdsprism.core.model.listing import LOG_SLACK
 from xdsprism.core.model.types import Variant
 from xdsprism.server.calls import CallPort, Peer
 
@@ -167,7 +167,7 @@ async def test_a_client_that_stops_reading_disturbs_nobody_and_ends_with_the_new
                 assert [tag_of(body) for body in bodies(await other.read())] == [str(number)]
         assert session.progress.sent * SIZE < IN_FLIGHT
         assert len(session.due.dirty) <= 1
-        assert len(server.store.table(CLUSTER)._log) <= LOG_SLACK + 2
+        assert len(server.store.table(CLUSTER).everything._log) <= LOG_SLACK + 2
         seen = [tag_of(body) for body in bodies(await stuck.read())]
         while seen[-1] != str(UPDATES):
             seen += [tag_of(body) for body in bodies(await stuck.read())]

@@ -21,7 +21,7 @@ from ..core.model.store import Store
 from ..core.model.table import Table
 from ..core.model.truncation import NAME_BYTES, bounded
 from ..core.model.types import TypeUrl, Variant
-from ..core.model.variants import VariantSet
+from ..core.model.variants import Answer, VariantSet
 from ..core.model.xdstp import is_wild, spelled
 from ..core.session.in_flight import Progress
 from ..core.session.interest import Interest
@@ -78,7 +78,7 @@ def resources(
     return Page(head, "resources", rows)
 
 
-Named = tuple[str, VariantSet]
+Named = tuple[str, VariantSet | Answer]
 
 
 def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator[tuple[Table, Named]]:

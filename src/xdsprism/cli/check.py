@@ -115,11 +115,12 @@ def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
     """As /api/resources shows them, with what no variant covers; `padded`: constraints as clients get them (DYN-34)."""
     from ..admin import read_model
     from ..core.model.expr import show
+    from ..core.model.variants import DisjointVariants
 
     rows = list(read_model.resources(store, limit=None).rows)
     for row in rows:
-        known = store.table(row["type_url"]).get(row["name"])
-        row["not_covered"] = known.gaps(GAPS) if known is not None else []
+        known = store.table(row["type_url"]).named(row["name"])
+        row["not_covered"] = known.gaps(GAPS) if isinstance(known, DisjointVariants) else []
         if padded and known is not None:
             for shown, variant in zip(row["variants"], known.variants, strict=True):
                 shown["constraint"] = show(variant.constraint)

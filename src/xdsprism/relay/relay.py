@@ -25,7 +25,7 @@ from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
 from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
-from ..core.model.cached import CacheTable
+from ..core.model.cache_knowledge import cache_table
 from ..core.model.dialect import RequestForm
 from ..core.model.facts import Fact, Lost, Reached
 from ..core.model.limits import Client as ClientKey
@@ -102,7 +102,7 @@ class Relay:
     ) -> None:
         self._validate = check_mode(validate)
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
-        self.store = Store(tables=CacheTable)
+        self.store = Store(tables=cache_table)
         form = _form(upstream_form, group_by, self.bootstrap)
         self.feed = Feed(
             self.bootstrap,

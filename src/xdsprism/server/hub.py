@@ -24,6 +24,7 @@ from secrets import token_hex
 
 from ..core.codec.server_side import Decoder, Encoder, Known
 from ..core.loads.load_reports import LoadReports
+from ..core.model.demand import Demand
 from ..core.model.events import EncodedResponse, Request, Send
 from ..core.model.facts import Closed, Fact, Facts, Opened, Published
 from ..core.model.limits import Client
@@ -33,7 +34,7 @@ from ..core.model.store import Applied, Store
 from ..core.model.type_versions import Names, has_twin
 from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
 from ..core.serve.stream import Stream
-from ..core.session.interest import Demand, Interest, Interested
+from ..core.session.interest import Interest, Interested
 from ..messages.api_versions import to_v2
 from .calls import Call, Peer
 from .connection_limits import host_of
@@ -154,7 +155,7 @@ class Hub:
     def _clusters(self, params: Params) -> Iterator[str]:
         """Yield the names of all clusters that a client with these params gets."""
         tables = (table for table in self.store.tables() if table.spec.url == CLUSTER)
-        return (variant.name for table in tables for variant in table.snapshot(params).variants)
+        return (variant.name for table in tables for variant in table.everything.snapshot(params).variants)
 
     def turn(self) -> None:
         """Schedule `_run_turn` for the next turn of the loop, once."""

@@ -8,10 +8,10 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ..core.model.demand import Demand
 from ..core.model.settings import ENGINE, Engine, Settings
 from ..core.model.store import Store
-from ..core.provide.providing import ProvidingStore
-from ..core.session.interest import Demand
+from ..core.provide.providing import Providing
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
 from ..http2.limits import Times
@@ -90,10 +90,10 @@ class Server:
         """The hub, which knows all streams and their facts. Made at the first use, inside the event loop."""
         if self._hub is None:
             loop = asyncio.get_running_loop()
-            providing = self.store.providing if isinstance(self.store, ProvidingStore) else None
+            demand = self._demand or self.store.demand
             slices = Slices(loop.call_soon)
-            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, self._demand or providing, slices)
-            self._providers = Providers(providing, self._hub) if providing is not None else None
+            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, demand, slices)
+            self._providers = Providers(demand, self._hub) if isinstance(demand, Providing) else None
         return self._hub
 
     async def start(self) -> None:

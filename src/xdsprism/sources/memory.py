@@ -14,10 +14,11 @@ from ..core.codec.expression import Expression
 from ..core.codec.server_side import variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
 from ..core.model.expr import parse
+from ..core.model.store import Store as CoreStore
 from ..core.model.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
 from ..core.model.xdstp import spelled
 from ..core.provide.provider import AT_ONCE, TIMEOUT, Provider
-from ..core.provide.providing import ProvidingStore
+from ..core.provide.providing import Providing
 from ..errors import Problem, UsageError
 from ..messages.validation import Validate, check_mode
 from .store_validation import ProblemsByConstraint, StoreValidator
@@ -29,7 +30,7 @@ Function = Callable[[str, Params], Awaitable[object]]
 _F = TypeVar("_F", bound=Function)
 
 
-class Store(ProvidingStore):
+class Store(CoreStore):
     """Resources by type and name, each with one or more variants.
 
     with store.transaction() as tx:
@@ -49,6 +50,7 @@ class Store(ProvidingStore):
 
     def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
         super().__init__(types)
+        self.providing = Providing(self)
         self.validator = StoreValidator(self, check_mode(validate))
         self.providing.judge = self.validator.check_provided
 

@@ -18,19 +18,16 @@ wrong. Then the answer received last wins (DESIGN 6.10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
 from typing import Self
 
 from .constraint_index import FirstMatch, NewestMatch
-from .constraints import TRUE, Constraint, canonical, keys, matches
-from .events import WILDCARD
-from .staged_changes import StagedChanges
-from .table import Table
-from .types import Category, Change, Params, ResourceProblem, TypeSpec, Variant, category
-from .variants import Moved, VariantSet, pins
+from .constraints import FALSE, TRUE, Constraint, canonical, keys, matches
+from .types import Category, Params, Variant, category
+from .variants import Explanation, Moved, VariantSet, aliases_of, base_keys, explained, in_base, pins
 
 REMEMBERED = 4096  # classes of params whose answer is cached, per name: these, or twice the findings if that is more
 
@@ -100,6 +97,9 @@ class UpstreamProblem:
 class CachedSet(VariantSet):
     """All findings of one name, newest first, stale ones last; immutable. Sessions use it like any set of variants.
 
+    `made`: a provider made them for the subscriptions by name. No wildcard lists them, because nobody knows all names
+    that a provider could make.
+
     PRX-38: nobody is given a withdrawn variant. While nothing is known, a session lets its client keep what it has; so
     a client that has the withdrawn variant keeps it, and no other client gets it.
 
@@ -118,27 +118,37 @@ class CachedSet(VariantSet):
         "_shared",
         "_shared_troubles",
         "_step",
+        "aliases",
         "findings",
         "is_clear",
         "is_limited",
+        "keys",
         "late",
+        "made",
         "number",
         "own",
         "troubles",
+        "variants",
     )
+
+    sole = None
 
     def __init__(
         self,
         findings: Iterable[Finding],
         troubles: tuple[UpstreamProblem, ...] = (),
         late: Mapping[Params, int] = NEVER,
+        *,
+        made: bool = False,
     ) -> None:
+        self.made = made
         self.troubles = troubles
         self.late = late  # how late each question about this name is, if any is late (relay/timers.py)
         self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
-        variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
-        super().__init__(variants, tuple(sorted(mentioned)), None)
+        self.variants = tuple(finding.variant for finding in self.findings if finding.variant is not None)
+        self.keys = tuple(sorted(mentioned))
+        self.aliases = aliases_of(self.variants)
         self.own = {finding.only: finding for finding in self.findings if finding.only is not None}
         self.is_limited = any(each.aged or each.do_not_cache for each in self.findings)
         self._shared = tuple(finding for finding in self.findings if finding.only is None)
@@ -172,7 +182,7 @@ class CachedSet(VariantSet):
         self.troubles, self.late, self.own, self.is_limited = (), NEVER, {}, False
         self.findings = self._shared = findings
         self.variants = tuple(map(_variant_of, findings))
-        self.keys, self.aliases, self.sole, self._index = before.keys, before.aliases, None, None
+        self.keys, self.aliases, self.made = before.keys, before.aliases, before.made
         self._classes, self._first, self._late_classes = {}, None, None
         self._own_troubles, self._shared_troubles = {}, ()
         self._newest, self._edition, self._member_keys = index, index.edition, before.member_keys
@@ -180,10 +190,24 @@ class CachedSet(VariantSet):
         self._step = before.number, moved
 
     @property
+    def is_singular(self) -> bool:  # type: ignore[override] # the interface leaves open how
+        """Whether an answer is for exact params only."""
+        return bool(self.own)
+
+    @property
+    def is_troubled(self) -> bool:  # type: ignore[override] # as above
+        """Whether there is a problem to tell."""
+        return bool(self.troubles)
+
+    @property
+    def is_listed(self) -> bool:
+        return not self.made and any(variant.base != FALSE for variant in self.variants)
+
+    @property
     def member_keys(self) -> frozenset[str]:
         """Return the keys that decide what a wildcard sees, computed once."""
         if self._member_keys is None:
-            self._member_keys = super().member_keys
+            self._member_keys = base_keys(self.keys, self.variants) if not self.made else frozenset()
         return self._member_keys
 
     def moved(self, before: VariantSet) -> Moved | None:
@@ -236,6 +260,10 @@ class CachedSet(VariantSet):
         found = self._answer(params)
         return found.variant if found is not None else None
 
+    def proven(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the same variant as `select`: the constraints are the server's own."""
+        return self.select(params)
+
     def _answer(self, params: Mapping[str, str]) -> Finding | None:
         """Return the finding for these params, unless it was withdrawn: then nothing is known for now."""
         found = self.find(params)
@@ -246,8 +274,8 @@ class CachedSet(VariantSet):
 
         A server tells a wildcard of a removal and its replacement in one response, so nothing is in doubt (PRX-5).
         """
-        found = self.find(params)
-        return super().member(params) if found is not None and not found.stale else None
+        found = self.find(params) if not self.made else None
+        return in_base(found.variant, params) if found is not None and not found.stale else None
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
         """Whether the answer for these params is known; `sure`: a negative answer of an earlier run does not count."""
@@ -286,6 +314,9 @@ class CachedSet(VariantSet):
             return found.constraint
         return pins({key: params.get(key) for key in {*self.keys, *params, *beside}})
 
+    def explain(self, params: Mapping[str, str]) -> Explanation:
+        return explained(self.select(params), self.variants, params)
+
 
 def _rank(finding: Finding) -> int:
     """Sort stale findings last, whenever they were received.
@@ -299,106 +330,3 @@ def _rank(finding: Finding) -> int:
 
 
 NOTHING = CachedSet(())  # a name about which nothing is known
-
-
-class StagedCacheChanges(StagedChanges):
-    """The sums of a large transaction in a table of a cache (staged_changes.py)."""
-
-    __slots__ = ("limited", "singular", "troubled")
-
-    def __init__(self, changes: Sequence[Change], spec: TypeSpec) -> None:
-        super().__init__(changes, spec)
-        self.singular = self.limited = self.troubled = 0  # changes of the counters of the same names in CacheTable
-
-    def _count(self, known: VariantSet, step: int) -> None:
-        super()._count(known, step)
-        if isinstance(known, CachedSet):
-            self.singular += step if known.own else 0
-            self.limited += step if known.is_limited else 0
-            self.troubled += step if known.troubles else 0
-
-
-class CacheTable(Table):
-    """The resources of one type, as far as a relay has heard of them from its servers."""
-
-    authoritative = False
-
-    def __init__(self, spec: TypeSpec) -> None:
-        super().__init__(spec)
-        self.listed: set[tuple[str, Params]] = set()  # wildcards and globs whose full contents are known
-        self.unsure: set[tuple[str, Params]] = set()  # those of them that only an earlier run of the process heard
-        self._wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # problems of whole globs (ERR-6)
-        # Counters of names with a special case: while one is zero, `trouble` and `serves` need no lookup.
-        self._singular = 0  # names with an answer for exact params only
-        self._limited = 0  # names with an answer that clients who come now may not get
-        self._troubled = 0  # names with a problem
-        self.tally = StagedCacheChanges
-
-    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
-        """Return the problem of this glob as a whole, or of this name, that concerns these params."""
-        if not self._wrong and not self._troubled:
-            return None
-        return self._wrong.get((name, params)) or super().trouble(name, params)
-
-    def serves(self, name: str, params: Params, since: int) -> bool:
-        """Whether the answer may go to a client that subscribed at revision `since`; some are not for latecomers."""
-        if not self._limited:
-            return True
-        known = self.get(name)
-        found = known.find(params) if isinstance(known, CachedSet) and known.is_limited else None
-        if found is None:
-            return True
-        return not found.aged and (not found.do_not_cache or found.revision > since)
-
-    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
-        """Whether the answer is later than this client waits: one that `claims` to have the resource waits longer."""
-        known = self.get(name)
-        return isinstance(known, CachedSet) and known.lateness(params) > claims
-
-    def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:
-        """Whether everything under this wildcard or glob is known for these params."""
-        return (name, params) in self.listed and not (sure and (name, params) in self.unsure)
-
-    def unlist(self, params: Params, name: str = WILDCARD) -> None:
-        """Note that the contents of this wildcard or glob are not fully known any more."""
-        self.listed.discard((name, params))
-        self.unsure.discard((name, params))
-        self._wrong.pop((name, params), None)
-
-    def note_wrong(self, glob: tuple[str, Params], wrong: UpstreamProblem | None) -> bool:
-        """ERR-6: note a problem of a glob as a whole, or its end (None); return whether that is a change."""
-        before = self._wrong.pop(glob, None)
-        if wrong is not None:
-            self._wrong[glob] = wrong
-        return wrong != before
-
-    @property
-    def is_singular(self) -> bool:
-        """Whether some name has an answer for exact params only."""
-        return bool(self._singular)
-
-    def commit_all(self, tally: StagedChanges) -> None:
-        super().commit_all(tally)
-        if isinstance(tally, StagedCacheChanges):
-            self._singular += tally.singular
-            self._limited += tally.limited
-            self._troubled += tally.troubled
-
-    def _recount(self, change: Change) -> None:
-        """Count only the variants that came and went, if they are known; else count both whole sets."""
-        after = change.after
-        moved = after.difference(change.before) if isinstance(after, CachedSet) else None
-        if moved is None:
-            super()._recount(change)
-            return
-        self.variants += len(moved.came) - len(moved.went)
-        for variants, step in ((moved.went, -1), (moved.came, 1)):
-            for variant in variants:
-                self._count_references(variant, step)
-
-    def _count(self, name: str, known: VariantSet, step: int) -> None:
-        super()._count(name, known, step)
-        if isinstance(known, CachedSet):
-            self._singular += step if known.own else 0
-            self._limited += step if known.is_limited else 0
-            self._troubled += step if known.troubles else 0

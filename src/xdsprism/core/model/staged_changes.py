@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from .steps import EVERY, Steps, pieces
@@ -20,11 +21,32 @@ from .xdstp import collection_of
 _K = TypeVar("_K")
 
 
+@dataclass(slots=True)
+class SpecialCounts:
+    """How many sets of one table are special: while a count is zero, no answer needs a second look."""
+
+    singular: int = 0  # with an answer for exact params only
+    limited: int = 0  # with an answer that clients who come now may not get
+    troubled: int = 0  # with a problem
+
+    def note(self, known: VariantSet, step: int) -> None:
+        """Count a set that comes (step 1) or goes (step -1)."""
+        self.singular += step if known.is_singular else 0
+        self.limited += step if known.is_limited else 0
+        self.troubled += step if known.is_troubled else 0
+
+    def add(self, more: SpecialCounts) -> None:
+        """Add the counts of a large transaction."""
+        self.singular += more.singular
+        self.limited += more.limited
+        self.troubled += more.troubled
+
+
 class StagedChanges:
     """All changes of one transaction in one table, and their sums.
 
     Each sum is a difference, positive or negative: what the sets after the changes have, less what the sets before them
-    had. Subclasses add the sums for counters of their own kind of table (`Table.tally`).
+    had.
     """
 
     __slots__ = (
@@ -37,6 +59,7 @@ class StagedChanges:
         "placed",
         "references",
         "sets",
+        "special",
         "variants",
     )
 
@@ -51,6 +74,7 @@ class StagedChanges:
         self.listed: list[Change] = []  # changes that a wildcard may see
         self.aliased: list[Change] = []  # changes of resources that have aliases, before or after
         self.placed: list[tuple[str, Change]] = []  # changes of xdstp names, with their glob collections
+        self.special = SpecialCounts()
         self._has_globs = not spec.on_demand  # virtual hosts are in no glob collection
 
     def count(self) -> Steps[None]:
@@ -91,6 +115,7 @@ class StagedChanges:
                 self.references[reference] += step
         for key in known.member_keys:
             self.mentions[key] += step
+        self.special.note(known, step)
 
 
 def add_counts(counts: Counter[_K], more: Mapping[_K, int]) -> None:

@@ -21,12 +21,14 @@ from functools import partial
 
 from ...errors import ConfigError, Problem
 from .constraints import canonical
-from .hosts import HostTable, conflicting_domains
+from .demand import Demand
+from .host_lookup import HostLookup, conflicting_domains
+from .lookup import NameLookup
 from .staged_changes import StagedChanges
 from .steps import EVERY, Steps, finish, pieces
 from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
-from .variants import Clash, VariantSet, padded
+from .variants import Clash, DisjointVariants, VariantSet, padded
 
 MANY = 1_000  # with more changes than this, a transaction is counted before the commit (staged_changes.py)
 
@@ -59,6 +61,8 @@ class Store:
         self.listeners: list[Callable[[Applied], None]] = []
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self._tables: dict[TypeUrl, Table] = {}
+        self._provided: set[TypeUrl] = set()  # types that have a provider
+        self.demand: Demand | None = None  # gets what clients subscribe to, where that has to be fetched or made
 
     def spec(self, type_url: TypeUrl) -> TypeSpec:
         """Return the traits of a type, which are the defaults for an unknown one."""
@@ -73,7 +77,16 @@ class Store:
 
     def _own_table(self, spec: TypeSpec) -> Table:
         """Make the kind of table that a server needs: virtual hosts are looked up by domain."""
-        return HostTable(spec, partial(self.named, ROUTE)) if spec.url == VIRTUAL_HOST else Table(spec)
+        is_host = spec.url == VIRTUAL_HOST
+        table = Table(spec, partial(HostLookup, routes=partial(self.named, ROUTE)) if is_host else NameLookup)
+        if spec.url in self._provided:
+            table.rely_on_provider()
+        return table
+
+    def rely_on_provider(self, type_url: TypeUrl) -> None:
+        """From now on, what the store lacks of this type may still be made by a provider."""
+        self._provided.add(type_url)
+        self.table(type_url).rely_on_provider()
 
     def tables(self) -> list[Table]:
         """Return all tables in the order of ADS."""
@@ -111,7 +124,7 @@ class Store:
                 kept = _keep(before, padded(wanted), given)
                 if len(kept) == len(there) and set(kept) == set(there):
                     continue  # the same variant objects: this name does not change
-                after = VariantSet.build(kept) if kept else None
+                after = DisjointVariants.build(kept) if kept else None
             except Clash as clash:
                 problems.append(_clash_problem(type_url, name, clash, given))
                 continue
@@ -131,9 +144,7 @@ class Store:
             by_type.setdefault(change.type_url, []).append(change)
         tallies: dict[TypeUrl, StagedChanges] = {}
         for type_url, some in by_type.items():
-            table = self._tables.get(type_url)
-            kind = table.tally if table is not None else StagedChanges
-            tallies[type_url] = kind(some, self.spec(type_url))
+            tallies[type_url] = StagedChanges(some, self.spec(type_url))
             yield from tallies[type_url].count()
         return tallies
 
@@ -154,8 +165,6 @@ class Store:
                 yield
         tallies: Mapping[TypeUrl, StagedChanges] = {}
         if len(changes) > MANY:
-            for type_url in {type_url for type_url, _ in found}:
-                self.table(type_url)  # so that `_tally` finds the table's own kind of StagedChanges
             tallies = yield from self._tally(changes)
         if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
             return finish(self.publishing(found))

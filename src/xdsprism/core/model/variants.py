@@ -19,10 +19,12 @@ way there is the witness: params that match both. If none meet, the merged diagr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from ...errors import UsageError
 from .constraints import (
@@ -77,30 +79,130 @@ class Moved:
     went: tuple[Variant, ...]
 
 
-class VariantSet:
-    """The variants of one (type, name); immutable.
+class Answer(Protocol):
+    """What is known of a string that a client subscribes to: of a name, an alias, or a host (hosts.py)."""
+
+    variants: tuple[Variant, ...]  # all of which some params get one
+    keys: tuple[str, ...]  # all keys that the constraints mention, sorted
+    aliases: frozenset[str]
+
+    def select(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
+
+    def proven(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the same variant, with constraints that say exactly which other clients get it too."""
+
+    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
+        """Whether the answer for these params is known, be it that there is none.
+
+        sure: an answer that only an earlier run of the process has heard does not count.
+        """
+
+    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:
+        """Return why these params can't get a resource that comes from an upstream server or a provider (TP3)."""
+
+    def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
+        """Return the constraint of a negative answer, for a client that no variant matches (DYN-11).
+
+        beside: further keys in the client's subscription, which matter to a cache only.
+        """
+
+    def explain(self, params: Mapping[str, str]) -> Explanation:
+        """Say which variant these params get, and which part of each other variant does not match."""
+
+
+class VariantSet(ABC):
+    """The variants of one (type, name), as a table holds them; immutable.
+
+    Each is an `Answer` too. Two classes implement this: `DisjointVariants`, what a store has, and `CachedSet`
+    (cached.py), what a relay heard or a provider made.
+    """
+
+    __slots__ = ()
+
+    variants: tuple[Variant, ...]
+    keys: tuple[str, ...]
+    aliases: frozenset[str]
+    sole: Variant | None  # the variant that every client gets
+    made: bool  # a provider made it for the clients that asked (provide/providing.py)
+    # What a table counts, since with none of these its answers need no second look (knowledge.py).
+    is_singular: bool  # an answer is for exact params only, and not for others of the same class
+    is_limited: bool  # an answer may not go to clients that come now
+    is_troubled: bool  # there is a problem to tell
+
+    @abstractmethod
+    def select(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
+
+    @abstractmethod
+    def proven(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the same variant, with constraints that say exactly which other clients get it too."""
+
+    @abstractmethod
+    def member(self, params: Mapping[str, str]) -> Variant | None:
+        """Return the variant that a wildcard with these params sees. VHD-13: of virtual hosts, only the base set."""
+
+    @property
+    @abstractmethod
+    def is_listed(self) -> bool:
+        """Whether any wildcard can see one of the variants."""
+
+    @property
+    @abstractmethod
+    def member_keys(self) -> frozenset[str]:
+        """Return the keys that decide what a wildcard sees: those of the constraints and of the base sets."""
+
+    @abstractmethod
+    def moved(self, before: VariantSet) -> Moved | None:
+        """Compare with the set before: which variants clients may have to replace. None: it can't be told.
+
+        A client whose variant stays needs no notice; with None, every subscription to the name gets one.
+        """
+
+    @abstractmethod
+    def difference(self, before: VariantSet | None) -> Moved | None:
+        """Return which variants came and which went since `before`, if that is known without a comparison."""
+
+    @abstractmethod
+    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
+        """Whether the answer for these params is known, as in `Answer`."""
+
+    @abstractmethod
+    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:
+        """Return why these params can't get the resource, as in `Answer`."""
+
+    @abstractmethod
+    def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
+        """Return the constraint of a negative answer, as in `Answer`."""
+
+    @abstractmethod
+    def explain(self, params: Mapping[str, str]) -> Explanation:
+        """Say which variant these params get, and why not another one."""
+
+
+class DisjointVariants(VariantSet):
+    """The variants of one (type, name) that were proven not to overlap; immutable.
 
     Most names have one variant without constraints. Then that variant itself is the index, a diagram without branches.
-    Subclasses answer the same questions from other sources: virtual hosts (hosts.py), a relay's cache (cached.py).
     """
 
     __slots__ = ("_index", "aliases", "keys", "sole", "variants")
 
-    variants: tuple[Variant, ...]
-    keys: tuple[str, ...]  # all keys that the constraints mention, sorted
-    aliases: frozenset[str]
-    made = False  # True: a provider made it for the clients that asked (provide/providing.py)
+    made = False
+    is_singular = False
+    is_limited = False
+    is_troubled = False
     _index: Node  # a decision diagram that ends in a Variant, or in None
 
     def __init__(self, variants: tuple[Variant, ...], mentioned: tuple[str, ...], index: Node) -> None:
         self.variants = variants
         self.keys = mentioned
-        self.aliases = frozenset(alias for variant in variants for alias in variant.aliases) or _NO_ALIASES
-        self.sole = index if isinstance(index, Variant) else None  # the variant that every client gets
+        self.aliases = aliases_of(variants)
+        self.sole = index if isinstance(index, Variant) else None
         self._index = index
 
     @classmethod
-    def build(cls, variants: Sequence[Variant], budget: int = BUDGET) -> VariantSet:
+    def build(cls, variants: Sequence[Variant], budget: int = BUDGET) -> DisjointVariants:
         """Check and index the variants, which the store has padded (`padded`); raise Clash if they overlap."""
         variants = tuple(variants)
         if not variants:
@@ -115,64 +217,51 @@ class VariantSet:
         return cls(variants, tuple(sorted(mentioned)), index)
 
     def __repr__(self) -> str:
-        return f"VariantSet({', '.join(show(variant.shown) for variant in self.variants)})"
+        return f"DisjointVariants({', '.join(show(variant.shown) for variant in self.variants)})"
 
     def moved(self, before: VariantSet) -> Moved | None:
-        """Compare with the set before: which variants clients may have to replace. None: it can't be told.
-
-        A client whose variant stays needs no notice; with None, every subscription to the name gets one. `came` is
-        every variant of this set, because only clients that have none yet are compared with it.
-        """
-        if not (type(self) is type(before) is VariantSet) or len(before.variants) < 2 or before.aliases != self.aliases:
+        """Compare with the set before. `came` is every variant, for those clients that have none yet."""
+        if not isinstance(before, DisjointVariants) or len(before.variants) < 2 or before.aliases != self.aliases:
             return None
         stay = {*self.variants}
         return Moved(self.variants, tuple(variant for variant in before.variants if variant not in stay))
 
+    def difference(self, before: VariantSet | None) -> Moved | None:  # noqa: ARG002
+        """Return None: only a cache builds a set from the one before it."""
+        return None
+
     def select(self, params: Mapping[str, str]) -> Variant | None:
-        """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
         found: Variant | None = lookup(self._index, params)
         return found
 
     def proven(self, params: Mapping[str, str]) -> Variant | None:
-        """Return the same variant, with constraints that say exactly which other clients get it too.
-
-        The variants of one name do not overlap, so that is every variant as it is; hosts.py narrows the constraints.
-        """
+        """Return the same variant as `select`: since none overlap, its constraints are exact as they are."""
         return self.select(params)
 
     def member(self, params: Mapping[str, str]) -> Variant | None:
-        """Return the variant that a wildcard with these params sees. VHD-13: of virtual hosts, only the base set."""
-        found = self.select(params)
-        return found if found is None or found.base is None or matches(found.base, params) else None
+        return in_base(self.select(params), params)
 
     @property
     def is_listed(self) -> bool:
-        """Whether any wildcard can see one of the variants."""
         return any(variant.base != FALSE for variant in self.variants)
 
     @property
     def member_keys(self) -> frozenset[str]:
-        """Return the keys that decide what a wildcard sees: those of the constraints and of the base sets."""
-        bases = (variant.base for variant in self.variants if variant.base is not None)
-        return frozenset(self.keys).union(*map(keys, bases))
+        return base_keys(self.keys, self.variants)
 
-    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:  # noqa: ARG002 # a cache may not
-        """Whether the answer for these params is known, be it that there is none.
-
-        sure: an answer that only an earlier run of the process has heard does not count.
-        """
+    def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:  # noqa: ARG002
+        """Return True: what does not match does not exist."""
         return True
 
     def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
-        """Return why these params can't get a resource that comes from an upstream server or a provider (TP3)."""
+        """Return None: nothing has to be fetched."""
         return None
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:  # noqa: ARG002
-        """Return the constraint of a negative answer, for a client that no variant matches.
+        """Pin each mentioned key to the client's value, or to its absence.
 
-        DYN-11: it pins each mentioned key to the client's value, or to its absence. Only mentioned keys decide, so this
-        covers exactly the clients of the same class, and none that has a variant. beside: further keys in the client's
-        subscription, which matter to a cache only.
+        DYN-11: only mentioned keys decide, so this covers exactly the clients of the same class, and none that has a
+        variant.
         """
         return pins({key: params.get(key) for key in self.keys})
 
@@ -182,10 +271,29 @@ class VariantSet:
         return [_present(way) for way in islice(ways, limit)]
 
     def explain(self, params: Mapping[str, str]) -> Explanation:
-        """Say which variant these params get, and which part of each other variant does not match."""
-        chosen = self.select(params)
-        others = [variant for variant in self.variants if variant is not chosen]
-        return Explanation(chosen, tuple((variant, failing(variant.constraint, params)) for variant in others))
+        return explained(self.select(params), self.variants, params)
+
+
+def explained(chosen: Variant | None, variants: Iterable[Variant], params: Mapping[str, str]) -> Explanation:
+    """Say why these params get the chosen variant. Others that match too, of a cache or of a host, are left out."""
+    others = [each for each in variants if each is not chosen and not matches(each.constraint, params)]
+    return Explanation(chosen, tuple((each, failing(each.constraint, params)) for each in others))
+
+
+def aliases_of(variants: Iterable[Variant]) -> frozenset[str]:
+    """Return the aliases of all these variants."""
+    return frozenset(alias for variant in variants for alias in variant.aliases) or _NO_ALIASES
+
+
+def in_base(found: Variant | None, params: Mapping[str, str]) -> Variant | None:
+    """Return the variant that was found if a wildcard with these params sees it: it is in their base set (VHD-13)."""
+    return found if found is None or found.base is None or matches(found.base, params) else None
+
+
+def base_keys(mentioned: Iterable[str], variants: Iterable[Variant]) -> frozenset[str]:
+    """Return the keys that decide what a wildcard sees: those mentioned, and those of the variants' base sets."""
+    bases = (variant.base for variant in variants if variant.base is not None)
+    return frozenset(mentioned).union(*map(keys, bases))
 
 
 def shared(first: Variant, second: Variant) -> str | None:

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from ..model.cached import CachedSet, Finding, Form
-from ..model.constraints import failing, matches
-from ..model.hosts import AskedHosts
-from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl, Variant
-from ..model.variants import Explanation, VariantSet
+from ..model.asked_hosts import AskedHosts
+from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
+from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
+from ..model.variants import VariantSet
 from .provider import Subject
 
 
-class MadeSet(CachedSet):
-    """The findings of one name that a provider made.
-
-    Only subscriptions by name get them: no wildcard lists them, because nobody knows all names that a provider could
-    make.
-    """
-
-    __slots__ = ()
-
-    made = True
-
-    def member(self, params: Mapping[str, str]) -> Variant | None:  # noqa: ARG002
-        """Return None: no wildcard lists what a provider made."""
-        return None
-
-    @property
-    def is_listed(self) -> bool:
-        return False
-
-    @property
-    def member_keys(self) -> frozenset[str]:
-        return frozenset()
-
-    def explain(self, params: Mapping[str, str]) -> Explanation:
-        """Return the variant for these params, and why each other variant does not match.
-
-        A stale variant may match the same params as its replacement; it is left out.
-        """
-        others = (variant for variant in self.variants if not matches(variant.constraint, params))
-        return Explanation(self.select(params), tuple((each, failing(each.constraint, params)) for each in others))
+def made_set(findings: Iterable[Finding], troubles: tuple[UpstreamProblem, ...] = ()) -> CachedSet:
+    """Return the findings of one name that a provider made, and what is wrong with it."""
+    return CachedSet(findings, troubles, made=True)
 
 
-NOTHING = MadeSet(())
+NOTHING = made_set(())
 
 
 class Topic:
@@ -54,7 +26,7 @@ class Topic:
 
     def __init__(self) -> None:
         self.wanted: dict[Params, int] = {}  # subscriptions by class
-        self.known: MadeSet = NOTHING
+        self.known: CachedSet = NOTHING
         self.generation = 0  # how often it was invalidated
 
 

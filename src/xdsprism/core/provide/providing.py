@@ -30,17 +30,16 @@ from dataclasses import dataclass, field, replace
 from ...errors import UsageError
 from ...timer_heap import TimerHeap
 from ..model.backoff import Backoff
-from ..model.cached import Finding, Form, UpstreamProblem
+from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.constraints import Constraint, unpadded
 from ..model.expr import show
 from ..model.facts import Ambiguous, Consulted, Fact, Outcome
 from ..model.store import Applied, Store
-from ..model.table import Table
-from ..model.types import NO_PARAMS, Params, TypeSpec, TypeUrl, Variant
+from ..model.types import NO_PARAMS, Params, TypeUrl, Variant
 from ..model.variants import VariantSet, pins
 from ..model.views import alike
 from ..model.xdstp import is_wild, spelled
-from .made import NOTHING, IdleFindings, MadeSet, Topic, Topics, is_given
+from .made import NOTHING, IdleFindings, Topic, Topics, is_given, made_set
 from .provider import Job, JobQueues, Provider, Subject
 
 UNAVAILABLE = 14
@@ -82,6 +81,7 @@ class Providing:
         self.judge: Callable[[Variant], None] = lambda _: None  # raises XdsError for an invalid resource
         self.awake: list[Callable[[], None]] = []  # wakes those that run jobs
         self._store = store
+        store.demand = self
         self._providers: dict[TypeUrl, Provider] = {}
         self._topics = Topics()
         self._touched: dict[Subject, None] = {}
@@ -104,13 +104,13 @@ class Providing:
             self._store.listeners.append(self._applied)
         self._providers[provider.type_url] = provider
         self._jobs.add_provider(provider.type_url)
-        self._store.table(provider.type_url).authoritative = False
+        self._store.rely_on_provider(provider.type_url)
 
     def makes(self, type_url: TypeUrl) -> bool:
         """Whether a provider makes resources of this type."""
         return type_url in self._providers
 
-    # -- what sessions want (interest.Demand)
+    # -- what sessions want (model/demand.py)
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:  # noqa: ARG002 # of no use
         """Count a subscription, and mark the name if it is the first of its class."""
@@ -142,7 +142,7 @@ class Providing:
         provider = self._providers.get(type_url)
         if provider is None or is_wild(name):
             return None, NO_PARAMS
-        return (type_url, self._store.table(type_url).question(name)), params.only(provider.keys)
+        return (type_url, self._store.table(type_url).lookup.question(name)), params.only(provider.keys)
 
     # -- what changes from outside
 
@@ -156,7 +156,7 @@ class Providing:
             raise UsageError(f"nothing to invalidate: there is no provider of {type_url.rpartition('/')[2]}")
         subjects = self._topics.of_type(type_url)
         if name is not None:
-            subject = type_url, self._store.table(type_url).question(name)
+            subject = type_url, self._store.table(type_url).lookup.question(name)
             subjects = [subject] if self._topics.find(subject) is not None else []
         for subject in subjects:
             topic = self._topics[subject]
@@ -180,7 +180,7 @@ class Providing:
                 kept.append(replace(each, stale=True))
             else:
                 self._idle.drop(subject, [each])
-        topic.known = MadeSet(kept, topic.known.troubles)
+        topic.known = made_set(kept, topic.known.troubles)
 
     def _applied(self, applied: Applied) -> None:
         """Mark the names that a transaction changed.
@@ -233,7 +233,7 @@ class Providing:
             for subject, form in self._idle.excess(self.idle):
                 topic = self._topics[subject]
                 kept = (each for each in topic.known.findings if each.form != form)
-                topic.known = MadeSet(kept, topic.known.troubles)
+                topic.known = made_set(kept, topic.known.troubles)
                 self._touched[subject] = None
         self._publish(news)
 
@@ -256,7 +256,7 @@ class Providing:
         type_url, name = subject
         provider = self._providers[type_url]
         # A written resource takes precedence: nothing that a provider made is needed.
-        if self._store.table(type_url).given(name) is not None:
+        if self._store.table(type_url).lookup.given(name) is not None:
             self._idle.drop(subject, topic.known.findings)
             topic.known = NOTHING
             return
@@ -278,7 +278,7 @@ class Providing:
         for each in kept:
             self._idle.note(subject, each, used=each.form in used)
         if gone or topic.known.troubles != tuple(troubles):
-            topic.known = MadeSet(kept, tuple(troubles))
+            topic.known = made_set(kept, tuple(troubles))
 
     def _publish(self, news: Mapping[Subject, VariantSet | None]) -> None:
         """Publish findings to the store, but never over a written resource."""
@@ -312,7 +312,7 @@ class Providing:
         return (
             lacking
             and job.category in topic.wanted
-            and self._store.table(job.provider.type_url).given(job.name) is None
+            and self._store.table(job.provider.type_url).lookup.given(job.name) is None
         )
 
     def _end(self, job: Job) -> Topic:
@@ -361,12 +361,12 @@ class Providing:
         old = next((each for each in before.findings if each.form == finding.form), None)
         if old is not None and alike(old.variant, finding.variant):
             finding = replace(finding, variant=old.variant)  # keep the object that sessions have sent
-        topic.known = MadeSet((finding, *(each for each in before.findings if each is not old)), before.troubles)
+        topic.known = made_set((finding, *(each for each in before.findings if each is not old)), before.troubles)
         self._compare(job, before, topic)
         if ttl is not None and not finding.stale:
             self._due.set(_Timed(job.subject, finding), finding.since + ttl)
 
-    def _compare(self, job: Job, before: MadeSet, topic: Topic) -> None:
+    def _compare(self, job: Job, before: CachedSet, topic: Topic) -> None:
         """Record as a fact that a provider contradicts itself, if a class now gets another finding than before.
 
         The runs of a deterministic function have disjoint constraints (recorded.py). A function that is not
@@ -400,23 +400,6 @@ class Providing:
     def dropped(self, job: Job) -> None:
         """Note that the runner of a job stopped. The next turn queues the job again if a client wants the name."""
         self._end(job)
-
-
-class ProvidingStore(Store):
-    """A store that can have providers."""
-
-    def __init__(self, types: Iterable[TypeSpec] = ()) -> None:
-        super().__init__(types)
-        self.providing = Providing(self)
-
-    def _own_table(self, spec: TypeSpec) -> Table:
-        """Create the table of a type.
-
-        The store is not authoritative for a type with a provider: a name that it lacks may still be made.
-        """
-        table = super()._own_table(spec)
-        table.authoritative = not self.providing.makes(spec.url)
-        return table
 
 
 def _trouble(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..model.cached import NOTHING, CacheTable
+from ..model.cache_knowledge import CacheKnowledge
+from ..model.cached import NOTHING
 from ..model.constraints import Constraint
 from ..model.events import WILDCARD
 from ..model.store import Store
@@ -49,42 +50,44 @@ class Listings:
         aged: the answer is older than `max_stale` (PRX-25), so new subscribers must not get it.
         """
         (type_url, name), params = key
-        table = self._store.table(type_url)
-        if not isinstance(table, CacheTable):
+        cache = self._store.table(type_url).knowledge
+        if not isinstance(cache, CacheKnowledge):
             return
-        self._complain(table, name, params, entry)
+        self._complain(cache, key, entry)
         if entry.kept_at is not None or not is_answered(entry):
             self.due.pop(key, None)  # no server answered yet, or the relay asked again: the wait starts over
         if aged:
-            table.unlist(params, name)
-        elif is_answered(entry) and not table.lists(params, name, sure=True):
-            self._list(table, (name, params), entry, now)
+            cache.unlist(params, name)
+        elif is_answered(entry) and not cache.lists(params, name, sure=True):
+            self._list(cache, key, entry, now)
 
     def leave(self, key: Key) -> None:
         """Clear the marks of a wildcard whose upstream subscription ended."""
         (type_url, name), params = key
-        table = self._store.table(type_url)
-        if isinstance(table, CacheTable):
-            table.unlist(params, name)
+        cache = self._store.table(type_url).knowledge
+        if isinstance(cache, CacheKnowledge):
+            cache.unlist(params, name)
         self.due.pop(key, None)
 
-    def _complain(self, table: CacheTable, name: str, params: Params, entry: Entry) -> None:
+    def _complain(self, cache: CacheKnowledge, key: Key, entry: Entry) -> None:
         """Pass on an error about a glob as a whole (ERR-6). For the wildcard `*` the protocol has no such error."""
+        (type_url, name), params = key
         wrong = troubles([UpstreamAnswer(params, entry, wild=True, wanted=True)], NOTHING, self._pin)
-        if name != WILDCARD and table.note_wrong((name, params), next(iter(wrong), None)):
-            self._told(table.spec.url, name)
+        if name != WILDCARD and cache.note_wrong((name, params), next(iter(wrong), None)):
+            self._told(type_url, name)
 
-    def _list(self, table: CacheTable, wild: tuple[str, Params], entry: Entry, now: float) -> None:
+    def _list(self, cache: CacheKnowledge, key: Key, entry: Entry, now: float) -> None:
         """Mark a wildcard as listed at once, and as complete SETTLED seconds later.
 
         An answer from the disk cache stays unsure until a server confirms it.
         """
-        key = (table.spec.url, wild[0]), wild[1]
-        if wild not in table.listed:
-            table.listed.add(wild)
-            table.unsure.add(wild)
-            self._told(*key[0])
+        subject, params = key
+        wild = subject[1], params
+        if wild not in cache.listed:
+            cache.listed.add(wild)
+            cache.unsure.add(wild)
+            self._told(*subject)
         if entry.kept_at is None and self.due.setdefault(key, now + SETTLED) <= now:
             del self.due[key]
-            table.unsure.discard(wild)
-            self._told(*key[0])
+            cache.unsure.discard(wild)
+            self._told(*subject)

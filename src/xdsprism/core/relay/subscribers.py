@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from ..model.cached import CachedSet, CacheTable, Finding
+from ..model.cache_knowledge import CacheKnowledge
+from ..model.cached import CachedSet, Finding
 from ..model.constraints import matches
 from ..model.facts import Fact, Looked, Lookup
 from ..model.steps import EVERY, Steps, finish
@@ -161,7 +162,7 @@ class Subscribers:
         type_url, name = subject
         known, fresh = finding is not None and not finding.withdrawn, finding is not None and not finding.stale
         if is_wild(name):
-            known, fresh = self._store.table(type_url).lists(params, name), True
+            known, fresh = self._store.table(type_url).knowledge.lists(params, name), True
         if not known:
             return "miss"
         return "hit" if fresh and self._reaches(name, params) else "stale"
@@ -171,9 +172,9 @@ class Subscribers:
         table, name = self._store.table(subject[0]), subject[1]
         entry = self._asked.get(subject, {}).get(params)
         do_not_cache = any(each.do_not_cache for each in table.listing(name).snapshot(params).variants)
-        if entry is not None and do_not_cache and isinstance(table, CacheTable):
+        if entry is not None and do_not_cache and isinstance(table.knowledge, CacheKnowledge):
             # Until the new answer is there, the session must not take the wildcard for answered.
-            table.listed.discard((name, params))
+            table.knowledge.listed.discard((name, params))
             self._ask_again(entry, subject)
 
     def _renew(self, subject: Subject, finding: Finding) -> None:

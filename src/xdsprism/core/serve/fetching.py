@@ -209,16 +209,15 @@ class Fetch:
 
 def _unknown(session: Session, keys: Iterable[Key]) -> Iterable[Key]:
     """Yield the keys for which a cache knows no answer yet."""
-    table = session.table
+    knowledge = session.table.knowledge
     for key in keys:
         params = key[1] or session.context.plain_params(key[0])  # DYN-13
         if key[0] == WILDCARD:
-            known = table.lists(params)
+            known = knowledge.lists(params)
         else:
             # An error, or a timeout, or a name that can't exist is an answer, too.
-            known = table.knows(key[0], params) or table.trouble(key[0], params) is not None
-            known = (
-                known or table.is_late(key[0], params, claims=False) or session.context.complaint(key[0]) is not None
-            )
+            known = knowledge.knows(key[0], params) or knowledge.trouble(key[0], params) is not None
+            late = not known and knowledge.is_late(key[0], params, claims=False)
+            known = known or late or session.context.complaint(key[0]) is not None
         if not known:
             yield key

@@ -50,9 +50,9 @@ def on_demand_configs(sessions: Sessions, store: Store, plain_params: Callable[[
     if routes is not None:
         sent = {route.name: route.is_on_demand for route in routes.view.everything()}
         return [name for name, on_demand in sent.items() if on_demand] + [
-            name for name in hosts.configs() if name not in sent
+            name for name in hosts.lookup.configs() if name not in sent
         ]
     table = store.table(ROUTE)
     known = (each.select(plain_params(name)) for name, each in table)
     own = [route.name for route in known if route is not None and route.is_on_demand]
-    return own + [name for name in hosts.configs() if table.named(name) is None]
+    return own + [name for name in hosts.lookup.configs() if table.named(name) is None]

@@ -51,7 +51,7 @@ class Availability:
         if want.answered:
             answered.append(want)
             return False
-        late = self._table.is_late(want.name, want.params, claims=self.is_returning)
+        late = self._table.knowledge.is_late(want.name, want.params, claims=self.is_returning)
         return not (self.knows(want) or late or self._is_refused(want)) and self.trouble(want) is None
 
     def lists(self, wild: WildcardSubscription) -> bool:
@@ -60,13 +60,13 @@ class Availability:
         What a relay restored from disk may be older than what a client holds that comes back. So the restored listing
         serves only clients that hold nothing yet. The others keep what they have until the upstream has answered.
         """
-        return self._table.lists(wild.params, wild.name, sure=self.is_returning)
+        return self._table.knowledge.lists(wild.params, wild.name, sure=self.is_returning)
 
     def knows(self, want: NameSubscription) -> bool:
         """Whether the table knows the answer to this subscription: a variant, or that there is none."""
         if not self._table.authoritative and self._context.complaint(want.name) is not None:
             return True
-        return self._table.knows(want.name, want.params, sure=self.is_returning) and self.serves(want)
+        return self._table.knowledge.knows(want.name, want.params, sure=self.is_returning) and self.serves(want)
 
     def serves(self, want: NameSubscription) -> bool:
         """Whether this subscription may have what the table holds (PRX-17).
@@ -74,7 +74,7 @@ class Availability:
         A resource with do_not_cache serves only the subscriptions that were there before it arrived. PRX-25: a
         resource that no upstream confirmed for too long serves nobody new.
         """
-        return want.answered or self._table.serves(want.name, want.params, want.since)
+        return want.answered or self._table.knowledge.serves(want.name, want.params, want.since)
 
     def selected(self, want: NameSubscription) -> Variant | None:
         """Return the variant that this subscription should hold by the store.
@@ -95,12 +95,12 @@ class Availability:
         told = self._context.settings.resource_errors
         if told == "none":
             return None
-        trouble = self._table.trouble(want.name, want.params)
+        trouble = self._table.knowledge.trouble(want.name, want.params)
         return trouble if told == "all" or want.located or (trouble is not None and trouble.refused) else None
 
     def _is_refused(self, want: NameSubscription) -> bool:
         """Whether the relay has no room for this resource, even if the client is not told why (PRX-35)."""
-        trouble = self._table.trouble(want.name, want.params)
+        trouble = self._table.knowledge.trouble(want.name, want.params)
         return trouble is not None and trouble.refused
 
     def is_given_up(self, want: NameSubscription, *, unresolved: bool) -> bool:
@@ -111,5 +111,5 @@ class Availability:
         """
         if want.answered or want.held is not None:
             return False
-        trouble = self._table.trouble(want.name, want.params)
+        trouble = self._table.knowledge.trouble(want.name, want.params)
         return trouble is not None and (trouble.refused or (trouble.unresolved and unresolved))

@@ -151,7 +151,7 @@ def _successor(session: Session, want: NameSubscription) -> Variant | None:
     if tag is not None and after.constraint != held.constraint:
         return None  # other constraints: the old variant must be withdrawn (DYN-24)
     # A relay may have an error to send, or one to end, with the resource (TP3).
-    if not table.authoritative and (want.trouble is not None or table.trouble(name, want.params) is not None):
+    if not table.authoritative and (want.trouble is not None or table.knowledge.trouble(name, want.params) is not None):
         return None
     return after
 
@@ -161,7 +161,7 @@ def _push_wildcard(session: Session, wild: WildcardSubscription, now: float) -> 
     listing, table = wild.listing, session.table
     if not wild.started or wild.again or wild.initial or wild.trouble is not None or session.due.dirty:
         return None
-    if not table.authoritative and table.trouble(wild.name, wild.params) is not None:
+    if not table.authoritative and table.knowledge.trouble(wild.name, wild.params) is not None:
         return None
     # `news` is None if a member went or has a TTL. A located member may withdraw another variant (DYN-24).
     news = listing.difference(wild.cursor, wild.params).news

@@ -19,10 +19,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ..model.asked_hosts import AskedHosts
 from ..model.constraint_index import FirstMatch
 from ..model.constraints import Constraint
+from ..model.demand import Demand, NoDemand
 from ..model.events import WILDCARD
-from ..model.hosts import AskedHosts
 from ..model.steps import EVERY, Steps, cut, finish
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, Routing, TypeUrl
 from ..model.variants import VariantSet
@@ -30,35 +31,6 @@ from ..model.xdstp import wildcards
 from .subscription import Group, NameSubscription
 
 FEW = 16  # changes between two steps: each may concern thousands of sessions
-
-
-class Demand(Protocol):
-    """Receives each subscription, so that a relay or a provider can get the resource from elsewhere."""
-
-    caches: bool  # a relay: it knows what the upstream answered, for some params; the rest may be unknown
-
-    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
-        """Get this name, or this wildcard, for these params. `stream`: the downstream stream that subscribed."""
-
-    def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None: ...
-
-    def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        """Note that a session dropped a subscription that matches nothing, while its client still waits (VHD-25)."""
-
-
-class NoDemand:
-    """The demand of a server whose store has everything: it does nothing."""
-
-    caches = False
-
-    def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
-        """Nothing to do."""
-
-    def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        """Nothing to do."""
-
-    def forgot(self, type_url: TypeUrl, name: str, params: Params) -> None:
-        """Nothing to do."""
 
 
 class Interested(Protocol):

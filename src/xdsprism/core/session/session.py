@@ -185,7 +185,7 @@ class Session:
         for wild in self.subscriptions.all_wildcards():
             # A wildcard may have to look at each of its members.
             if wild.is_behind or not wild.started or wild.again:
-                found += len(wild.listing)
+                found += len(wild.listing.names)
         return found
 
     @property

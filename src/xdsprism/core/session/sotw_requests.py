@@ -146,10 +146,10 @@ class SotwRequests:
         """Send nothing to a client that wants everything and names the current version: it has everything (SOT-12)."""
         session, table = self._session, self._table
         wild = session.subscriptions.whole_table[None]
-        if not version or not table.lists(wild.params):
+        if not version or not table.knowledge.lists(wild.params):
             return
-        yield from table.snapshotting(wild.params)
-        snapshot = table.snapshot(wild.params)
+        yield from table.everything.snapshotting(wild.params)
+        snapshot = table.everything.snapshot(wild.params)
         if version == version_of(snapshot.digest) and not session.ttl.concerns(snapshot.variants):
             wild.started, session.due.response = True, False
             session.verdicts.suppressed(len(snapshot.variants))

@@ -159,7 +159,7 @@ class SotwResponses:
         errors = tuple(batch.errors)
         # The usual case: one plain wildcard. The table has this snapshot, sorted and hashed, for all its clients.
         if not subscriptions.names and not session.holdings.leaving and list(subscriptions.whole_table) == [None]:
-            snapshot = self._table.snapshot(subscriptions.whole_table[None].params)
+            snapshot = self._table.everything.snapshot(subscriptions.whole_table[None].params)
             return self._respond(version_of(snapshot.digest), snapshot.variants, (), errors, now)
         plain: dict[str, Variant] = {}
         located: dict[tuple[str, Constraint], Variant] = {}
@@ -198,7 +198,7 @@ class SotwResponses:
         knows = session.availability.knows
         kept = {want: None for want in wants if not knows(want)} if not table.authoritative else {}
         wilds = session.subscriptions.whole_table.items()
-        listed = [(tag, table.snapshot(wild.params).variants) for tag, wild in wilds]
+        listed = [(tag, table.everything.snapshot(wild.params).variants) for tag, wild in wilds]
         yield from [(tag, variant) for (_, tag), variant in leaving.items()]
         yield from ((want.key[1], want.held) for want in kept if want.held is not None)
         for tag, variants in listed:
@@ -265,7 +265,7 @@ class SotwResponses:
 
     def shared_wildcard(self, wild: WildcardSubscription, news: News) -> Send | None:
         """Return the shared response with all resources of a full state (SOT-4), or with the changed ones (SOT-5)."""
-        snapshot, full_state = self._table.snapshot(wild.params), self._session.context.full_state
+        snapshot, full_state = self._table.everything.snapshot(wild.params), self._session.context.full_state
         return self._once(version_of(snapshot.digest), snapshot.variants if full_state else news, located=False)
 
     def _once(self, version: str, variants: News, *, located: bool) -> Send | None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ..model.constraints import Constraint
 from ..model.events import Key
-from ..model.table import Listing
+from ..model.listing import Listing
 from ..model.types import Params, ResourceProblem, TypeSpec, TypeUrl, Variant
 from ..model.xdstp import is_xdstp, spelled
 
