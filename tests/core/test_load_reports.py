@@ -22,7 +22,7 @@ from xdsprism.core.loads.loads import (
     MetricReport,
 )
 from xdsprism.core.model.events import SEND_ALL_CLUSTERS, Node
-from xdsprism.core.model.facts import Fact, LoadsHeard, LoadsRefused
+from xdsprism.core.model.facts import Facts, LoadsHeard, LoadsRefused
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.types import Params
 from xdsprism.errors import PeerError
@@ -36,7 +36,7 @@ class Desk:
     """A server's end of load reports."""
 
     def __init__(self, **settings: Any) -> None:
-        self.facts: list[Fact] = []
+        self.facts = Facts()
         self.clusters = ["shop", "checkout"]
         self.asked: list[Params] = []
         self.reports = LoadReports(Settings(load_interval=INTERVAL, **settings), self._seen)
@@ -125,7 +125,7 @@ def test_reports_become_rates_by_client_cluster_and_locality():
         "cpu": (0.4, 0.5),
         "none": (0.0, None),
     }
-    assert desk.facts[-1] == LoadsHeard("shop-1", 1)
+    assert [*desk.facts][-1] == LoadsHeard("shop-1", 1)
 
 
 def test_the_interval_of_the_report_counts_and_the_next_report_takes_its_place():
@@ -217,7 +217,7 @@ def test_nonsense_is_an_error_of_its_own_and_the_rest_counts(bad: ClusterReport,
     (client,) = desk.reports.clients(7.0)
     assert [cluster.cluster for cluster in client.clusters] == ["good"]
     assert client.errors == {refused.cluster: (7.0, refused.message)}
-    assert desk.facts[-1] == LoadsHeard("shop-1", 1)
+    assert [*desk.facts][-1] == LoadsHeard("shop-1", 1)
 
 
 def test_nonsense_that_goes_on_is_no_news_and_leaves_the_last_good_report_alone():

@@ -64,7 +64,7 @@ def test_the_last_nack_is_remembered_with_all_that_is_known_of_it(mode: str):
         answer(peer, send, error)
         assert peer.session("cds").progress.nack == (bench.now, send.version, send.nonce, error)
         parts = tuple((each.name, each.version) for each in send.plain) if mode == "delta" else ()  # not of full state
-        assert bench.facts[-1] == Nacked(1, CLUSTER, send.nonce, send.version, error, parts)
+        assert [*bench.facts][-1] == Nacked(1, CLUSTER, send.nonce, send.version, error, parts)
     assert len(bench.said(Nacked)) == 2
 
 
@@ -88,7 +88,7 @@ def test_an_ack_after_a_nack_clears_it(mode: str):
     assert progress.state == "SYNCED"
     assert progress.nack is None
     assert progress.acked_version == send.version
-    assert bench.facts[-1] == Acked(1, CLUSTER, send.nonce, 2)
+    assert [*bench.facts][-1] == Acked(1, CLUSTER, send.nonce, 2)
 
 
 def test_delta_an_ack_of_another_resource_does_not_clear_a_nack():

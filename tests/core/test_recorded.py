@@ -35,6 +35,12 @@ def answer(look: Look, **params: str) -> object:
     return look(RecordedParams(Record("provider p", ("env", "zone"), Params(params))))
 
 
+def test_a_provider_gets_what_passes_for_params():
+    assert answer(lambda params: isinstance(params, Params), env="prod") is True
+    assert answer(lambda params: params == Params({"env": "prod"}), env="prod") is True
+    assert answer(lambda params: Params({"env": "prod"}) == params, env="prod") is True
+
+
 # DYN-34
 def test_what_was_not_looked_at_is_mentioned_and_makes_no_difference():
     assert looked(lambda params: None, env="prod") == "env exists or not env exists"

@@ -16,7 +16,7 @@ from ..core.model.facts import Ambiguous
 from ..core.model.types import Origin, Variant
 from ..core.provide.provider import Job, Provided
 from ..core.provide.providing import Providing
-from ..core.provide.recorded import RecordedParams
+from ..core.provide.recorded import recorded_params
 from ..errors import UsageError, XdsError
 from ..messages.protos import find_message, type_name
 from ..observe.quota import Kind, Quota
@@ -140,7 +140,7 @@ async def _ask(job: Job) -> tuple[Constraint, Provided]:
     record = job.record()
     try:
         async with asyncio.timeout(job.provider.timeout) as limit:
-            result = await job.provider.call(job.name, RecordedParams(record))
+            result = await job.provider.call(job.name, recorded_params(record))
     except TimeoutError as error:
         if not limit.expired():
             raise  # the provider's own

@@ -29,7 +29,7 @@ from itertools import islice
 from math import isfinite
 
 from ..model.events import SEND_ALL_CLUSTERS, WILDCARD, Node
-from ..model.facts import Fact, LoadsHeard, LoadsRefused
+from ..model.facts import Facts, LoadsHeard, LoadsRefused
 from ..model.settings import Settings
 from ..model.types import NO_PARAMS, Params
 from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport
@@ -137,7 +137,7 @@ class LoadReports:
         self._seen = seen
         self._reporters: dict[Reporter, None] = {}
 
-    def open(self, facts: list[Fact]) -> Reporter:
+    def open(self, facts: Facts) -> Reporter:
         """Begin a stream of load reports; `facts` receives what happens on it."""
         reporter = Reporter(self.settings, self._seen, facts, lambda: self._reporters.pop(reporter, None))
         self._reporters[reporter] = None
@@ -163,7 +163,7 @@ class Reporter:
         self,
         settings: Settings,
         seen: Callable[[Params], Iterable[str]],
-        facts: list[Fact],
+        facts: Facts,
         forget: Callable[[], object],
     ) -> None:
         self.node: Node | None = None

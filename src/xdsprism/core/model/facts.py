@@ -15,8 +15,9 @@ list, and each picks the facts that it reports.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from .dialect import RequestForm
 from .events import Node, Rejection
@@ -371,15 +372,33 @@ Fact = (
 )
 
 
-# A plain list, because the core appends to it with every request and response.
-class Facts(list[Fact]):
-    """The list of facts since the last `take`, and the counters of routine pushes."""
+class Facts:
+    """The facts since the last `take`, and the counters of routine pushes."""
 
-    __slots__ = ("routines",)
+    __slots__ = ("_facts", "routines")
 
     def __init__(self) -> None:
-        super().__init__()
+        self._facts: list[Fact] = []
         self.routines: dict[TypeUrl, Routine] = {}
+
+    def __len__(self) -> int:
+        """Return how many facts there are, without the counters."""
+        return len(self._facts)
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self._facts)
+
+    def __iadd__(self, facts: Iterable[Fact]) -> Self:
+        self._facts += facts
+        return self
+
+    def append(self, fact: Fact) -> None:
+        """Add one fact."""
+        self._facts.append(fact)
+
+    def clear(self) -> None:
+        """Forget the facts, and keep the counters."""
+        self._facts.clear()
 
     def routine(self, type_url: TypeUrl) -> Routine:
         """Return the counters of one type, making them at first use."""
@@ -390,7 +409,7 @@ class Facts(list[Fact]):
 
     def take(self) -> list[Fact]:
         """Return all facts and counters, and start over empty."""
-        taken = [*self, *self.routines.values()]
-        self.clear()
+        taken = [*self._facts, *self.routines.values()]
+        self._facts = []
         self.routines = {}
         return taken

@@ -212,12 +212,16 @@ class Value:
     __ge__ = _forced("__ge__")
 
 
-class RecordedParams(Params):
-    """The params of one run: those of the client's params that the provider declared."""
+class RecordedParams(Mapping[str, str]):
+    """The params of one run: those of the client's params that the provider declared.
+
+    They do all that `Params` do, and `isinstance` takes them for such. But they hold no values, which could be read
+    unrecorded.
+    """
 
     __slots__ = ("_record",)
 
-    def __init__(self, record: Record) -> None:  # not the base class's, which would copy the values unrecorded
+    def __init__(self, record: Record) -> None:
         self._record = record
 
     def __getitem__(self, key: str) -> str:
@@ -259,3 +263,11 @@ class RecordedParams(Params):
     def _texts(self) -> Params:
         """Return all declared params as plain ones. Records their text."""
         return self.only(self._record.keys)
+
+
+Params.register(RecordedParams)
+
+
+def recorded_params(record: Record) -> Params:
+    """Return the params that a provider gets. A function may say that it takes `Params`."""
+    return cast("Params", RecordedParams(record))
