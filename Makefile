@@ -86,7 +86,7 @@ COUNT ?= 200
 SEED ?= 1
 
 mutants: venv-test .coverage
-	$(PY) scripts/mutants.py --count $(COUNT) --seed $(SEED)
+	COUNT=$(COUNT) SEED=$(SEED) $(PY) scripts/mutants.py
 
 # Which test reaches which line, too.
 .coverage: $(shell find src/xdsprism/core tests -name '*.py')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 
@@ -16,6 +17,12 @@ settings.register_profile("explore", settings.get_profile("steady"), derandomize
 # For scripts/breaks.py, which asks whether there is a counterexample, and not for the shortest.
 settings.register_profile("brief", settings.get_profile("steady"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what thousands of tests are made of away from the garbage collector, which tests that count objects run."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_of_now(record: logging.LogRecord) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,24 +27,28 @@ def _methods(node: ast.ClassDef) -> set[str]:
     return {item.name for item in node.body if isinstance(item, FUNCTIONS) and not _is_property(item)}
 
 
-def _targets(tree: ast.AST) -> Iterator[ast.Attribute]:
+@cache
+def _nodes(tree: ast.AST) -> list[ast.AST]:
+    return [*ast.walk(tree)]
+
+
+@cache
+def _targets(tree: ast.AST) -> list[ast.Attribute]:
     """Every attribute that is assigned to."""
-    for node in ast.walk(tree):
+    targets: list[ast.expr] = []
+    for node in _nodes(tree):
         if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
+            targets += node.targets
         elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-            targets = [node.target]
-        else:
-            continue
-        for target in targets:
-            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-            yield from (each for each in parts if isinstance(each, ast.Attribute))
+            targets.append(node.target)
+    parts = (target.elts if isinstance(target, ast.Tuple | ast.List) else [target] for target in targets)
+    return [each for some in parts for each in some if isinstance(each, ast.Attribute)]
 
 
 def _fields(tree: ast.AST) -> set[str]:
     """The attributes that the classes of a file have as fields: assigned to `self`, or declared in a class body."""
     own = {each.attr for each in _targets(tree) if isinstance(each.value, ast.Name) and each.value.id == "self"}
-    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    classes = (node for node in _nodes(tree) if isinstance(node, ast.ClassDef))
     declared = (item for each in classes for item in each.body if isinstance(item, ast.AnnAssign | ast.Assign))
     targets = (item.target if isinstance(item, ast.AnnAssign) else item.targets[0] for item in declared)
     return own | {target.id for target in targets if isinstance(target, ast.Name)}
@@ -54,7 +59,7 @@ def assigned_methods(trees: Iterable[ast.AST]) -> list[str]:
     trees = [*trees]
     found: list[str] = []
     fields = set[str]().union(*map(_fields, trees))
-    classes = [(tree, node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [(tree, node) for tree in trees for node in _nodes(tree) if isinstance(node, ast.ClassDef)]
     for tree, node in classes:
         own = _inherited(node, [each for other, each in classes if other is tree] + [each for _, each in classes])
         found += [
@@ -64,6 +69,8 @@ def assigned_methods(trees: Iterable[ast.AST]) -> list[str]:
         ]
     only_methods = set[str]().union(*(_methods(node) for _, node in classes)) - fields
     found += [ast.unparse(target) for tree in trees for target in _targets(tree) if target.attr in only_methods]
+    for known in (_nodes, _targets):  # or the trees stay, which are large
+        known.cache_clear()
     return found
 
 

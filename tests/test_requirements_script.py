@@ -41,10 +41,6 @@ def named_line(capsys):
     return capsys.readouterr().out.splitlines()[-2]
 
 
-def test_the_project_s_own_tests_name_only_requirements_that_exist():
-    assert requirements.main([]) == 0
-
-
 def test_ids_count_in_comments_above_and_inside_a_test_and_in_docstrings(project, capsys):
     source = '''
         # SRV-1, SRV-2

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.support import web
+from tests.support.forked import Forked
 from tests.support.resources import Document
 from tests.support.waiting import eventually
 from xdsprism.cli.main import main
@@ -58,7 +59,11 @@ def separately(*args: object) -> subprocess.CompletedProcess[str]:
 
 
 class Daemon:
-    """`xdsprism serve`, or another daemon, until the block ends."""
+    """`xdsprism serve`, or another daemon, until the block ends.
+
+    It is a fork, unless the test is about how the program starts and ends: then it is `fresh`, an interpreter of its
+    own.
+    """
 
     def __init__(
         self,
@@ -66,23 +71,35 @@ class Daemon:
         *args: object,
         listen: str = FREE,
         admin: str = FREE,
-        first: str = "",
         verb: str = "serve",
+        fresh: bool = False,
+        first: str = "",
+        files: int | None = None,
     ) -> None:
+        """With `first`, a folder of modules that the program finds before all others; with `files`, how many it may
+        have open."""
         self._log = folder / f"daemon-{time.monotonic_ns()}.log"
-        self._argv = command(verb, *args, "--listen", listen, "--admin", admin)
+        self._args = [str(arg) for arg in (verb, *args, "--listen", listen, "--admin", admin)]
         self._environment = environment(first=first)
+        self._fresh = fresh or bool(first) or files is not None
+        self._before = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
         self.listen = self.admin = ""
 
     def __enter__(self) -> Self:
-        with self._log.open("wb") as sink:
-            self.process = subprocess.Popen(self._argv, stdout=sink, stderr=sink, env=self._environment)
+        self.process = self._start()
         try:
             eventually(self._is_ready)
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def _start(self) -> subprocess.Popen[bytes] | Forked:
+        if not self._fresh:
+            return Forked(self._args, self._log, self._environment)
+        with self._log.open("wb") as sink:
+            argv = [*self._before, *command(*self._args)]
+            return subprocess.Popen(argv, stdout=sink, stderr=sink, env=self._environment)
 
     def __exit__(self, *_exc: object) -> None:
         self.process.kill()

@@ -28,9 +28,7 @@ HALF = b"GET / HTTP/1.1\r\nhost:"
 
 @pytest.fixture
 def small(tmp_path: Path, config: Path) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path, config, "--rest", FREE)
-    daemon._argv = ["sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh", *daemon._argv]
-    with daemon:
+    with Daemon(tmp_path, config, "--rest", FREE, files=FEW) as daemon:
         yield daemon
 
 

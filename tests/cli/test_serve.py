@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -30,21 +31,27 @@ def _route_of(daemon: Daemon, **metadata: object) -> str:
     return _cluster(RouteConfiguration.FromString(answer.resources[0].value))
 
 
-def test_ready_line_names_the_ports_that_were_free_and_both_answer(daemon: Daemon):
-    assert not daemon.listen.endswith(":0")
-    assert not daemon.admin.endswith(":0")
-    assert daemon.get("cds", "-o", "name").stdout == "cds/shop\ncds/shop-next\n"
-    assert daemon.page("/readyz") == {"status": "ready"}
+@pytest.fixture
+def fresh(tmp_path: Path, config: Path) -> Iterator[Daemon]:
+    with Daemon(tmp_path, config, fresh=True) as daemon:
+        yield daemon
+
+
+def test_ready_line_names_the_ports_that_were_free_and_both_answer(fresh: Daemon):
+    assert not fresh.listen.endswith(":0")
+    assert not fresh.admin.endswith(":0")
+    assert fresh.get("cds", "-o", "name").stdout == "cds/shop\ncds/shop-next\n"
+    assert fresh.page("/readyz") == {"status": "ready"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_open_streams_cleanly_and_the_exit_status_is_0(daemon: Daemon, number: signal.Signals):
-    with Plain(daemon.listen, CLUSTER, "shop") as stream:
+def test_a_signal_ends_open_streams_cleanly_and_the_exit_status_is_0(fresh: Daemon, number: signal.Signals):
+    with Plain(fresh.listen, CLUSTER, "shop") as stream:
         assert len(stream.read().resources) == 1
-        assert daemon.stop(number) == 0
+        assert fresh.stop(number) == 0
         with pytest.raises(StopIteration):  # status OK; a broken connection is an RpcError
             stream.read()
-    assert "Traceback" not in daemon.stderr
+    assert "Traceback" not in fresh.stderr
 
 
 def test_admin_off_opens_no_second_port(tmp_path: Path, config: Path):

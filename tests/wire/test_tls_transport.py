@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from itertools import cycle
+from itertools import chain, cycle, islice, repeat
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from xdsprism.server.tls_transport import RECORD, Inner, TlsTransport
 
 LINGER = 0.01
 WHOLE = 4 * RECORD
+MANY = 2_000  # pieces, which are some records; the rest comes at once
 
 
 class Wire:
@@ -94,12 +95,12 @@ class Pair:
 
     def carry(self, cuts: tuple[int, ...] = (WHOLE,)) -> None:
         """All that either end has to say, towards the server in pieces of these sizes."""
-        sizes = cycle(cuts)
-        said = self._to_server.read()
-        while said:
+        sizes = chain(islice(cycle(cuts), MANY), repeat(WHOLE))
+        said, at = self._to_server.read(), 0
+        while at < len(said):
             size = next(sizes)
-            self.secured.data_received(said[:size])
-            said = said[size:]
+            self.secured.data_received(said[at : at + size])
+            at += size
         for written in self.wire.writes:
             self._to_client.write(written)
         self.wire.writes.clear()
