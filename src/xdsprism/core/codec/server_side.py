@@ -74,6 +74,7 @@ from .constraints import constraint_to_proto
 from .pieces import Piece
 from .references import references_of, unpacked
 from .salvage import Salvaged, parsed
+from .trimming import LARGE, Inside, discovery_request
 from .wire import cut, join_field, read_varint, split_fields
 
 # Field numbers of discovery.proto.
@@ -288,8 +289,14 @@ class Decoder:
         except DecodeError as error:
             raise PeerError("INVALID_ARGUMENT", f"not a discovery request: {error}") from error
 
+    def _trimming(self) -> Inside:
+        return discovery_request(delta=self._delta, limits=self._limits, names=self._node_params)
+
     def decoding(self, message: bytes) -> Steps[Request]:
-        """Do what `decode` does, in steps: first all fields but the lists, then some kilobytes of a list at a time."""
+        """Do what `decode` does, in steps: first all fields but the lists, then some kilobytes of a list at a time.
+
+        A field that would take long to parse is trimmed before (trimming.py).
+        """
         kind = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest
         fields = kind.DESCRIPTOR.fields_by_name
         numbers = {fields[name].number for name in (_DELTA_LISTS if self._delta else _SOTW_LISTS)}
@@ -297,6 +304,9 @@ class Decoder:
         if parted is None:
             return self.decode(message)  # raises PeerError: it is no protobuf message
         rest, lists = parted
+        trim = self._trimming() if len(message) > LARGE else None
+        if trim is not None:
+            rest = yield from trim(rest)
         request = self.decode(rest)
         bodies: list[AnyType] = []
         unread = 0
@@ -305,6 +315,8 @@ class Decoder:
         for number in sorted(lists):
             left = self._limits.request_names
             for piece in lists[number]:
+                if trim is not None and len(piece) > LARGE:
+                    piece = yield from trim(piece)  # noqa: PLW2901
                 proto, odd = self._parsed(piece)
                 is_plain = is_plain and odd is None
                 bodies.append(_delta_request(proto, left, odd) if self._delta else _sotw_request(proto, left, odd))
@@ -313,7 +325,7 @@ class Decoder:
                 unread += max(0, count - left)
                 left = max(0, left - count)
                 yield
-        whole = request.body.with_lists(bodies)
+        whole = yield from request.body.with_lists(bodies)
         continues = type(message) is Piece
         return replace(request, body=whole, unread=unread, is_plain=is_plain, continues=continues)
 

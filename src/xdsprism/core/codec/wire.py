@@ -34,7 +34,7 @@ def cut(message: bytes, number: int) -> tuple[bytes, bytes]:
     return b"", message
 
 
-def read_varint(message: bytes, position: int) -> tuple[int, int]:
+def read_varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return the number that begins at a position, and the position after it.
 
     It reads ten bytes at most: a number without an end is for protobuf to refuse.
@@ -106,7 +106,7 @@ def _end_run(run: bytes, tag: int, numbers: Container[int], rest: list[bytes], l
         rest.append(run)
 
 
-def join_field(number: int, payload: bytes) -> bytes:
+def join_field(number: int, payload: bytes | memoryview) -> bytes:
     """Encode a length-delimited field."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .constraints import Constraint
+from .steps import Steps
 from .types import NO_PARAMS, Params, TypeUrl, Variant
 
 # The key of a subscription on its stream: the name and, for a locator, its exact params (DYN-19).
@@ -65,11 +66,12 @@ class SotwRequest:
     nonce: str = ""  # response_nonce; empty in the first request of a type on a stream
     error: Rejection | None = None  # set in a NACK
 
-    def with_lists(self, parts: Iterable[SotwRequest]) -> SotwRequest:
-        """Return the request with the lists of its continuation parts appended."""
+    def with_lists(self, parts: Iterable[SotwRequest]) -> Steps[SotwRequest]:
+        """Return the request with the lists of its continuation parts appended, in steps."""
         wanted = [*self.wanted]
         for part in parts:
             wanted += part.wanted
+            yield
         return replace(self, wanted=tuple(wanted))
 
 
@@ -84,14 +86,15 @@ class DeltaRequest:
     nonce: str = ""  # response_nonce: set in an ACK or NACK
     error: Rejection | None = None  # set in a NACK
 
-    def with_lists(self, parts: Iterable[DeltaRequest]) -> DeltaRequest:
-        """Return the request with the lists of its continuation parts appended."""
+    def with_lists(self, parts: Iterable[DeltaRequest]) -> Steps[DeltaRequest]:
+        """Return the request with the lists of its continuation parts appended, in steps."""
         subscribe, unsubscribe = [*self.subscribe], [*self.unsubscribe]
         versions = dict(self.initial_versions)
         for part in parts:
             subscribe += part.subscribe
             unsubscribe += part.unsubscribe
             versions.update(part.initial_versions)
+            yield
         return replace(self, subscribe=tuple(subscribe), unsubscribe=tuple(unsubscribe), initial_versions=versions)
 
 
