@@ -73,7 +73,7 @@ class Client:
         if kind == SETTINGS and not flags & ACK:
             self._writer.write(frames.SETTINGS_ACK)
         elif kind == PING and not flags & ACK:
-            self._writer.write(frames.ping(payload, ack=True))
+            self._writer.write(frames.PING_ACK + payload)
         elif kind == HEADERS and flags & END_STREAM:
             self.ended = number == self._number
         elif kind == DATA and number == self._number:

@@ -157,14 +157,14 @@ async def test_streams_that_waited_for_a_window_of_the_connection_are_forgotten_
         put(found.server.store, cluster("large", size=100_000))
         await client.say(ask(1), data_of(1, "large"))
         await hear(client, DATA)
-        before = alive(Stream)
+        before = alive()[Stream]
         for _ in range(2):
             await client.say(*[ask(number) + data_of(number, "large") for number in numbers])
             await still_speaks(client)
-            assert alive(Stream) == before + len(numbers)
+            assert alive()[Stream] == before + len(numbers)
             await client.say(*[frames.reset(number, Code.CANCEL) for number in numbers])
             await still_speaks(client)
-            assert alive(Stream) == before
+            assert alive()[Stream] == before
             numbers = range(603, 1_203, 2)
 
 
@@ -229,4 +229,5 @@ async def test_who_reads_nothing_of_a_large_answer_holds_up_nobody() -> None:
         (connection,) = [connection for connection in found.engine._connections if connection._is_writing_paused]
         waiting = sum(len(piece) for each in connection._calls.rpcs.connection.streams.values() for piece in each.queue)
         assert waiting + connection._transport.get_write_buffer_size() < 4_000_000
+        del connection  # it must be gone in the end
         assert found.limited() == {}

@@ -196,7 +196,9 @@ class Connection:
 
     def fail(self, fault: ConnectionFault) -> None:
         """Send GOAWAY with the reason, abort every stream, and ignore all further input."""
-        self.failed = fault
+        # Keep one that was never raised: otherwise its traceback refers to this connection, which only the garbage
+        # collector could free then.
+        self.failed = ConnectionFault(fault.code, fault.why, fault.limit)
         self.has_changed = True
         self.failed_at = self.out.now
         if fault.limit is not None:

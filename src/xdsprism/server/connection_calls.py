@@ -43,22 +43,26 @@ class UnknownMethodCall(Call):
 
     def __init__(self, path: str, now: float) -> None:
         super().__init__()
-        self._error = PeerError("UNIMPLEMENTED", f"no method {path}"[:DETAILS])
+        self._path = path
         self._due = now + SILENT_SECONDS
         self._opened = False
 
     def receive(self, message: bytes) -> None:
         del message
-        raise self._error
+        raise self._error()
 
     def half_close(self) -> None:
-        raise self._error
+        raise self._error()
 
     def poll(self) -> Iterator[bytes]:
         if self._opened:
-            raise self._error
+            raise self._error()
         self._opened = True
         return iter(())
+
+    def _error(self) -> PeerError:
+        """Make the error when it is raised. One that the call kept would refer to the call, by the frames it passed."""
+        return PeerError("UNIMPLEMENTED", f"no method {self._path}"[:DETAILS])
 
     def deadline(self) -> float | None:
         return self._due
@@ -285,6 +289,7 @@ class ConnectionCalls:
         self.backlog.clear()
         for call_stream in list(self.call_streams):
             call_stream.close(why)
+        self.woken.clear()  # they refer to this object
         self.rpcs.release()
 
     def set_timer(self, call_stream: CallStream, when: float | None) -> None:

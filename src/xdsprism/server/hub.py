@@ -401,6 +401,7 @@ class XdsCall(Call):
         """Close the stream, in slices if it has many subscriptions."""
         if self._work is not None:
             self._work.close()
+            self._work = None  # it refers to this call
         slices = self._hub.slices
         if slices is not None and self.stream.count > LONG_COUNT:
             slices.begin(self._closing(reason), _log_unclosed)

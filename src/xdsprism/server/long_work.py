@@ -92,9 +92,11 @@ class LongWork:
             raise self._error
 
     def close(self) -> None:
-        """Abandon the job, and drop what waits."""
+        """Abandon the job, and drop what waits. The job and its error refer to this object: keep no cycle of them."""
         if self._job is not None:
             self._job.abandon()
+            self._job = None
+        self._error = None
         self._waiting.clear()
         self._sends.clear()
 
