@@ -16,6 +16,8 @@ whose window we keep restoring can't overdraw it; only a stream that is held bac
 
 from __future__ import annotations
 
+from math import inf
+
 from . import frames
 from .blocks import Block, HeaderBlocks, depends_on
 from .closed_streams import ClosedStreams
@@ -49,6 +51,7 @@ from .sniffing import detect_protocol
 from .stream import Stream
 
 EARLY_RESET = 1.0  # seconds: resetting a stream that is younger counts as abuse (rapid reset)
+ACK_DELAY = 0.2  # seconds that the answer to a PING may wait for the next write; TCP delays its own as long
 TOO_MANY_PINGS = "too_many_pings"  # gRPC clients recognise this text, and send PINGs less often
 
 
@@ -64,6 +67,7 @@ class Connection:
         "_last_accepted",
         "_last_opened",
         "_limits",
+        "_measured_at",
         "_noise",
         "_partial_frame",
         "_pings",
@@ -106,6 +110,7 @@ class Connection:
         self._resets = TokenBucket(limits.resets, now)
         self._settings = TokenBucket(limits.settings, now)
         self._pings = TokenBucket(limits.pings, now)
+        self._measured_at = -inf  # when the last PING came that followed frames of ours
         self._noise = TokenBucket(limits.noise, now)
         self._send_preface()
 
@@ -441,15 +446,28 @@ class Connection:
         """Acknowledge a PING, or fail the connection if PINGs come too often.
 
         gRPC clients send a PING after data to measure bandwidth and delay, so each frame that we send refills the
-        allowance.
+        allowance. From the answer they learn how large their windows should be, which matters while DATA waits for a
+        window. Otherwise the answer goes with the next write, if we write so often that it comes soon: a write for it
+        alone would be every second one. It goes to the end of that write, whose DATA causes no PING then, since clients
+        await the answer to one before they send another. A keepalive PING comes after silence and never waits.
         """
         out = self.out
+        answer = frames.PING_ACK + payload
+        out.send_delayed()  # answers keep the order of the PINGs
         if out.has_sent:
-            out.has_sent = False
+            writes = 2 if out.delay_paid_off else 1  # since the last PING
+            comes_soon = out.now < self._measured_at + writes * ACK_DELAY
+            waits = comes_soon and not out.has_queued and not out.is_paused
+            self._measured_at = out.now
+            out.has_sent = out.has_queued = False
             self._pings.refill()
+            if waits:
+                out.delay(answer, out.now + ACK_DELAY)
+                return
+            out.delay_paid_off = False
         elif not self._pings.spend(out.now):
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, TOO_MANY_PINGS, Limit.PINGS)
-        out.control(frames.PING_ACK + payload)
+        out.control(answer)
 
     def _goaway(self, _flags: int, number: int, payload: bytes) -> None:
         """Check a GOAWAY: the peer will open no more streams, and the open ones go on (section 6.8)."""

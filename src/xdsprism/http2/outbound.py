@@ -8,11 +8,14 @@ never as copies. Streams that wait and have a window take turns (`ready`), one f
     send, headers, finish, control    add frames, or queue DATA
     send_queued                       frame queued DATA, as far as windows and budget allow
     take_output                       return the bytes to write
+
+One control frame may be delayed (`delay`): it goes to the end of the next write, and alone if there is none in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from . import frames
@@ -60,14 +63,18 @@ class Outbound:
     """The sending half of a connection: the peer's windows and settings, and the frames to write."""
 
     __slots__ = (
+        "_delayed",
         "_expected_updates",
         "_frame_size",
         "_table_emptied",
         "_table_size",
         "_tiny",
         "_updates",
+        "delay_paid_off",
+        "delayed_until",
         "drained",
         "finished",
+        "has_queued",
         "has_sent",
         "initial_window",
         "is_paused",
@@ -96,7 +103,12 @@ class Outbound:
         self._tiny = TokenBucket(limits.tiny_frames, now)
         self._updates = TokenBucket(limits.window_updates, now)
         self._expected_updates = 0  # WINDOW_UPDATEs that the frames we sent justify
-        self.has_sent = False  # HEADERS or DATA, since the last PING (see `Connection._answer_ping`)
+        # Since the last PING (see `Connection._answer_ping`): HEADERS or DATA were sent; DATA was queued.
+        self.has_sent = False
+        self.has_queued = False
+        self._delayed = b""  # a control frame for the end of the next write
+        self.delayed_until = inf  # when to send it without another write; inf: there is none
+        self.delay_paid_off = False  # the last delayed frame went with another write
 
     # -- frames to send
 
@@ -105,6 +117,18 @@ class Outbound:
         self.pieces.append(frame)
         if self.is_paused:
             self.unread_bytes += len(frame)
+
+    def delay(self, frame: bytes, due: float) -> None:
+        """Send a control frame with the next write, or at `due`: the caller then calls `send_delayed`."""
+        self._delayed = frame
+        self.delayed_until = due
+
+    def send_delayed(self, now: float = inf) -> None:
+        """Send the delayed frame, if there is one and it is due at `now`."""
+        if self._delayed and now >= self.delayed_until:
+            frame, self._delayed, self.delayed_until = self._delayed, b"", inf
+            self.delay_paid_off = bool(self.pieces)
+            self.control(frame)
 
     def headers(self, stream: Stream, block: bytes) -> None:
         """Send the response headers of a stream."""
@@ -128,6 +152,7 @@ class Outbound:
             self.has_sent = True
             self.pieces += (body.head, stream.number_bytes, body.first)
             return
+        self.has_queued = True
         stream.queue.append(memoryview(body.first))
         if body.rest is not None:
             stream.queue.append(body.rest)
@@ -227,6 +252,8 @@ class Outbound:
         pieces = self.pieces
         if not pieces:
             return b""
+        if self._delayed:
+            self.send_delayed()
         self.pieces = []
         if not self.is_paused:
             self.write_budget = WRITE_BYTES
@@ -287,7 +314,7 @@ class Outbound:
         self.window -= size
         self.write_budget -= size
         self._expected_updates += 4
-        self.has_sent = True
+        self.has_sent = self.has_queued = True
         self.pieces += (frames.data_header(size, stream.number, last=last), piece)
         if last:
             self.finished.append(stream)

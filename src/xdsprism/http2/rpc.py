@@ -152,6 +152,7 @@ class RpcConnection:
     def tick(self, now: float) -> list[RpcEvent]:
         """Do what is due at `now`: deadlines of calls, keepalive, stalled streams, the end of the connection."""
         self.out.now = now
+        self.out.send_delayed(now)
         if now >= self.life.due or self.connection.failed is not None:
             self.life.tick(now)
         while (rpc := self._deadlines.take(now)) is not None:
@@ -176,7 +177,7 @@ class RpcConnection:
             return self.connection.failed_at + self._times.linger
         deadline = self._deadlines.next_due
         scan = self._scan if self.connection.streams else inf
-        return min(self.life.due, deadline if deadline is not None else inf, scan)
+        return min(self.life.due, deadline if deadline is not None else inf, scan, self.out.delayed_until)
 
     @property
     def is_closing(self) -> bool:

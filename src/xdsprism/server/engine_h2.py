@@ -69,7 +69,7 @@ class H2Engine:
         self._idle = asyncio.Event()  # set while there is no connection
         self._idle.set()
         self._stopping: tuple[float, float] | None = None
-        self.queue = WakeQueue(self.loop.call_soon)
+        self.queue = WakeQueue(self.loop)
 
     @property
     def open_calls(self) -> int:
@@ -157,6 +157,7 @@ class SocketConnection(asyncio.Protocol):
         "_timer",
         "_timer_at",
         "_transport",
+        "awaits_delayed",
         "is_scheduled",
     )
 
@@ -171,6 +172,7 @@ class SocketConnection(asyncio.Protocol):
         self._timer_at = inf
         self._is_writing_paused = False
         self.is_scheduled = False  # its output is written in the engine's next turn, or is being written
+        self.awaits_delayed = False  # the engine's queue looks at it when its delayed output is due
         self._input = b""  # received bytes, until the engine's turn
         self._is_reading_paused = False  # until the calls have processed their backlog
         self._is_closing = False
@@ -238,6 +240,8 @@ class SocketConnection(asyncio.Protocol):
             self.is_scheduled = was_scheduled
             if has_output:
                 self._engine.queue.add_output(self)
+            if not self.awaits_delayed and calls.out.delayed_until < inf:
+                self._engine.queue.add_delayed(self)
 
     def _process_backlog(self) -> None:
         """Process the next batch of the backlog, one in each turn of the loop, so that others are served between."""
@@ -314,6 +318,16 @@ class SocketConnection(asyncio.Protocol):
         self.is_scheduled = False
         if calls.rpcs.connection.has_changed:
             self._apply_state(calls)
+
+    @property
+    def delayed_until(self) -> float:
+        return self._calls.out.delayed_until if self._calls is not None else inf
+
+    def flush_delayed(self, now: float) -> None:
+        """Write the delayed output if it is due."""
+        if self._calls is not None:
+            self._calls.out.send_delayed(now)
+            self.flush()
 
     def _apply_state(self, calls: ConnectionCalls) -> None:
         """Act on changes other than messages: report facts, close the connection, set the timer."""

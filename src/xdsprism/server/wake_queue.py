@@ -1,26 +1,43 @@
-"""Keep the connections whose calls have something to poll, and serve them in one turn of the event loop.
+"""Keep the connections that have something to do, and serve them in one turn of the event loop.
 
 A call that wakes (`CallStream.wake`) joins the list of its connection, and the first one puts the connection into this
 queue. First the loop reads all sockets, and each connection only stores its bytes. Then a turn processes the input of
 all connections, and after that writes the output of all. Input wakes calls for the same turn.
+
+A connection may also have delayed output, which goes with its next write, or alone when it is due. Nearly always
+another write comes first. So all connections share one timer, and none is stopped when its output was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Hashable
+from math import inf
 from typing import Protocol
 
+from ..timer_heap import TimerHeap
 
-class Queued(Protocol):
+SHORTEST_WAIT = 0.01  # seconds between two looks at delayed output, which may be late by this
+
+
+class Queued(Hashable, Protocol):
     """A connection, as the queue sees it."""
 
     is_scheduled: bool  # its output is written in the next turn, or is being written
+    awaits_delayed: bool  # the queue looks at it when its delayed output is due
+
+    @property
+    def delayed_until(self) -> float:
+        """When to write the delayed output; inf: there is none."""
 
     def process_input(self) -> None:
         """Process the input that was stored."""
 
     def flush(self) -> None:
         """Poll the calls that woke, and write what they have to send."""
+
+    def flush_delayed(self, now: float) -> None:
+        """Write the delayed output if it is due."""
 
     def fail(self, error: Exception) -> None:
         """Abort the connection after an unexpected error."""
@@ -29,30 +46,64 @@ class Queued(Protocol):
 class WakeQueue:
     """The connections of one engine that wait for a turn."""
 
-    __slots__ = ("_is_due", "_schedule", "_with_input", "_with_output")
+    __slots__ = ("_delayed", "_is_due", "_is_timed", "_loop", "_with_input", "_with_output")
 
-    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
-        """`schedule` runs a function once, after the loop has read the sockets that are ready."""
-        self._schedule = schedule
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._delayed: TimerHeap[Queued] = TimerHeap()
+        self._is_timed = False  # the timer for delayed output runs
         self._with_input: list[Queued] = []
         self._with_output: list[Queued] = []
         self._is_due = False  # a turn is scheduled, and has not come to the output yet
 
     def add_input(self, connection: Queued) -> None:
         """Have this connection process its input in the next turn."""
-        if not self._is_due:
-            self._is_due = True
-            self._schedule(self._turn)
+        self._schedule_turn()
         self._with_input.append(connection)
 
     def add_output(self, connection: Queued) -> None:
         """Have this connection write its output at the end of the next turn, or of this one; once."""
         if not connection.is_scheduled:
             connection.is_scheduled = True
-            if not self._is_due:
-                self._is_due = True
-                self._schedule(self._turn)
+            self._schedule_turn()
             self._with_output.append(connection)
+
+    def _schedule_turn(self) -> None:
+        """Have one turn run after the loop has read the sockets that are ready."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def add_delayed(self, connection: Queued) -> None:
+        """Have this connection write its delayed output when it is due; once."""
+        if not connection.awaits_delayed:
+            connection.awaits_delayed = True
+            self._delayed.set(connection, connection.delayed_until)
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Start the timer for delayed output, unless it runs or there is none."""
+        due = self._delayed.next_due
+        if not self._is_timed and due is not None:
+            self._is_timed = True
+            self._loop.call_at(max(due, self._loop.time() + SHORTEST_WAIT), self._write_delayed)
+
+    def _write_delayed(self) -> None:
+        """Write what is due. Most connections have written theirs; some have delayed something else since."""
+        self._is_timed = False
+        now = self._loop.time()
+        due: list[Queued] = []
+        while (connection := self._delayed.take(now)) is not None:
+            due.append(connection)
+        for connection in due:
+            connection.awaits_delayed = False
+            try:
+                connection.flush_delayed(now)
+                if connection.delayed_until < inf:
+                    self.add_delayed(connection)
+            except Exception as error:  # noqa: BLE001 # OPS-10
+                connection.fail(error)
+        self._set_timer()
 
     def _turn(self) -> None:
         """Process all input, then write all output."""
