@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.carrying import Carrying
 from xdsprism.core.model.facts import Fact, ShareExceeded
 from xdsprism.core.model.limits import Client, Scarce
+from xdsprism.core.model.steps import finish
 from xdsprism.core.model.types import ENDPOINT, Params
-from xdsprism.core.relay.budgets import Question
 from xdsprism.core.relay.fairness import Competitors, Fairness
+from xdsprism.core.relay.upstream_subscription import UpstreamSubscription
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry
 from xdsprism.core.watch.query_params import is_crowded
+
+Question = tuple[tuple[str, str], Params]  # what is asked: a name of a type, with params
 
 SERVERS: Any = (object(),)
 GREEDY, MODEST = ("10.0.0.1", "greedy"), ("10.0.0.2", "modest")
@@ -27,19 +31,22 @@ def question(type_url: str, name: str = "a", env: str | None = None) -> Question
 
 
 class World:
-    """A supply with so much room, and clients that want something of it."""
+    """A feed with so much room, and clients that want something of it."""
 
     def __init__(self, subscriptions: int = 100, types: int = 100, groups: int = 100) -> None:
         self.rooms = {Scarce.SUBSCRIPTIONS: subscriptions, Scarce.TYPES: types, Scarce.GROUPS: groups}
         self.held: dict[Entry, Question] = {}
-        self.asked: dict[Question, Entry] = {}
+        self.asked: dict[Question, UpstreamSubscription] = {}
         self.wants: dict[Client, dict[Question, None]] = {}
         self._numbers: dict[int, Client] = {}
         self.facts: list[Fact] = []
         competitors = Competitors(self._numbers.get, self._wanting, self._group)
         self.fairness = Fairness(self, competitors, self._give_way, self.facts)
 
-    def _wanting(self, question: Question) -> Iterator[Client]:
+    def _wanting(self, subscription: UpstreamSubscription) -> Iterator[Client]:
+        return self._who_wants((subscription.subject, subscription.params))
+
+    def _who_wants(self, question: Question) -> Iterator[Client]:
         return (client for client, wanted in self.wants.items() if question in wanted)
 
     def _group(self, params: Params) -> Hashable:
@@ -54,61 +61,64 @@ class World:
             Scarce.GROUPS: len({*pools} - {None}),
         }
 
-    # -- Supply
+    # -- UpstreamFeed
 
-    def ask(self, type_url: str, name: str, params: Params) -> Entry | Scarce:
+    def subscribe(self, type_url: str, name: str, params: Params) -> Carrying | Scarce:
         entry = Entry(type_url, (name, params), Authority("", SERVERS), [])
         self.held[entry] = (type_url, name), params
         for kind in (Scarce.GROUPS, Scarce.TYPES, Scarce.SUBSCRIPTIONS):
             if self.used()[kind] > self.rooms[kind]:
                 del self.held[entry]
                 return kind
-        return entry
-
-    def drop(self, entry: Entry) -> None:
-        self.held.pop(entry, None)
-
-    def ask_again(self, entry: Entry) -> None: ...
-
-    def presume_gone(self, entry: Entry) -> None: ...
+        return Carrying(entry, self.held.pop)
 
     def pin(self, _: Entry) -> None: ...
 
     # -- what a relay does
 
-    def _give_way(self, question: Question, refused: Entry) -> None:
-        entry, self.asked[question] = self.asked[question], refused
-        self.fairness.drop(question, entry, gives_way=True)
+    def _give_way(self, subscription: UpstreamSubscription, refused: Entry) -> None:
+        self._end(subscription)
+        subscription.entry, subscription.carrier = refused, None
+
+    def ask(self, question: Question) -> None:
+        made = self.asked[question] = UpstreamSubscription(*question)
+        finish(self.fairness.subscribe(made, question[1]))
+
+    def _end(self, subscription: UpstreamSubscription) -> None:
+        self.fairness.leave(subscription)
+        if subscription.carrier is not None:
+            subscription.carrier.end()
 
     def want(self, client: Client, question: Question) -> None:
         self._numbers[len(self._numbers)] = client
         self.wants.setdefault(client, {})[question] = None
-        self.fairness.come(question, len(self._numbers) - 1)
+        self.fairness.come(*question, len(self._numbers) - 1, self.asked.get(question))
         if question not in self.asked:
-            self.asked[question] = self.fairness.ask(question, question[1])
+            self.ask(question)
         self.flush()
 
     def unwant(self, client: Client, question: Question, *, lingers: bool = False) -> None:
         del self.wants[client][question]
-        self.fairness.part(question)
-        lingers = lingers and not is_crowded(self.asked[question])
-        if not lingers and not any(self._wanting(question)):
-            self.fairness.drop(question, self.asked.pop(question))
+        self.fairness.part(self.asked[question])
+        lingers = lingers and not is_crowded(self.asked[question].entry)
+        if not lingers and not any(self._who_wants(question)):
+            self._end(self.asked.pop(question))
         self.flush()
 
     def flush(self) -> None:
         asked: Counter[Question] = Counter()
-        while again := self.fairness.again():
-            for question in again:
-                if question in self.asked:
-                    self.fairness.drop(question, self.asked.pop(question))
+        while again := finish(self.fairness.again()):
+            for each in again:
+                question = each.subject, each.params
+                if self.asked.get(question) is each:
+                    self._end(self.asked.pop(question))
                     asked[question] += 1
                     assert asked[question] == 1  # so it comes to rest
-                    self.asked[question] = self.fairness.ask(question, question[1])
+                    self.ask(question)
         self.fairness.rest()
 
     def lacks(self, client: Client) -> list[Question]:
-        return [each for each in self.wants.get(client, ()) if is_crowded(self.asked[each])]
+        return [each for each in self.wants.get(client, ()) if is_crowded(self.asked[each].entry)]
 
 
 KINDS = {
@@ -176,7 +186,7 @@ def test_what_is_past_a_share_is_counted_once_a_turn() -> None:
     world = World(subscriptions=5)
     world.wants[GREEDY] = {question(ENDPOINT, f"n{number}"): None for number in range(50)}
     for each in world.wants[GREEDY]:
-        world.asked[each] = world.fairness.ask(each, each[1])
+        world.ask(each)
     world.fairness.rest()
     assert world.facts == [ShareExceeded(Scarce.SUBSCRIPTIONS, GREEDY, gave_way=False, count=45)]
 
@@ -206,8 +216,9 @@ def test_whatever_comes_and_goes_modest_clients_have_their_share_of_everything(s
             world.want(client, any_question(client))
         assert all(world.used()[kind] <= rooms[kind.value] for kind in Scarce)
         assert [world.lacks(each) for each in clients if each != greedy] == [[], []]
-        for each, entry in world.asked.items():
-            assert is_crowded(entry) != (entry in world.held), each
+        for each, made in world.asked.items():
+            assert is_crowded(made.entry) != (made.entry in world.held), each
+            assert made.has_room == (made.entry in world.held)
         assert world.fairness.room(Scarce.SUBSCRIPTIONS).taken == len(world.held)
         assert world.fairness.room(Scarce.TYPES).taken == world.used()[Scarce.TYPES]
         assert world.fairness.room(Scarce.GROUPS).taken == world.used()[Scarce.GROUPS]

@@ -9,9 +9,19 @@ from random import Random
 import pytest
 
 from xdsprism.core.model.limits import Client
+from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.relay.shares import Ranking, Shares
 
 ROOM = 12
+
+
+class Named:
+    """A thing that has a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.has_room = False
+        self.owner: Client | None = None
 
 
 class Model:
@@ -19,10 +29,14 @@ class Model:
 
     def __init__(self, room: int = ROOM) -> None:
         self.wants: dict[Client, dict[str, None]] = {}
-        self.served: set[str] = set()
+        self.served: dict[str, Named] = {}
         self.gave_way: list[tuple[str, set[Client]]] = []
         self._room = room
-        self._shares: Shares[str] = Shares(self.wanting)
+        self._shares: Shares[Named] = Shares(self._find_wanting)
+
+    def _find_wanting(self, thing: Named) -> Steps[list[Client]]:
+        yield
+        return [*self.wanting(thing.name)]
 
     def wanting(self, name: str) -> Iterator[Client]:
         return (client for client, names in self.wants.items() if name in names)
@@ -33,28 +47,28 @@ class Model:
             return
         asker: Client | None = client
         if len(self.served) == self._room:
-            loser = self._shares.gives_way(name)
-            asker = self._shares.modest(name)
+            newcomers = [*self.wanting(name)]
+            loser = finish(self._shares.gives_way(newcomers))
+            asker = self._shares.modest(newcomers)
             if loser is None:
                 return
-            self.gave_way.append((loser, {*self.wanting(loser)}))
-            self._drop(loser)
-        self.served.add(name)
-        self._shares.take(name, asker)
+            self.gave_way.append((loser.name, {*self.wanting(loser.name)}))
+            self._drop(loser.name)
+        thing = self.served[name] = Named(name)
+        self._shares.take(thing, asker)
 
     def unwant(self, client: Client, name: str, *, lingers: bool) -> None:
         self.wants[client].pop(name)
         if name in self.served:
-            self._shares.part(name)
+            self._shares.part(self.served[name])
             if not lingers and not any(self.wanting(name)):
                 self._drop(name)
 
     def _drop(self, name: str) -> None:
-        self.served.remove(name)
-        self._shares.leave(name)
+        self._shares.leave(self.served.pop(name))
 
     def lacks(self, client: Client) -> set[str]:
-        return {*self.wants.get(client, ())} - self.served
+        return {*self.wants.get(client, ())} - self.served.keys()
 
 
 GREEDY, MODEST = ("10.0.0.1", "greedy"), [(f"10.0.1.{number}", "modest") for number in range(3)]
@@ -157,17 +171,22 @@ def test_what_nobody_wants_any_more_gives_way_first() -> None:
 
 def test_what_goes_last_gives_way_only_when_its_client_has_nothing_else() -> None:
     # PRX-35
-    shares: Shares[str] = Shares(lambda name: [GREEDY if name.lower().startswith("mine") else MODEST[0]], str.isupper)
-    for name in ("mine-1", "mine-2", "mine-3", "MINE-4"):
-        shares.take(name, GREEDY)
+    def wanting(_: Named) -> Steps[list[Client]]:
+        yield
+        return [GREEDY]
+
+    shares: Shares[Named] = Shares(wanting, lambda thing: thing.name.isupper())
+    things = [Named(name) for name in ("mine-1", "mine-2", "mine-3", "MINE-4")]
+    for thing in things:
+        shares.take(thing, GREEDY)
     gone = []
     for _ in range(2):
-        loser = shares.gives_way("other")
+        loser = finish(shares.gives_way([MODEST[0]]))
         assert loser is not None
-        gone.append(loser)
+        gone.append(loser.name)
         shares.leave(loser)
     assert gone == ["mine-3", "mine-2"]
-    assert shares.owner("MINE-4") == GREEDY
+    assert things[3].owner == GREEDY
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from envoy.config.core.v3.base_pb2 import Node
 
 from tests.client.test_against_server import Watched, shown
+from tests.support.carrying import Carrying
 from xdsprism.client.checks import checking
 from xdsprism.client.last_good import ClientCache
 from xdsprism.core.codec.client_side import Check, RequestEncoder, ResponseDecoder
@@ -141,7 +142,7 @@ class Line:
 
 
 class Supplier:
-    """core.relay.supply.Supply on a line."""
+    """core.relay.upstream_feed.UpstreamFeed on a line."""
 
     def __init__(self, line: Line) -> None:
         self.relaying: Relaying | None = None
@@ -149,22 +150,22 @@ class Supplier:
         self._line = line
         line.subscriber.listeners.append(lambda entry, _: self._heard(entry))
 
-    def ask(self, type_url: str, name: str, params: Params) -> Entry:
+    def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
         sink = Sink(self._heard)
         self._line.subscriber.watch(sink, self._line.authority, type_url, (name, params))
         (entry,) = sink.entries
         sink.report(entry)
         assert entry not in self.sinks, f"asked twice: {name} {params}"
         self.sinks[entry] = sink
-        return entry
+        return Carrying(entry, self._end, self.ask_again, self._presume_gone)
 
     def ask_again(self, entry: Entry) -> None:
         self._line.subscriber.ask_again(entry)
 
-    def presume_gone(self, entry: Entry) -> None:
+    def _presume_gone(self, entry: Entry) -> None:
         self._line.subscriber.presume_gone(entry, self._line.clock.now)
 
-    def drop(self, entry: Entry) -> None:
+    def _end(self, entry: Entry) -> None:
         self._line.subscriber.unwatch(self.sinks.pop(entry))
 
     def pin(self, _entry: Entry) -> Constraint | None:

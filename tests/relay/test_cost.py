@@ -35,13 +35,14 @@ PLANNING = (
     "core/relay/relaying.py",
     "core/relay/subscribers.py",
     "core/relay/planning.py",
-    "core/relay/marks.py",
-    "core/relay/voices.py",
-    "core/relay/standing.py",
+    "core/relay/upstream_subscriptions.py",
+    "core/relay/upstream_subscription.py",
+    "core/relay/names_to_examine.py",
+    "core/relay/finding_index.py",
     "core/relay/findings.py",
     "core/model/cached.py",
     "core/relay/audience.py",
-    "core/relay/inquiry.py",
+    "core/relay/params_choice.py",
     "core/model/constraint_index.py",
     "core/model/constraints.py",
     "core/session/interest.py",
@@ -149,7 +150,9 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
                 "core/relay/relaying.py",
                 "core/relay/subscribers.py",
                 "core/relay/planning.py",
-                "core/relay/standing.py",
+                "core/relay/upstream_subscriptions.py",
+                "core/relay/upstream_subscription.py",
+                "core/relay/finding_index.py",
                 "core/relay/findings.py",
                 "core/session/fast_path.py",
             ) as calls:
@@ -162,7 +165,9 @@ async def test_params_of_one_name_cost_the_same_however_many_there_are() -> None
                 "core/relay/relaying.py",
                 "core/relay/subscribers.py",
                 "core/relay/planning.py",
-                "core/relay/standing.py",
+                "core/relay/upstream_subscriptions.py",
+                "core/relay/upstream_subscription.py",
+                "core/relay/finding_index.py",
                 "core/relay/findings.py",
                 "core/session/fast_path.py",
             ) as calls:
@@ -244,7 +249,7 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
     note(Reading, "_arrive", "arrived")
     note(Reading, "_take", "taken")
     note(relay.relay.relaying._planner, "look_at", "planned")
-    note(relay.relay.relaying._questions, "ask", "asked")
+    note(relay.relay.relaying._subscriptions, "_add", "asked")
     note(relay.relay.relaying._subscribers, "_count_some", "counted", len)
     stepped = relay.relay._work._step
 

@@ -164,7 +164,7 @@ async def test_what_comes_from_disk_says_so_until_a_server_confirms_it(cache: Pa
     async with run(origin, cache, delta=up) as relay, relay.client() as client:
         follower = follow(client, xp.CLUSTER, "a", params=PROD)
         assert await marks(follower, 1) == [("a", "1")]
-        (holding,) = relay.relay.relaying.holdings(xp.CLUSTER, "a")
+        (holding,) = relay.relay.relaying.cached_answers(xp.CLUSTER, "a")
         assert holding.entry is not None
         assert holding.entry.kept_at == pytest.approx(relay.relay.last_good.wall(), abs=30)
         origin.wire.down = False

@@ -12,6 +12,7 @@ import xdsprism as xp
 from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import Raw, held, pair
 from tests.relay.test_vhds import envoy, heard, host, routes
+from tests.support.carrying import Carrying
 from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
 from xdsprism.core.relay.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, PAUSE, REST, Revisits
 from xdsprism.core.watch.authority import Authority
@@ -93,16 +94,16 @@ def _asked(request: Any) -> list[str]:
 
 
 class Counter:
-    """A supply that has answers for some names."""
+    """A feed that has answers for some names."""
 
     def __init__(self, *there: str) -> None:
         self.entries: list[Entry] = []
         self.there = there
 
-    def ask(self, type_url: str, name: str, params: Params) -> Entry | None:
+    def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
         entry = Entry(type_url, (name, params), Authority("", ()), [])
         self.entries.append(entry)
-        return entry
+        return Carrying(entry, self.entries.remove)
 
     def answer(self) -> None:
         for entry in self.entries:
@@ -111,24 +112,21 @@ class Counter:
             else:
                 entry.fail(WatchError("NOT_FOUND", ""), Event.REMOVED, 0.0, drop=True)
 
-    def drop(self, entry: Entry) -> None:
-        self.entries.remove(entry)
-
     @property
     def names(self) -> list[str]:
         return [entry.name for entry in self.entries]
 
-    ask_again = presume_gone = pin = None  # of no use here
+    pin = None  # of no use here
 
 
-def made(supply: Any, is_forgotten: Callable[[str, str], bool] = lambda _, __: True) -> Revisits:
-    return Revisits(supply, is_forgotten)
+def made(feed: Any, is_forgotten: Callable[[str, str], bool] = lambda _, __: True) -> Revisits:
+    return Revisits(feed, is_forgotten)
 
 
 def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> None:
     # VHD-25
-    supply = Counter("n5")
-    revisits = made(supply, lambda _, name: name != "n1")
+    feed = Counter("n5")
+    revisits = made(feed, lambda _, name: name != "n1")
     names = [f"n{number}" for number in range(AT_ONCE + 10)]
     for name in names:
         revisits.add(xp.CLUSTER, name, NO_PARAMS)
@@ -136,52 +134,52 @@ def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> N
     assert revisits.due == PAUSE
     assert revisits.look(PAUSE) == ([], [])
     first = [names[0], *names[2 : AT_ONCE + 1]]  # for one of them nobody waits any more
-    assert supply.names == first
-    supply.answer()
+    assert feed.names == first
+    feed.answer()
     found = [(xp.CLUSTER, "n5", NO_PARAMS)]
     assert revisits.look(1.5) == (found, [])
-    assert supply.names == ["n5"]
+    assert feed.names == ["n5"]
     assert revisits.due == 1.5 + REST * 0.5
     assert revisits.look(3.0) == ([], found)
-    assert supply.names == names[AT_ONCE + 1 :]  # the first were asked for a moment ago
+    assert feed.names == names[AT_ONCE + 1 :]  # the first were asked for a moment ago
     assert revisits.look(3.0 + EVERY) == ([], [])  # what has no answer is let go of too
-    assert supply.names == [*first, *names[AT_ONCE + 1 :]][:AT_ONCE]
+    assert feed.names == [*first, *names[AT_ONCE + 1 :]][:AT_ONCE]
 
 
 class Clock:
     """Time passes from one thing that is due to the next; a server takes so long for each batch."""
 
-    def __init__(self, revisits: Revisits, supply: Counter, takes: float) -> None:
+    def __init__(self, revisits: Revisits, feed: Counter, takes: float) -> None:
         self.batches: list[tuple[float, list[str]]] = []
-        self._revisits, self._supply, self._takes = revisits, supply, takes
+        self._revisits, self._feed, self._takes = revisits, feed, takes
 
     def run(self, until: float) -> None:
         now, answers = 0.0, None
         while True:
-            known = {*self._supply.names}
+            known = {*self._feed.names}
             self._revisits.look(now)
             if now == answers:
                 answers = None
-            if {*self._supply.names} - known:
-                assert len(self._supply.names) <= AT_ONCE  # what was not answered is let go of first
-                self.batches.append((now, self._supply.names))
+            if {*self._feed.names} - known:
+                assert len(self._feed.names) <= AT_ONCE  # what was not answered is let go of first
+                self.batches.append((now, self._feed.names))
                 answers = now + self._takes
             due = self._revisits.due
             now = min(time for time in (due, answers, until) if time is not None)
             if now == until:
                 return
             if now == answers:
-                self._supply.answer()
+                self._feed.answer()
 
 
 def test_ten_thousand_forgotten_names_are_looked_at_within_thirty_seconds() -> None:
     # VHD-25
-    supply = Counter()
-    revisits = made(supply)
+    feed = Counter()
+    revisits = made(feed)
     names = [f"n{number}" for number in range(10_000)]
     for name in names:
         revisits.add(xp.CLUSTER, name, NO_PARAMS)
-    clock = Clock(revisits, supply, takes=0.2)
+    clock = Clock(revisits, feed, takes=0.2)
     clock.run(30.0)
     asked = [name for _, batch in clock.batches for name in batch]
     assert {*asked} == {*names}
@@ -192,22 +190,22 @@ def test_ten_thousand_forgotten_names_are_looked_at_within_thirty_seconds() -> N
 @pytest.mark.parametrize(("takes", "most"), [(0.01, 60), (0.5, 30), (1.0, 15), (4.0, 12), (100.0, 12)])
 def test_a_server_is_asked_for_a_quarter_of_its_time_or_once_in_five_seconds(takes: float, most: int) -> None:
     # VHD-25
-    supply = Counter()
-    revisits = made(supply)
+    feed = Counter()
+    revisits = made(feed)
     for number in range(50_000):
         revisits.add(xp.CLUSTER, f"n{number}", NO_PARAMS)
-    clock = Clock(revisits, supply, takes)
+    clock = Clock(revisits, feed, takes)
     clock.run(60.0)
     assert most - 2 <= len(clock.batches) <= most
 
 
 def test_a_few_names_are_asked_for_once_in_five_seconds() -> None:
     # VHD-25
-    supply = Counter()
-    revisits = made(supply)
+    feed = Counter()
+    revisits = made(feed)
     for number in range(30):
         revisits.add(xp.CLUSTER, f"n{number}", NO_PARAMS)
-    clock = Clock(revisits, supply, takes=0.01)
+    clock = Clock(revisits, feed, takes=0.01)
     clock.run(30.0)
     times = [time for time, _ in clock.batches]
     assert all(later - earlier >= EVERY for earlier, later in pairwise(times))
@@ -217,28 +215,28 @@ def test_a_few_names_are_asked_for_once_in_five_seconds() -> None:
 def test_when_nobody_waits_any_more_there_is_nothing_to_ask_for() -> None:
     # VHD-25
     waiting = {"a"}
-    supply = Counter()
-    revisits = made(supply, lambda _, name: name in waiting)
+    feed = Counter()
+    revisits = made(feed, lambda _, name: name in waiting)
     revisits.add(xp.CLUSTER, "a", NO_PARAMS)
     revisits.look(0.0)
     revisits.look(PAUSE)
-    assert supply.names == ["a"]
+    assert feed.names == ["a"]
     waiting.clear()
     revisits.look(PAUSE + EVERY)
-    assert supply.names == []
+    assert feed.names == []
     assert revisits.due is None
 
 
 def test_the_oldest_of_too_many_names_are_left_out() -> None:
     # VHD-25
-    supply = Counter()
-    revisits = made(supply)
+    feed = Counter()
+    revisits = made(feed)
     for number in range(MOST + 5):
         revisits.add(xp.CLUSTER, f"{number}", NO_PARAMS)
     assert len(revisits) == MOST
     revisits.look(0.0)
     revisits.look(EVERY)
-    assert supply.names[0] == "5"
+    assert feed.names[0] == "5"
     for number in range(20):
         revisits.add(xp.CLUSTER, f"{number}".rjust(MOST_BYTES // 10, "x"), NO_PARAMS)
     assert len(revisits) <= 10

@@ -24,9 +24,9 @@ from xdsprism.core.model.steps import finish
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import Params
 from xdsprism.core.model.xdstp import is_wild, wildcards
+from xdsprism.core.relay.finding_index import FindingIndex
 from xdsprism.core.relay.findings import listen
 from xdsprism.core.relay.relaying import LINGER
-from xdsprism.core.relay.standing import Standing
 
 NAMES = ("a", "b")
 TALKATIVE = 100  # turns after which nobody can have anything new to say
@@ -81,7 +81,7 @@ class RelayModel:
         self.relay.line.open()
         self.clients: list[ModelClient] = []
         self.marks = 0
-        self.standing = 0  # names of which it was checked what the relay keeps
+        self.indexes = 0  # names of which it was checked what the relay keeps
         self.made: dict[bytes, Constraint] = {}  # contents, and whom they are for
 
     def make_relay(self) -> RelaySite:
@@ -169,20 +169,22 @@ class RelayModel:
         if self.maybe():
             self.quiet()
 
-    def check_standing(self) -> None:
+    def check_indexes(self) -> None:
         """What the relay keeps of a name is what a look at all of the name finds."""
-        relaying = self.relay.relaying
-        for subject, kept in relaying._questions.standing.items():
-            known, asked = relaying._planner.known.get(subject, NOTHING), relaying._asked.get(subject, {})
-            said = listen(relaying._voices.of(subject), known, relaying._supply.pin)
-            found = finish(Standing.of(known, said, asked))
+        relaying, subscriptions = self.relay.relaying, self.relay.relaying._subscriptions
+        for subject, kept in subscriptions.indexes.items():
+            known, asked = relaying._planner.known.get(subject, NOTHING), subscriptions.of(subject)
+            said = listen(subscriptions.answers(subject), known, relaying._feed.pin)
+            holds = {params: each.holds for params, each in asked.items()}
+            found = finish(FindingIndex.of(known, said, asked))
+            assert holds == {params: each.holds for params, each in asked.items()}
             assert found is not None, subject
             assert (kept.findings, kept.pending) == (found.findings, found.pending)
             assert {form: {*each} for form, each in kept.holders.items()} == {
                 form: {*each} for form, each in found.holders.items()
             }
             assert [*kept.findings] == [*found.findings]
-            self.standing += 1
+            self.indexes += 1
 
     def quiet(self) -> None:
         """Let all talk until nobody has anything to say."""
@@ -193,7 +195,7 @@ class RelayModel:
             turns += 1
             assert turns < TALKATIVE, "they never stop"
         if self.relay.line.call is not None:
-            self.check_standing()
+            self.check_indexes()
             for each in self.watchers():
                 has = {name: shown for name, shown in each.has.items() if shown is not None}
                 assert has == self.expected(each), f"{each.key} of {each.params}"
@@ -258,12 +260,10 @@ class RelayModel:
         self.clock.now += LINGER + 1
         self.quiet()
         relaying = self.relay.relaying
-        questions = relaying._questions
-        left = [relaying._voices.wanted, questions.asked, questions.unwanted, relaying._planner.known, relaying._marks]
-        left.append(questions.standing)
+        subscriptions = relaying._subscriptions
+        left = [relaying._audiences, subscriptions, relaying._planner.known, relaying._marked, subscriptions.indexes]
+        left += [subscriptions._sharing, *subscriptions.timers()]
         assert not any(left), left
-        assert not relaying._voices.departed
-        assert not questions.lateness
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()
         assert not any(len(table) or table.knowledge.listed for table in self.relay.store.tables())
@@ -296,18 +296,18 @@ def test_nobody_can_tell_that_collections_come_by_a_relay(linger: float, block: 
 
 
 def run(make: Callable[[int], RelayModel], block: int) -> None:
-    standing = 0
+    indexes = 0
     for seed in range(block * RUNS, (block + 1) * RUNS):
         model = make(seed)
         try:
             for _ in range(STEPS):
                 model.step()
             model.end()
-            standing += model.standing
+            indexes += model.indexes
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
-    assert standing, "it was never looked at what is kept"
+    assert indexes, "it was never looked at what is kept"
 
 
 def test_a_deletion_is_passed_on_at_once_to_those_who_were_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.carrying import Carrying
 from xdsprism.core.model.cache_knowledge import cache_table
 from xdsprism.core.model.cached import CachedSet
 from xdsprism.core.model.constraints import Constraint
@@ -22,7 +23,7 @@ PROD1, PROD2 = Params({"env": "prod", "v": "1"}), Params({"env": "prod", "v": "2
 
 
 class Bench:
-    """A relay's machine and its supply."""
+    """A relay's machine and its feed."""
 
     def __init__(self, linger: float = 0.0) -> None:
         self.store = Store(tables=cache_table)
@@ -31,22 +32,22 @@ class Bench:
         self.log: list[tuple[str, Params]] = []
         self.now = 0.0
 
-    # -- core.relay.supply.Supply
+    # -- core.relay.upstream_feed.UpstreamFeed
 
-    def ask(self, type_url: str, name: str, params: Params) -> Entry:
+    def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
         assert params not in self.asked
         self.log.append(("ask", params))
         entry = self.asked[params] = Entry(type_url, (name, params), Authority("", ()), [])
-        return entry
+        return Carrying(entry, self._end, self._ask_again, self._presume_gone)
 
-    def ask_again(self, entry: Entry) -> None:
+    def _ask_again(self, entry: Entry) -> None:
         self.log.append(("ask again", entry.key[1] or NO_PARAMS))
         entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
 
-    def presume_gone(self, entry: Entry) -> None:
+    def _presume_gone(self, entry: Entry) -> None:
         self.log.append(("presume gone", entry.key[1] or NO_PARAMS))
 
-    def drop(self, entry: Entry) -> None:
+    def _end(self, entry: Entry) -> None:
         params = entry.key[1] or NO_PARAMS
         self.log.append(("drop", params))
         del self.asked[params]

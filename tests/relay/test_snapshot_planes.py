@@ -177,8 +177,8 @@ async def test_when_a_wildcard_goes_those_who_asked_by_name_go_on_with_what_it_h
             await everything.close()
             await quiet(3600.0)
             assert await marks(shop) == []  # nor is it said that anything is wrong
-            (holding,) = relay.relay.relaying.holdings(xp.CLUSTER, "shop")
-            assert not holding.finding.stale
+            (answer,) = relay.relay.relaying.cached_answers(xp.CLUSTER, "shop")
+            assert not answer.finding.stale
             plane.publish("prod", shop="2", cart="1")
             assert await marks(shop) == [("shop", "2")]
             plane.publish("prod", cart="1")

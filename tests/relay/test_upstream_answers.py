@@ -5,7 +5,8 @@ from __future__ import annotations
 from xdsprism.core.model.cached import NOTHING
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.types import CLUSTER, Params
-from xdsprism.core.relay.findings import UpstreamAnswer, listen
+from xdsprism.core.relay.findings import listen
+from xdsprism.core.relay.upstream_subscription import UpstreamAnswer, UpstreamSubscription
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry, Event
 from xdsprism.core.watch.subscriber import Subscriber
@@ -24,16 +25,23 @@ def failed(params: Params, event: Event, status: str) -> Entry:
     return entry
 
 
+def answer(params: Params, event: Event, status: str, *, wild: bool = False) -> UpstreamAnswer:
+    """What a subscription says by that."""
+    subscription = UpstreamSubscription((CLUSTER, "foo"), params)
+    subscription.entry = failed(params, event, status)
+    return UpstreamAnswer(subscription, subscription.entry, wild=wild, wanted=True)
+
+
 def test_an_absence_that_only_a_wildcard_was_told_is_not_asked_for_again_by_name() -> None:
     # PRX-31: the wildcard and the failed subscription by name have the same params
     absent, error = (Event.REMOVED, "NOT_FOUND"), (Event.ERROR, "INTERNAL")
     answers = [
-        UpstreamAnswer(P, failed(P, *error), wild=False, wanted=True),
-        UpstreamAnswer(P, failed(P, *absent), wild=True, wanted=True),
-        UpstreamAnswer(Q, failed(Q, *absent), wild=False, wanted=True),
+        answer(P, *error),
+        answer(P, *absent, wild=True),
+        answer(Q, *absent),
     ]
     said = listen(answers, NOTHING, lambda _: None)
-    assert [entry.key[1] for entry in said.doubtful] == [Q]
+    assert [each.params for each in said.doubtful] == [Q]
     (kept,) = said.findings.values()
     assert (kept.variant, kept.only) == (None, P)
     assert kept.constraint != TRUE

@@ -15,7 +15,7 @@ from ..core.model.expr import show
 from ..core.model.limits import Scarce
 from ..core.model.table import Table
 from ..core.model.types import Params, TypeUrl, Variant
-from ..core.relay.holdings import Holding
+from ..core.relay.cached_answers import CachedAnswer
 from ..core.relay.relaying import Relaying
 from ..core.watch.entry import Entry
 from ..core.watch.quarantine import Quarantined
@@ -52,21 +52,21 @@ def cached_rows(
     relaying: Relaying, type_url: TypeUrl, name: str, moment: ClockReading, *, bodies: bool = False
 ) -> list[Row]:
     """List what the cache has for a name: variants, and constraints for which the resource does not exist."""
-    return [_cached_row(holding, moment, bodies=bodies) for holding in relaying.holdings(type_url, name)]
+    return [_cached_row(answer, moment, bodies=bodies) for answer in relaying.cached_answers(type_url, name)]
 
 
-def _cached_row(holding: Holding, moment: ClockReading, *, bodies: bool = False) -> Row:
+def _cached_row(answer: CachedAnswer, moment: ClockReading, *, bodies: bool = False) -> Row:
     """Describe a variant, or the absence of the resource, for params that match the constraint."""
-    finding = holding.finding
+    finding = answer.finding
     row: Row = {"constraint": show(unpadded(finding.constraint)), "exists": finding.variant is not None}
     if finding.variant is not None:
         row |= _contents(finding.variant, body=bodies)
-    source = _source(holding.entry)
-    stale, since = _stale(holding, source, moment)
+    source = _source(answer.entry)
+    stale, since = _stale(answer, source, moment)
     return row | {
-        "subscribers": holding.users,
+        "subscribers": answer.users,
         "upstream": source.label if source is not None else None,
-        "age_seconds": round(_age(holding, moment), 3),
+        "age_seconds": round(_age(answer, moment), 3),
         "stale": stale,
         "stale_since": since,
     }
@@ -89,22 +89,22 @@ def _source(entry: Entry | None) -> Upstream | None:
     return next((upstream for upstream in active if upstream.connected), active[-1] if active else None)
 
 
-def _age(holding: Holding, moment: ClockReading) -> float:
+def _age(answer: CachedAnswer, moment: ClockReading) -> float:
     """Return the seconds since a server sent the entry, perhaps in an earlier run."""
-    kept_at = holding.entry.kept_at if holding.entry is not None else None
-    return moment.wall - kept_at if kept_at is not None else moment.now - holding.finding.since
+    kept_at = answer.entry.kept_at if answer.entry is not None else None
+    return moment.wall - kept_at if kept_at is not None else moment.now - answer.finding.since
 
 
-def _stale(holding: Holding, source: Upstream | None, moment: ClockReading) -> tuple[bool, str | None]:
+def _stale(answer: CachedAnswer, source: Upstream | None, moment: ClockReading) -> tuple[bool, str | None]:
     """Return whether an entry is stale, and since when.
 
     PRX-5: the server withdrew it. PRX-10: the server is not connected. PRX-25: it is from an earlier run.
     """
-    if holding.finding.stale:
-        at = holding.finding.stale_since
+    if answer.finding.stale:
+        at = answer.finding.stale_since
         return True, moment.time_of_day(at) if at is not None else None
-    if holding.entry is not None and holding.entry.kept_at is not None:
-        return True, time_of_day(holding.entry.kept_at)
+    if answer.entry is not None and answer.entry.kept_at is not None:
+        return True, time_of_day(answer.entry.kept_at)
     if source is None or source.connected:
         return False, None
     return True, moment.time_of_day(source.lifecycle.parted) if source.lifecycle.parted is not None else None
@@ -116,9 +116,9 @@ def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, st
     if not isinstance(known, CachedSet):
         return None
     owner = known.variants[0].name if known.variants else name
-    holdings = relaying.holdings(table.spec.url, owner)
+    answers = relaying.cached_answers(table.spec.url, owner)
     found = known.find(params)
-    chosen = next((_cached_row(each, moment) for each in holdings if each.finding == found), None)
+    chosen = next((_cached_row(each, moment) for each in answers if each.finding == found), None)
     return {
         "type": table.spec.label,
         "type_url": table.spec.url,
@@ -126,15 +126,15 @@ def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, st
         "params": dict(params),
         "keys": list(known.keys),
         "variant": chosen if chosen is not None and chosen["exists"] else None,
-        "others": [_cached_row(each, moment) | _why_not(each, params) for each in holdings if each.finding != found],
+        "others": [_cached_row(each, moment) | _why_not(each, params) for each in answers if each.finding != found],
         "absent": chosen["constraint"] if chosen is not None and not chosen["exists"] else None,
         "cached": chosen is not None,  # false: the relay has to request it
     }
 
 
-def _why_not(holding: Holding, params: Mapping[str, str]) -> Row:
+def _why_not(answer: CachedAnswer, params: Mapping[str, str]) -> Row:
     """Return the clause that these params fail, and the values that they have for its keys."""
-    constraint = holding.finding.constraint
+    constraint = answer.finding.constraint
     if matches(constraint, params):  # DESIGN 6.10: the one received last wins
         return {"fails": None, "has": {}}
     clause = failing(constraint, params)

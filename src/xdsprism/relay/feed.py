@@ -1,6 +1,7 @@
 """Make a relay's upstream subscriptions, with one client for all nodes or one for each group (DESIGN 7).
 
-`Feed` implements `core.relay.supply.Supply` on top of the project's xDS client. Which client carries a subscription:
+`Feed` implements `core.relay.upstream_feed.UpstreamFeed` on top of the project's xDS client. Which client carries a
+subscription:
 
     servers                       client                           an answer is for
     ----------------------------  -------------------------------  ----------------------------------------------
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -225,8 +226,38 @@ class FeedClient(Client):
         self._settled()
 
 
+@dataclass(frozen=True, slots=True)
+class OnStream:
+    """One upstream subscription, as a client carries it on one of the streams to its server.
+
+    sink: without entries, if no server can be asked for the name.
+    """
+
+    feed: Feed
+    entry: Entry
+    sink: Sink
+    client: FeedClient
+    place: int
+
+    def ask_again(self) -> None:
+        """Subscribe once more."""
+        if self.sink.entries:
+            self.client.ask_again(self.entry)
+
+    def presume_gone(self) -> None:
+        """Take silence of the server for "does not exist" (PRX-34)."""
+        if self.sink.entries:
+            self.client.presume_gone(self.entry)
+
+    def end(self) -> None:
+        """Unsubscribe."""
+        if self.sink.entries:
+            self.client.unsubscribe(self.sink)
+            self.feed.ended(self)
+
+
 class Feed:
-    """The relay's upstream subscriptions (core.relay.supply.Supply).
+    """Makes the relay's upstream subscriptions (core.relay.upstream_feed.UpstreamFeed).
 
     form: how to ask servers; UNKNOWN: find out what each one understands, and remember it for all clients (PRX-32).
     group_by: the keys that make groups; None: no groups. heard: called with an entry that changed. settled: called
@@ -252,14 +283,13 @@ class Feed:
         self._heard = heard
         self._settled = settled
         self._make = make
-        self._sinks: dict[Entry, list[tuple[Sink, FeedClient, int]]] = {}  # each with its client and stream
         self._spread = TypeSpread()
         self._further: dict[tuple[Params | None, int], FeedClient] = {}  # by group and stream, but the first (PRX-35)
         self._groups: dict[Authority, Params] = {}  # by authority, as each client has its own
         self._closing: set[asyncio.Task[None]] = set()
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
-        """Subscribe on the stream that has room, and return the entry or what there is no room for.
+    def subscribe(self, type_url: TypeUrl, name: str, params: Params) -> OnStream | Scarce:
+        """Subscribe on the stream that has room, and return the subscription or what there is no room for.
 
         A group sends its params in the node, so its subscription goes by plain name.
         """
@@ -275,35 +305,20 @@ class Feed:
         sink = Sink(self._heard)
         entry = client.subscribe(type_url, (name, params if group is None else None), sink)
         sink.report(entry)
-        if sink.entries:
-            self._sinks.setdefault(entry, []).append((sink, client, place))
-        else:  # no server can be asked for the name, so it takes no room
+        if not sink.entries:  # no server can be asked for the name, so it takes no room
             self._spread.leave(type_url, place, group)
         if group is not None:
             self._groups[entry.authority] = group
-        return entry
+        return OnStream(self, entry, sink, client, place)
 
-    def ask_again(self, entry: Entry) -> None:
-        """Subscribe once more. One of the clients that share the entry is enough."""
-        for _, client, _ in self._sinks.get(entry, [])[:1]:
-            client.ask_again(entry)
+    def ended(self, subscription: OnStream) -> None:
+        """Note that a subscription ended.
 
-    def presume_gone(self, entry: Entry) -> None:
-        """Take silence of the server for "does not exist" (PRX-34)."""
-        for _, client, _ in self._sinks.get(entry, [])[:1]:
-            client.presume_gone(entry)
-
-    def drop(self, entry: Entry) -> None:
-        """End one subscription. The client that carries nothing any more is closed, unless it serves all nodes."""
-        sinks = self._sinks.get(entry, [])
-        if not sinks:
-            return
-        sink, client, place = sinks.pop()
+        A client that carries nothing any more is closed, unless it serves all nodes.
+        """
+        entry, client = subscription.entry, subscription.client
         group = self._groups.get(entry.authority)
-        self._spread.leave(entry.type_url, place, group)
-        if not sinks:
-            del self._sinks[entry]
-        client.unsubscribe(sink)
+        self._spread.leave(entry.type_url, subscription.place, group)
         if client.subscriber.is_idle:
             self._retire(client, group)
 

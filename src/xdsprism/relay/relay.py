@@ -34,11 +34,11 @@ from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.types import Params, TypeUrl
-from ..core.relay.budgets import Question
 from ..core.relay.fairness import Competitors
 from ..core.relay.nack_reports import NackReports
 from ..core.relay.relaying import LINGER, Relaying
 from ..core.relay.revisiting import Revisits
+from ..core.relay.upstream_subscription import UpstreamSubscription
 from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
 from ..errors import UsageError
@@ -122,7 +122,7 @@ class Relay:
             silence=self.feed.silence,
             max_stale=max_stale,
             limits=self._question_limits,
-            competitors=Competitors(self._client_of, self._wanting, self.feed.pool),
+            competitors=Competitors(self._client_of, self._wanting, self.feed.pool, self._revisits.give_way),
             forgot=self._revisits.add,
         )
         self.server = Server(
@@ -318,10 +318,10 @@ class Relay:
         """Return the client that a downstream stream belongs to."""
         return self.server.hub.client(stream)
 
-    def _wanting(self, question: Question) -> Iterator[ClientKey]:
+    def _wanting(self, subscription: UpstreamSubscription) -> Iterator[ClientKey]:
         """Return the clients that want an upstream subscription."""
-        hub, ((type_url, name), params) = self.server.hub, question
-        return filter(None, map(hub.client, hub.interest.wanting(type_url, name, params)))
+        hub = self.server.hub
+        return filter(None, map(hub.client, hub.interest.wanting(*subscription.subject, subscription.params)))
 
     def _listed(self, type_url: str, name: str) -> None:
         """Wake the sessions that subscribe to a wildcard."""

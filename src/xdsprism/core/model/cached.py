@@ -167,9 +167,10 @@ class CachedSet(VariantSet):
 
     @classmethod
     def derived(cls, before: CachedSet, findings: Iterable[Finding], index: NewestMatch[Finding], moved: Moved) -> Self:
-        """Build the set that follows `before`, given what moved. Both sets must be free of special cases (standing.py).
+        """Build the set that follows `before`, given what moved.
 
-        findings: all findings of the new set, newest first; index: the same findings by constraint, as it is now.
+        Both sets must be free of special cases (relay/finding_index.py). findings: all findings of the new set, newest
+        first; index: the same findings by constraint, as it is now.
         """
         made = cls.__new__(cls)
         made._derive(before, tuple(findings), index, moved)  # noqa: SLF001 # its own

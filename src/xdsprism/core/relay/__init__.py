@@ -5,8 +5,9 @@ relay subscribes upstream; when it drops an upstream subscription; which client 
 subscriptions.
 
 Main types: `Relaying` (relaying.py: says when to act), `Subscribers` (subscribers.py: what sessions want), `Planner`
-(planning.py: what one name needs), `Questions` (questions.py: the upstream subscriptions), `CachedSet` and `Finding`
-(model/cached.py: the cached answers for one name, each with the constraints that say for which clients it holds).
+(planning.py: what one name needs), `UpstreamSubscriptions` (upstream_subscriptions.py: the registry of them all),
+`UpstreamSubscription` (upstream_subscription.py: all that is known of one), `CachedSet` and `Finding` (model/cached.py:
+the cached answers for one name, each with the constraints that say for which clients it holds).
 
 Imports: `watch` and `model`.
 """

@@ -16,6 +16,7 @@ from ..model.cached import Form
 from ..model.constraint_index import FEW, demands
 from ..model.constraints import Constraint
 from ..model.types import Category, Params, category
+from .upstream_subscription import Subject
 
 Classes = Mapping[Category, Mapping[Params, int]]
 
@@ -115,6 +116,36 @@ class Audience:
 
 
 NOBODY = Audience()  # of a name that no session wants
+
+
+class Audiences:
+    """The subscribers of every name that has some."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[Subject, Audience] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def __contains__(self, subject: Subject) -> bool:
+        """Whether a session wants a name."""
+        return subject in self._by_name
+
+    def of(self, subject: Subject) -> Audience:
+        """Return the subscribers of a name."""
+        return self._by_name.get(subject, NOBODY)
+
+    def open(self, subject: Subject) -> Audience:
+        """Return the subscribers of a name that a session is about to join."""
+        return self._by_name.setdefault(subject, Audience())
+
+    def remove(self, subject: Subject, params: Params) -> Audience:
+        """Count one subscription less, drop the name with the last one, and return the others."""
+        audience = self._by_name[subject]
+        audience.remove(params)
+        if not audience:
+            del self._by_name[subject]
+        return audience
 
 
 @dataclass(slots=True)

@@ -1,207 +1,253 @@
 """Account for one scarce thing that a relay asks its servers for: subscriptions, types or groups (PRX-35).
 
-Each budget records which upstream subscriptions (`Question`: a name with params) have room in it, and which it refused.
-The budgets differ in what one upstream subscription takes:
+Each budget knows which upstream subscriptions have room in it, and which it refused. The budgets differ in what one
+upstream subscription takes:
 
-    budget          takes                                   shared by
-    --------------  --------------------------------------  ------------------------------------------------
-    Subscriptions   one place on the streams of its group   nobody: each upstream subscription has its own
-    Common, types   one custom type URL                     all upstream subscriptions of that type
-    Common, groups  one group of clients (--group-by)       all upstream subscriptions of that group
+    budget              takes                                   shared by
+    ------------------  --------------------------------------  ------------------------------------------------
+    SubscriptionBudget  one place on the streams of its group   nobody: each upstream subscription has its own
+    SharedBudget        one custom type URL, or one group of    all upstream subscriptions of that type or group
+                        clients (--group-by)
 
 A shared thing is taken with the first upstream subscription that needs it, becomes free with the last, and gives way
-together with all of them. A budget has no limit of its own: the supply says when there is no room (supply.py), and
+together with all of them. A budget has no limit of its own: the feed says when there is no room (upstream_feed.py), and
 `Shares` says which client gives way (shares.py).
+
+That an upstream subscription has room or was refused is a fact of its own (`has_room`, `refused_by`). The tables here
+are indexes of these facts, by type or group; fairness.py keeps them up to date by `take`, `leave`, `refuse` and
+`forgive`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 from ..model.limits import Client, Scarce
-from ..model.types import Params, TypeUrl
+from ..model.steps import EVERY, Steps, cut
 from ..model.xdstp import is_wild
 from .shares import Shares
+from .upstream_subscription import UpstreamSubscription
 
-Question = tuple[tuple[TypeUrl, str], Params]
-Wanting = Callable[[Question], Iterable[Client]]
-Thing = TypeVar("Thing", bound=Hashable)
+Wanting = Callable[[UpstreamSubscription], Iterable[Client]]
+Several = dict[UpstreamSubscription, None]
 
 
-class Budget(ABC, Generic[Thing]):
-    """Records the upstream subscriptions that have room in one budget, and those that were refused."""
+class Budget(ABC):
+    """One scarce thing of which upstream subscriptions take room."""
 
-    def __init__(self, kind: Scarce, wanting: Wanting) -> None:
-        self.kind = kind
-        self._wanting = wanting
-        self._shares: Shares[Thing] = Shares(self._wanting_thing, self._is_last)
-        self._refused: dict[Thing, dict[Question, None]] = {}  # by thing, oldest first
-
-    def __bool__(self) -> bool:
-        return bool(self._shares or self._refused)
+    kind: Scarce
 
     @property
+    @abstractmethod
     def taken(self) -> int:
         """How many things are taken."""
-        return len(self._shares)
 
     @property
+    @abstractmethod
     def refused(self) -> int:
         """How many things are refused at present."""
-        return len(self._refused)
-
-    def refuse(self, question: Question) -> None:
-        """Note that there is no room for an upstream subscription."""
-        self._refused.setdefault(self.thing(question), {})[question] = None
-
-    def forgive(self, question: Question) -> None:
-        """Strike an upstream subscription from the refused ones."""
-        thing = self.thing(question)
-        self._refused[thing].pop(question)
-        if not self._refused[thing]:
-            del self._refused[thing]
-
-    def refused_oldest(self) -> list[Question]:
-        """Return the upstream subscriptions to try again when one thing becomes free: those refused first."""
-        return [*next(iter(self._refused.values()), ())]
-
-    def gives_way(self, newcomer: Question) -> tuple[list[Question], Client | None] | None:
-        """Return the upstream subscriptions to drop so that the newcomer has room, and the client they count for.
-
-        None: every client that wants the newcomer has its share, so nothing gives way.
-        """
-        thing = self._shares.gives_way(self.thing(newcomer))
-        return (self._questions(thing), self._shares.owner(thing)) if thing is not None else None
-
-    def modest(self, question: Question) -> Client | None:
-        """Return the client with the smallest share among those that want this thing."""
-        return self._shares.modest(self.thing(question))
 
     @abstractmethod
-    def thing(self, question: Question) -> Thing:
-        """Return what an upstream subscription takes of this budget."""
-
-    @abstractmethod
-    def take(self, question: Question, client: Client | None) -> list[Question]:
+    def take(self, subscription: UpstreamSubscription, client: Client | None) -> Several:
         """Note that an upstream subscription has room. Return the refused ones that now have room too.
 
         client: whose share it counts for; None: not known.
         """
 
     @abstractmethod
-    def leave(self, question: Question) -> bool:
+    def leave(self, subscription: UpstreamSubscription) -> bool:
         """Note that an upstream subscription ended. Return whether this made room for another thing."""
 
     @abstractmethod
-    def part(self, question: Question) -> None:
+    def part(self, subscription: UpstreamSubscription) -> None:
         """Note that one client no longer wants an upstream subscription, which goes on for now."""
 
     @abstractmethod
-    def _questions(self, thing: Thing) -> list[Question]:
-        """Return the upstream subscriptions that hold a thing."""
+    def refuse(self, subscription: UpstreamSubscription) -> None:
+        """Note that there is no room for an upstream subscription."""
 
     @abstractmethod
-    def _wanting_thing(self, thing: Thing) -> Iterable[Client]:
-        """Return the clients that want a thing, whether it has room or was refused."""
+    def forgive(self, subscription: UpstreamSubscription) -> None:
+        """Strike an upstream subscription from the refused ones, if it is still among them."""
 
-    def _is_last(self, _: Thing) -> bool:
-        """Whether a client gives up everything else before this thing."""
-        return False
+    @abstractmethod
+    def take_refused(self) -> Several:
+        """Take those off the refused ones that may have the next thing that becomes free: the first refused."""
+
+    @abstractmethod
+    def gives_way(
+        self, newcomers: Collection[Client]
+    ) -> Steps[tuple[list[UpstreamSubscription], Client | None] | None]:
+        """Return the upstream subscriptions to drop so that these clients have room, and the client they count for.
+
+        In steps. None: each of these clients has its share, so nothing gives way.
+        """
+
+    @abstractmethod
+    def modest(self, clients: Collection[Client]) -> Client | None:
+        """Return the client with the smallest share of these."""
 
 
-class Subscriptions(Budget[Question]):
+class SubscriptionBudget(Budget):
     """Budget of subscriptions on the streams of one group: each upstream subscription is a thing of its own."""
 
-    def __contains__(self, question: Question) -> bool:
-        return question in self._shares
+    def __init__(self, wanting: Wanting) -> None:
+        self.kind = Scarce.SUBSCRIPTIONS
+        self._shares: Shares[UpstreamSubscription] = Shares(lambda each: clients_of([each], wanting), _is_last)
+        self._refused: Several = {}  # oldest first
 
-    def thing(self, question: Question) -> Question:
-        return question
+    @property
+    def taken(self) -> int:
+        return len(self._shares)
 
-    def take(self, question: Question, client: Client | None) -> list[Question]:
-        self._shares.take(question, client)
-        return []
+    @property
+    def refused(self) -> int:
+        return len(self._refused)
 
-    def leave(self, question: Question) -> bool:
-        self._shares.leave(question)
+    def take(self, subscription: UpstreamSubscription, client: Client | None) -> Several:
+        self._shares.take(subscription, client)
+        return {}
+
+    def leave(self, subscription: UpstreamSubscription) -> bool:
+        self._shares.leave(subscription)
         return True
 
-    def part(self, question: Question) -> None:
-        self._shares.part(question)
+    def part(self, subscription: UpstreamSubscription) -> None:
+        self._shares.part(subscription)
 
-    def _questions(self, thing: Question) -> list[Question]:
-        return [thing]
+    def refuse(self, subscription: UpstreamSubscription) -> None:
+        self._refused[subscription] = None
 
-    def _wanting_thing(self, thing: Question) -> Iterable[Client]:
-        return self._wanting(thing)
+    def forgive(self, subscription: UpstreamSubscription) -> None:
+        self._refused.pop(subscription, None)
 
-    def _is_last(self, thing: Question) -> bool:
-        """Whether the subscription is a wildcard or glob: a client gives these up last.
+    def take_refused(self) -> Several:
+        oldest = next(iter(self._refused), None)
+        if oldest is None:
+            return {}
+        del self._refused[oldest]
+        return {oldest: None}
 
-        A client that loses a wildcard loses all that it lists, while a client that loses a name keeps the resource it
-        has.
-        """
-        return is_wild(thing[0][1])
+    def gives_way(
+        self, newcomers: Collection[Client]
+    ) -> Steps[tuple[list[UpstreamSubscription], Client | None] | None]:
+        found = yield from self._shares.gives_way(newcomers)
+        return ([found], found.owner) if found is not None else None
+
+    def modest(self, clients: Collection[Client]) -> Client | None:
+        return self._shares.modest(clients)
 
 
-class Common(Budget[Hashable]):
+def _is_last(subscription: UpstreamSubscription) -> bool:
+    """Whether the subscription is a wildcard or glob: a client gives these up last.
+
+    A client that loses a wildcard loses all that it lists, while a client that loses a name keeps the resource it has.
+    """
+    return is_wild(subscription.subject[1])
+
+
+class SharedThing:
+    """One type or group, with the upstream subscriptions that have room in it."""
+
+    __slots__ = ("has_room", "holding", "owner", "parted")
+
+    def __init__(self) -> None:
+        self.has_room = False
+        self.owner: Client | None = None
+        self.holding: Several = {}
+        self.parted: Several = {}  # of these, the ones that a client left since the last check
+
+
+class SharedBudget(Budget):
     """Budget of types or groups, each of which many upstream subscriptions share.
 
     shared: returns the type or group that an upstream subscription needs.
     """
 
-    def __init__(self, kind: Scarce, wanting: Wanting, shared: Callable[[Question], Hashable]) -> None:
-        super().__init__(kind, wanting)
+    def __init__(self, kind: Scarce, wanting: Wanting, shared: Callable[[UpstreamSubscription], Hashable]) -> None:
+        self.kind = kind
         self._shared = shared
-        self._holding: dict[Hashable, dict[Question, None]] = {}
-        self._parted: dict[Hashable, set[Question]] = {}  # of these, the ones that a client left since the last check
+        self._shares: Shares[SharedThing] = Shares(lambda thing: clients_of([*thing.holding], wanting))
+        self._things: dict[Hashable, SharedThing] = {}  # those with room
+        self._refused: dict[Hashable, Several] = {}  # by type or group, oldest first
 
-    def thing(self, question: Question) -> Hashable:
-        return self._shared(question)
+    @property
+    def taken(self) -> int:
+        return len(self._shares)
 
-    def take(self, question: Question, client: Client | None) -> list[Question]:
+    @property
+    def refused(self) -> int:
+        return len(self._refused)
+
+    def take(self, subscription: UpstreamSubscription, client: Client | None) -> Several:
         """Note that an upstream subscription has room, and take the type or group with the first one."""
-        thing = self.thing(question)
-        if thing not in self._holding:
+        shared = self._shared(subscription)
+        thing = self._things.get(shared)
+        if thing is None:
+            thing = self._things[shared] = SharedThing()
             self._shares.take(thing, client)
-        self._holding.setdefault(thing, {})[question] = None
-        return [*self._refused.get(thing, ())]
+        thing.holding[subscription] = None
+        return self._refused.pop(shared, {})
 
-    def leave(self, question: Question) -> bool:
+    def leave(self, subscription: UpstreamSubscription) -> bool:
         """Note that an upstream subscription ended, and free the type or group with the last one."""
-        thing = self.thing(question)
-        del self._holding[thing][question]
-        self._parted.get(thing, set()).discard(question)
-        if self._holding[thing]:
+        shared = self._shared(subscription)
+        thing = self._things[shared]
+        del thing.holding[subscription]
+        thing.parted.pop(subscription, None)
+        if thing.holding:
             return False
-        del self._holding[thing]
-        self._parted.pop(thing, None)
+        del self._things[shared]
         self._shares.leave(thing)
         return True
 
-    def part(self, question: Question) -> None:
+    def part(self, subscription: UpstreamSubscription) -> None:
         """Note that one client left, and look for a new owner only when nobody may be left.
 
         To find out who still wants a shared thing means to look at all of its upstream subscriptions. So the budget
         waits until each of them lost a client since the last time.
         """
-        thing = self.thing(question)
-        parted = self._parted.setdefault(thing, set())
-        parted.add(question)
-        if len(parted) >= len(self._holding.get(thing, ())):
-            del self._parted[thing]
+        thing = self._things[self._shared(subscription)]
+        thing.parted[subscription] = None
+        if len(thing.parted) >= len(thing.holding):
+            thing.parted = {}
             self._shares.part(thing)
 
-    def _questions(self, thing: Hashable) -> list[Question]:
-        return [*self._holding[thing]]
+    def refuse(self, subscription: UpstreamSubscription) -> None:
+        self._refused.setdefault(self._shared(subscription), {})[subscription] = None
 
-    def _wanting_thing(self, thing: Hashable) -> Iterator[Client]:
-        """Yield each client once that wants any upstream subscription of this type or group."""
-        seen: set[Client] = set()
-        for question in (*self._holding.get(thing, ()), *self._refused.get(thing, ())):
-            for client in self._wanting(question):
-                if client not in seen:
-                    seen.add(client)
-                    yield client
+    def forgive(self, subscription: UpstreamSubscription) -> None:
+        shared = self._shared(subscription)
+        refused = self._refused.get(shared, {})
+        refused.pop(subscription, None)
+        if not refused:
+            self._refused.pop(shared, None)
+
+    def take_refused(self) -> Several:
+        oldest = next(iter(self._refused), None)
+        return self._refused.pop(oldest) if oldest is not None else {}
+
+    def gives_way(
+        self, newcomers: Collection[Client]
+    ) -> Steps[tuple[list[UpstreamSubscription], Client | None] | None]:
+        found = yield from self._shares.gives_way(newcomers)
+        return ([*found.holding], found.owner) if found is not None else None
+
+    def modest(self, clients: Collection[Client]) -> Client | None:
+        return self._shares.modest(clients)
+
+
+def clients_of(subscriptions: Iterable[UpstreamSubscription], wanting: Wanting) -> Steps[dict[Client, None]]:
+    """Return each client that wants one of these upstream subscriptions, in steps."""
+    found: dict[Client, None] = {}
+    looked = 0
+    for each in subscriptions:
+        for clients in cut(wanting(each)):
+            found.update(dict.fromkeys(clients))
+            looked += len(clients)
+            if looked >= EVERY:
+                looked = 0
+                yield
+        looked += 1
+    return found

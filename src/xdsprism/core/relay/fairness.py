@@ -3,11 +3,11 @@
 Three things are scarce, and each has a budget (budgets.py): subscriptions on the streams of one group, custom types
 that clients may make up, and groups. An upstream subscription needs room in each budget that it concerns.
 
-`Fairness.ask` walks this way:
+`Fairness.subscribe` walks this way:
 
-1. The supply subscribes, or says which thing has no room.
+1. The feed subscribes, or says which thing has no room. What no client needs now is let go first (`Competitors.spare`).
 2. The budget of that thing names the client with the largest share. If that client has at least two more than a client
-   that wants the newcomer, what it got last gives way (shares.py), and the supply tries again.
+   that wants the newcomer, what it got last gives way (shares.py), and the feed tries again.
 3. Otherwise the newcomer is refused: its clients are told INVALID_ARGUMENT with a text from NO_ROOM, and keep what they
    have. The relay tries a refused subscription again when there is room, or when another client comes for it.
 """
@@ -15,18 +15,22 @@ that clients may make up, and groups. An upstream subscription needs room in eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..model.facts import Fact, ShareExceeded
 from ..model.limits import Client, Scarce
+from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params
 from ..watch.entry import Entry
 from ..watch.query_params import crowded_entry
-from .budgets import Budget, Common, Question, Subscriptions
+from .budgets import Budget, SharedBudget, SubscriptionBudget, clients_of
 from .spread import is_custom
-from .supply import Supply
+from .upstream_feed import Carried, UpstreamFeed
+from .upstream_subscription import Subject, UpstreamSubscription
+
+EVICTED = 32  # upstream subscriptions that give way in one step: each costs the upstream client some time
 
 NO_ROOM = {
     Scarce.SUBSCRIPTIONS: "the relay's streams to its server carry as many subscriptions as they can, and this client"
@@ -47,22 +51,30 @@ class RoomTaken(NamedTuple):
     gave_way: int
 
 
+def _nothing() -> Steps[bool]:
+    """Let go of nothing."""
+    yield from ()
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Competitors:
     """Says who competes for the room that servers have.
 
     client: returns the client that a stream belongs to. wanting: returns the clients that want an upstream subscription
     now. pool: returns the group of the params; the upstream subscriptions of one pool compete for the same streams.
-    None: there are no groups.
+    None: there are no groups. spare: lets go, in steps, of what takes room though no client needs it now, and returns
+    whether there was anything.
     """
 
     client: Callable[[int], Client | None] = lambda _: None
-    wanting: Callable[[Question], Iterable[Client]] = lambda _: ()
+    wanting: Callable[[UpstreamSubscription], Iterable[Client]] = lambda _: ()
     pool: Callable[[Params], Hashable] = lambda _: None
+    spare: Callable[[], Steps[bool]] = _nothing
 
 
 class Fairness:
-    """Subscribes through a supply, and decides who gives way where the supply has no room.
+    """Subscribes through the feed, and decides who gives way where the feed has no room.
 
     give_way: called with an upstream subscription that is evicted and the entry that stands in for it. facts: where
     exceeded shares are reported.
@@ -70,9 +82,9 @@ class Fairness:
 
     def __init__(
         self,
-        supply: Supply,
+        feed: UpstreamFeed,
         competitors: Competitors,
-        give_way: Callable[[Question, Entry], None],
+        give_way: Callable[[UpstreamSubscription, Entry], None],
         facts: list[Fact],
     ) -> None:
         wanting, pool = competitors.wanting, competitors.pool
@@ -80,18 +92,16 @@ class Fairness:
         self._facts = facts
         self._gave_way: Counter[Scarce] = Counter()  # since the start
         self._exceeded: Counter[tuple[Scarce, Client, bool]] = Counter()  # since the last turn
-        self._supply = supply
-        self._client = competitors.client
-        self._wanting = wanting
-        self._pool = pool
-        self._subscriptions: dict[Hashable, Subscriptions] = {}  # by pool
-        self._types = Common(Scarce.TYPES, wanting, lambda question: question[0][0])
-        self._groups = Common(Scarce.GROUPS, wanting, lambda question: pool(question[1]))
-        self._came: dict[Question, int] = {}  # the stream that came for each since the last turn
-        self._refused: dict[Question, Budget[Any]] = {}  # with the budget that had no room
-        self._again: dict[Question, None] = {}  # refused before, to try again
-        self._retried: set[Question] = set()  # since the last turn
-        self._leaving: Budget[Any] | None = None  # the budget whose room is reserved for a newcomer at present
+        self._feed = feed
+        self._competitors = competitors
+        self._subscriptions: dict[Hashable, SubscriptionBudget] = {}  # by pool
+        self._types = SharedBudget(Scarce.TYPES, wanting, lambda each: each.subject[0])
+        self._groups = SharedBudget(Scarce.GROUPS, wanting, lambda each: pool(each.params))
+        self._came: dict[tuple[Subject, Params], int] = {}  # the stream that came for each since the last turn
+        self._refused = 0  # how many upstream subscriptions have `refused_by`
+        self._woken: list[Collection[UpstreamSubscription]] = []  # refused before, and there may be room now
+        self._again: dict[UpstreamSubscription, None] = {}  # refused before, to try again
+        self._retried: set[tuple[Subject, Params]] = set()  # since the last turn
 
     @property
     def is_scarce(self) -> bool:
@@ -100,32 +110,40 @@ class Fairness:
 
     def room(self, kind: Scarce) -> RoomTaken:
         """Return how much of one kind is in use."""
-        budgets: list[Budget[Any]] = [*self._subscriptions.values(), self._types, self._groups]
+        budgets: list[Budget] = [*self._subscriptions.values(), self._types, self._groups]
         of_kind = [budget for budget in budgets if budget.kind is kind]
         taken, refused = sum(budget.taken for budget in of_kind), sum(budget.refused for budget in of_kind)
         return RoomTaken(taken, refused, self._gave_way[kind])
 
-    def come(self, question: Question, stream: int) -> None:
-        """Note that a stream came for an upstream subscription. A refused one gets another try."""
-        self._came[question] = stream
-        if self._forgive(question):
-            self._again[question] = None
+    def come(self, subject: Subject, params: Params, stream: int, subscription: UpstreamSubscription | None) -> None:
+        """Note that a stream came for a name. Its upstream subscription gets another try if it was refused."""
+        self._came[subject, params] = stream
+        if subscription is not None and self._forgive(subscription):
+            self._again[subscription] = None
 
-    def part(self, question: Question) -> None:
+    def part(self, subscription: UpstreamSubscription) -> None:
         """Note that one client no longer wants an upstream subscription."""
-        if self._is_held(question):
-            for budget in self._budgets(question):
-                budget.part(question)
+        if subscription.has_room:
+            for budget in self._budgets(subscription):
+                budget.part(subscription)
 
-    def again(self) -> list[Question]:
+    def again(self) -> Steps[list[UpstreamSubscription]]:
         """Return the refused upstream subscriptions to try again: there is room, or another client came for them.
 
-        Each is returned once in a turn: one that gives way in one budget leaves room in others, which could go on in
-        circles.
+        In steps. Each is returned once in a turn: one that gives way in one budget leaves room in others, which could
+        go on in circles.
         """
-        again = [question for question in self._again if question not in self._retried]
-        self._again = dict.fromkeys(question for question in self._again if question in self._retried)
-        self._retried.update(again)
+        woken, self._woken = self._woken, []
+        for some in woken:
+            for piece in pieces(some):
+                for each in piece:
+                    if self._forgive(each):
+                        self._again[each] = None
+                if len(piece) == EVERY:
+                    yield
+        again = [each for each in self._again if (each.subject, each.params) not in self._retried]
+        self._again = dict.fromkeys(each for each in self._again if (each.subject, each.params) in self._retried)
+        self._retried.update((each.subject, each.params) for each in again)
         return again
 
     def rest(self) -> None:
@@ -135,71 +153,90 @@ class Fairness:
         self._came.clear()
         self._retried.clear()
 
-    def ask(self, question: Question, asked: Params) -> Entry:
-        """Subscribe, and return the entry; for a refused subscription an entry that says so.
+    def subscribe(self, subscription: UpstreamSubscription, asked: Params) -> Steps[None]:
+        """Subscribe, in steps if others have to give way. A refused subscription gets an entry that says so.
 
         asked: the params that the server is sent, which may be fewer than those of the client.
         """
-        entry = self._supply.ask(*question[0], asked)
+        found = self._feed.subscribe(*subscription.subject, asked)
         claims: dict[Scarce, Client | None] = {}  # the clients for which something gave way
-        gone: list[Question] = []
-        # Once per kind: if the supply still has no room after one thing gave way, give up.
-        while isinstance(entry, Scarce) and entry not in claims:
-            budget = self._budget(entry, question)
-            self._refuse(question, budget)
-            # The newcomer counts as refused while the budget looks for a victim, so that its clients are known.
-            found = budget.gives_way(question)
+        carried = found if not isinstance(found, Scarce) else None
+        if isinstance(found, Scarce):
+            carried = yield from self._make_room(subscription, asked, found, claims)
+        if carried is None:
+            return
+        subscription.entry, subscription.carrier = carried.entry, carried
+        if carried.entry.authority.servers:  # else no server knows the name, and it takes no room
+            self._take(subscription, claims)
+
+    def _make_room(
+        self, newcomer: UpstreamSubscription, asked: Params, kind: Scarce, claims: dict[Scarce, Client | None]
+    ) -> Steps[Carried | None]:
+        """Have others give way and subscribe, in steps. None: the newcomer is refused."""
+        carried: Carried | Scarce = kind
+        if (yield from self._competitors.spare()):
+            carried = self._feed.subscribe(*newcomer.subject, asked)
+        gone: list[UpstreamSubscription] = []
+        clients = yield from clients_of([newcomer], self._competitors.wanting)
+        # Once per kind: if the feed still has no room after one thing gave way, give up.
+        while isinstance(carried, Scarce) and carried not in claims:
+            budget = self._budget(carried, newcomer)
+            found = yield from budget.gives_way(clients)
             if found is None:
                 break
-            claims[entry] = budget.modest(question)
-            self._forgive(question)
-            self._evict(budget, *found)
+            claims[carried] = budget.modest(clients)
+            yield from self._evict(budget, *found)
             gone += found[0]
-            entry = self._supply.ask(*question[0], asked)
-        if isinstance(entry, Scarce):
-            return self._turn_away(question, entry, gone)
-        if entry.authority.servers:  # else no server knows the name, and it takes no room
-            self._take(question, claims)
-        return entry
+            carried = self._feed.subscribe(*newcomer.subject, asked)
+        if isinstance(carried, Scarce):
+            self._turn_away(newcomer, carried, clients, gone)
+            return None
+        return carried
 
-    def drop(self, question: Question, entry: Entry, *, gives_way: bool = False) -> None:
-        """Unsubscribe, and let refused subscriptions use the room.
+    def leave(self, subscription: UpstreamSubscription) -> None:
+        """Note that an upstream subscription ended or gave way, and let refused ones use its room.
 
-        gives_way: the subscription was evicted, so it stays refused and its room is for the newcomer.
+        One that gave way is refused by now, and the room in that budget is for the newcomer.
         """
-        if self._is_held(question):
-            for budget in [*self._budgets(question)]:
-                # Room that an eviction makes is for the newcomer, not for the refused ones.
-                if budget.leave(question) and budget is not self._leaving:
-                    self._ask_later(budget.refused_oldest())
-                self._tidy(budget, question)
-        elif not gives_way:
-            self._forgive(question)
-        self._supply.drop(entry)
+        self._again.pop(subscription, None)
+        if not subscription.has_room:
+            self._forgive(subscription)
+            return
+        for budget in [*self._budgets(subscription)]:
+            if budget.leave(subscription) and budget is not subscription.refused_by:
+                self._wake(budget.take_refused())
+            self._tidy(budget, subscription)
 
-    def _take(self, question: Question, claims: dict[Scarce, Client | None]) -> None:
+    def _take(self, subscription: UpstreamSubscription, claims: dict[Scarce, Client | None]) -> None:
         """Count a new upstream subscription in each budget, for the client that it was made for."""
-        stream = self._came.get(question)
-        client = self._client(stream) if stream is not None else None
-        for budget in self._budgets(question):
-            self._ask_later(budget.take(question, claims.get(budget.kind, client)))
+        stream = self._came.get((subscription.subject, subscription.params)) if self._came else None
+        client = self._competitors.client(stream) if stream is not None else None
+        for budget in self._budgets(subscription):
+            self._wake(budget.take(subscription, claims.get(budget.kind, client)))
 
-    def _turn_away(self, question: Question, kind: Scarce, gone: list[Question]) -> Entry:
+    def _turn_away(
+        self,
+        newcomer: UpstreamSubscription,
+        kind: Scarce,
+        clients: Collection[Client],
+        gone: list[UpstreamSubscription],
+    ) -> None:
         """Refuse an upstream subscription. Those that gave way for it in vain are tried again."""
-        self._ask_later(gone)
-        budget = self._budget(kind, question)
-        self._refuse(question, budget)
-        self._note(kind, budget.modest(question), gave_way=False)
-        return self._refusal(question, kind)
+        self._wake(gone)
+        budget = self._budget(kind, newcomer)
+        self._refuse(newcomer, budget)
+        self._note(kind, budget.modest(clients), gave_way=False)
+        newcomer.entry = self._refusal(newcomer, kind)
 
-    def _evict(self, budget: Budget[Any], losers: list[Question], owner: Client | None) -> None:
-        """Drop the upstream subscriptions that give way, and mark them as refused."""
+    def _evict(self, budget: Budget, losers: list[UpstreamSubscription], owner: Client | None) -> Steps[None]:
+        """Drop the upstream subscriptions that give way, in steps, and mark them as refused."""
         self._note(budget.kind, owner, gave_way=True)
-        self._leaving = budget
-        for loser in losers:
-            self._refuse(loser, budget)
-            self._give_way(loser, self._refusal(loser, budget.kind))
-        self._leaving = None
+        for piece in pieces(losers, EVICTED):
+            for loser in piece:
+                self._refuse(loser, budget)
+                self._give_way(loser, self._refusal(loser, budget.kind))
+            if len(piece) == EVICTED:
+                yield
 
     def _note(self, kind: Scarce, client: Client | None, *, gave_way: bool) -> None:
         """Count that a client exceeded its share. A subscription that no client wants counts for nobody."""
@@ -207,56 +244,53 @@ class Fairness:
             self._gave_way[kind] += gave_way
             self._exceeded[kind, client, gave_way] += 1
 
-    def _ask_later(self, questions: Iterable[Question]) -> None:
+    def _wake(self, refused: Collection[UpstreamSubscription]) -> None:
         """Queue these refused upstream subscriptions for another try."""
-        for question in questions:
-            self._forgive(question)
-            self._again[question] = None
+        if refused:
+            self._woken.append(refused)
 
     # -- budgets
 
-    def _is_held(self, question: Question) -> bool:
-        """Whether an upstream subscription has room: every one takes a place among the subscriptions of its pool."""
-        subscriptions = self._subscriptions.get(self._pool(question[1]))
-        return subscriptions is not None and question in subscriptions
-
-    def _budgets(self, question: Question) -> Iterator[Budget[Any]]:
+    def _budgets(self, subscription: UpstreamSubscription) -> Iterator[Budget]:
         """Yield each budget in which an upstream subscription needs room."""
-        pool = self._pool(question[1])
-        yield self._budget(Scarce.SUBSCRIPTIONS, question)
-        if is_custom(question[0][0]):
+        yield self._budget(Scarce.SUBSCRIPTIONS, subscription)
+        if is_custom(subscription.subject[0]):
             yield self._types
-        if pool is not None:
+        if self._competitors.pool(subscription.params) is not None:
             yield self._groups
 
-    def _budget(self, kind: Scarce, question: Question) -> Budget[Any]:
+    def _budget(self, kind: Scarce, subscription: UpstreamSubscription) -> Budget:
         """Return the budget of one kind that an upstream subscription belongs to."""
         if kind is not Scarce.SUBSCRIPTIONS:
             return self._types if kind is Scarce.TYPES else self._groups
-        pool = self._pool(question[1])
+        pool = self._competitors.pool(subscription.params)
         if pool not in self._subscriptions:
-            self._subscriptions[pool] = Subscriptions(kind, self._wanting)
+            self._subscriptions[pool] = SubscriptionBudget(self._competitors.wanting)
         return self._subscriptions[pool]
 
-    def _tidy(self, budget: Budget[Any], question: Question) -> None:
+    def _tidy(self, budget: Budget, subscription: UpstreamSubscription) -> None:
         """Delete the subscription budget of a pool that is empty, so that past groups take no memory."""
-        if budget.kind is Scarce.SUBSCRIPTIONS and not budget:
-            del self._subscriptions[self._pool(question[1])]
+        pool = self._competitors.pool(subscription.params)
+        if budget is self._subscriptions.get(pool) and not budget.taken and not budget.refused:
+            del self._subscriptions[pool]
 
-    def _refuse(self, question: Question, budget: Budget[Any]) -> None:
+    def _refuse(self, subscription: UpstreamSubscription, budget: Budget) -> None:
         """Mark an upstream subscription as refused by one budget."""
-        self._refused[question] = budget
-        budget.refuse(question)
+        self._refused += 1
+        subscription.refused_by = budget
+        budget.refuse(subscription)
 
-    def _forgive(self, question: Question) -> bool:
+    def _forgive(self, subscription: UpstreamSubscription) -> bool:
         """Take an upstream subscription off the refused ones. Return whether it was one."""
-        budget = self._refused.pop(question, None)
+        budget = subscription.refused_by
         if budget is None:
             return False
-        budget.forgive(question)
-        self._tidy(budget, question)
+        self._refused -= 1
+        subscription.refused_by = None
+        budget.forgive(subscription)
+        self._tidy(budget, subscription)
         return True
 
-    def _refusal(self, question: Question, kind: Scarce) -> Entry:
+    def _refusal(self, subscription: UpstreamSubscription, kind: Scarce) -> Entry:
         """Make the entry that stands in for a refused upstream subscription, and tells clients why."""
-        return crowded_entry(*question[0], question[1], NO_ROOM[kind])
+        return crowded_entry(*subscription.subject, subscription.params, NO_ROOM[kind])

@@ -11,7 +11,7 @@ constraint of the clients that it holds for:
                                                         constraints do not tell
     an absence with constraints that match the params   all clients that the constraints match (DESIGN 6.4)
     an absence without constraints, or to a wildcard    exactly the params asked (PRX-31)
-    anything, if the relay pins it (Supply.pin)         the group of clients that the relay asked for
+    anything, if the feed pins it (UpstreamFeed.pin)         the group of clients that the relay asked for
 
 `refresh` then compares the findings with the cached ones. A cached variant that no subscription reports any more is
 withdrawn: it becomes stale, and clients keep it until the relay knows what replaces it. `find_troubles` collects the
@@ -28,35 +28,18 @@ from ...errors import STATUS
 from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.constraints import FALSE, TRUE, Constraint, canonical, matches
 from ..model.steps import EVERY, Steps, cut, finish, pieces
-from ..model.types import VIRTUAL_HOST, Params, TypeUrl, Variant
+from ..model.types import VIRTUAL_HOST, Params, Variant
 from ..model.variants import pins
-from ..watch.entry import Collection, Entry, State
+from ..watch.entry import Entry, State
 from ..watch.query_params import is_crowded
+from .upstream_subscription import DENIED, REFUSED, UpstreamAnswer, UpstreamSubscription, is_missing
 
 if TYPE_CHECKING:
     from ..watch.upstream import Upstream
 
-DENIED = "PERMISSION_DENIED"  # ERR-10: clients treat it as nonexistent
 UNAVAILABLE = "UNAVAILABLE"
-REFUSED = "INVALID_ARGUMENT"  # DYN-46: the server will never answer it
-NO_ANSWER = frozenset({"NOT_FOUND", DENIED, REFUSED})
 
 Pin = Callable[[Entry], Constraint | None]
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamAnswer:
-    """One upstream subscription that speaks of a name: a subscription by that name, or a wildcard that covers it.
-
-    entry: for a wildcard, its member of that name. wanted: a client wants the subscription, and a wildcard was
-    answered. aged: the answer is older than `max_stale`.
-    """
-
-    params: Params
-    entry: Entry
-    wild: bool
-    wanted: bool
-    aged: bool = False
 
 
 @dataclass(slots=True)
@@ -64,85 +47,39 @@ class UpstreamAnswers:
     """All answers for one name, merged into findings."""
 
     findings: dict[Form, Finding] = field(default_factory=dict)
-    holders: dict[Form, list[Params]] = field(default_factory=dict)  # the subscriptions by name that report each
+    holders: dict[Form, list[UpstreamSubscription]] = field(default_factory=dict)  # by name, that report each
     listed: set[Form] = field(default_factory=set)  # findings that a wildcard reports
     lasting: set[Form] = field(default_factory=set)  # of these, the ones whose wildcard a client wants
-    doubtful: list[Entry] = field(default_factory=list)  # entries to ask again
+    doubtful: list[UpstreamSubscription] = field(default_factory=list)  # to ask again
 
-    def add(self, voice: UpstreamAnswer, finding: Finding) -> None:
+    def add(self, answer: UpstreamAnswer, finding: Finding) -> None:
         """Merge the finding of one subscription.
 
         A finding is aged only if every subscription that reports it is.
         """
         form = finding.form
         was_aged = form not in self.findings or self.findings[form].aged
-        finding = replace(finding, aged=voice.aged and was_aged)
-        if voice.wild and finding.variant is not None and finding.variant.base == TRUE:
+        finding = replace(finding, aged=answer.subscription.is_too_old and was_aged)
+        if answer.wild and finding.variant is not None and finding.variant.base == TRUE:
             # The copy from a wildcard is in the base set, and one asked for by name is not: keep the former, so that
             # wildcards list it.
             self.findings[form] = finding
         if self.findings.setdefault(form, finding).aged != finding.aged:
             self.findings[form] = replace(self.findings[form], aged=finding.aged)
-        if not voice.wild:
-            self.holders.setdefault(form, []).append(voice.params)
+        if not answer.wild:
+            self.holders.setdefault(form, []).append(answer.subscription)
             return
         self.listed.add(form)
-        if voice.wanted:
+        if answer.wanted:
             self.lasting.add(form)
 
 
-class Departed:
-    """Remembers the members that a wildcard lost, for names that clients also subscribe to by name.
-
-    Some servers report a deletion to the wildcard only, and send nothing to a subscription by name: they have no way to
-    say it. So the relay uses the wildcard's deletion as an answer for the name.
-    """
-
-    def __init__(self) -> None:
-        self._gone: dict[tuple[TypeUrl, str], dict[Collection, Entry]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._gone)
-
-    def note(self, wildcard: Collection, member: Entry) -> None:
-        """Record that a wildcard lost a member, or has it again."""
-        subject = member.type_url, member.name
-        if is_missing(member):
-            self._gone.setdefault(subject, {})[wildcard] = member
-        else:
-            self._drop(subject, wildcard)
-
-    def member(self, subject: tuple[TypeUrl, str], wildcard: Entry) -> Entry | None:
-        """Return a wildcard's entry for a name, even if the wildcard lost it; None if it never had it."""
-        if not isinstance(wildcard, Collection):
-            return None
-        return wildcard.members.get(subject[1]) or self._gone.get(subject, {}).get(wildcard)
-
-    def forget(self, subject: tuple[TypeUrl, str]) -> None:
-        """Forget a name that no client wants any more."""
-        self._gone.pop(subject, None)
-
-    def leave(self, wildcard: Collection) -> list[tuple[TypeUrl, str]]:
-        """Forget a wildcard whose subscription ended, and return the names that it had lost."""
-        left = [subject for subject, gone in self._gone.items() if wildcard in gone]
-        for subject in left:
-            self._drop(subject, wildcard)
-        return left
-
-    def _drop(self, subject: tuple[TypeUrl, str], wildcard: Collection) -> None:
-        """Forget what one wildcard lost of a name."""
-        gone = self._gone.get(subject, {})
-        gone.pop(wildcard, None)
-        if not gone:
-            self._gone.pop(subject, None)
-
-
-def listen(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> UpstreamAnswers:
+def listen(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> UpstreamAnswers:
     """Merge the answers of all subscriptions that speak of a name, in one go."""
-    return finish(listening(voices, known, pin))
+    return finish(listening(answers, known, pin))
 
 
-def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[UpstreamAnswers]:
+def listening(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[UpstreamAnswers]:
     """Merge the answers in steps: variants first, newest first, then absences.
 
     Where two variants overlap, the newest wins (DESIGN 6.10). Absences come last, because their meaning depends on the
@@ -150,19 +87,19 @@ def listening(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> S
     """
     said = UpstreamAnswers()
     speaking: list[UpstreamAnswer] = []
-    for piece in cut(voices):
+    for piece in cut(answers):
         speaking += piece
         if len(piece) == EVERY:
             yield
-    speaking.sort(key=lambda voice: -voice.entry.updated)
+    speaking.sort(key=lambda answer: -answer.entry.updated)
     missing: list[UpstreamAnswer] = []
     for piece in pieces(speaking):
-        for voice in piece:
-            variant = voice.entry.variant
+        for answer in piece:
+            variant = answer.entry.variant
             if variant is not None:
-                said.add(voice, _present(voice, _seen(voice, variant), pin(voice.entry), known))
-            elif is_missing(voice.entry):
-                missing.append(voice)
+                said.add(answer, _present(answer, _seen(answer, variant), pin(answer.entry), known))
+            elif is_missing(answer.entry):
+                missing.append(answer)
         if len(piece) == EVERY:
             yield
     if missing:
@@ -180,9 +117,9 @@ def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: Ca
     there = {each.form for each in known.findings if each.variant is not None and not each.stale}
     gone = there - said.findings.keys()
     for piece in pieces(missing):
-        for voice in piece:
-            if not (voice.wild and _is_present(said, voice.params)):
-                _add_absent(said, voice, gone, pin(voice.entry), known)
+        for answer in piece:
+            if not (answer.wild and _is_present(said, answer.params)):
+                _add_absent(said, answer, gone, pin(answer.entry), known)
         if len(piece) == EVERY:
             yield
 
@@ -192,7 +129,7 @@ def _is_present(said: UpstreamAnswers, params: Params) -> bool:
     return any(each.variant is not None and matches(each.constraint, params) for each in said.findings.values())
 
 
-def _seen(voice: UpstreamAnswer, variant: Variant) -> Variant:
+def _seen(answer: UpstreamAnswer, variant: Variant) -> Variant:
     """Return a variant as the relay's own clients may see it. Only virtual hosts differ.
 
     VHD-13: a host that the server gave to a wildcard belongs to the base set, which wildcards here get too; a host that
@@ -201,12 +138,12 @@ def _seen(voice: UpstreamAnswer, variant: Variant) -> Variant:
     """
     if variant.type_url != VIRTUAL_HOST:
         return variant
-    return replace(variant, base=TRUE if voice.wild else FALSE, aliases=())
+    return replace(variant, base=TRUE if answer.wild else FALSE, aliases=())
 
 
-def _present(voice: UpstreamAnswer, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
+def _present(answer: UpstreamAnswer, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
     """Return the finding for a variant that a subscription has."""
-    params = voice.params
+    params = answer.params
     whose = pin if pin is not None else variant.constraint
     if matches(whose, params):
         return Finding(whose, _with(variant, whose))
@@ -216,39 +153,39 @@ def _present(voice: UpstreamAnswer, variant: Variant, pin: Constraint | None, kn
 
 
 def _add_absent(
-    said: UpstreamAnswers, voice: UpstreamAnswer, gone: set[Form], pin: Constraint | None, known: CachedSet
+    said: UpstreamAnswers, answer: UpstreamAnswer, gone: set[Form], pin: Constraint | None, known: CachedSet
 ) -> None:
     """Merge one absence, for as many clients as the server said, or ask again if that is in doubt."""
     # A server corrects the constraints of an absence for subscriptions by name (DESIGN 6.4), not for a wildcard. So the
     # absence that a wildcard was told holds for its own params only.
-    said_to_one = voice.wild or _is_refused(voice.entry)
-    absence = pin if pin is not None else None if said_to_one else voice.entry.absence
-    kept = voice.entry.kept_at is not None
-    if absence is None or not matches(absence, voice.params):
-        said.add(voice, Finding(_exactly(voice.params, known), None, only=voice.params, kept=kept))
-    elif pin is None and (canonical(absence), None) in gone and not _is_denied(voice.entry):
+    said_to_one = answer.wild or _is_refused(answer.entry)
+    absence = pin if pin is not None else None if said_to_one else answer.entry.absence
+    kept = answer.entry.kept_at is not None
+    if absence is None or not matches(absence, answer.params):
+        said.add(answer, Finding(_exactly(answer.params, known), None, only=answer.params, kept=kept))
+    elif pin is None and (canonical(absence), None) in gone and not _is_denied(answer.entry):
         # These are the constraints of a variant that just went away: the server withdrew it from other subscriptions.
         # That does not say that these params have nothing, so ask again.
-        said.doubtful.append(voice.entry)
+        said.doubtful.append(answer.subscription)
     else:
-        said.add(voice, Finding(absence, None, kept=kept))
+        said.add(answer, Finding(absence, None, kept=kept))
 
 
-def troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
+def troubles(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
     """Return the errors that clients are told for a name, in one go.
 
     An error is one that the server reported for the resource (TP3), or UNAVAILABLE if no server can be reached
     (PRX-11). The reason for the latter stays between relay and server: a server that does not let the relay in has not
     denied any client a resource.
     """
-    return finish(find_troubles(voices, known, pin))
+    return finish(find_troubles(answers, known, pin))
 
 
-def find_troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
+def find_troubles(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
     """Do what `troubles` does, in steps, and add an error for each finding that is too old (PRX-25)."""
     found: dict[UpstreamProblem, None] = {}
-    for piece in cut(voices):
-        for trouble in (_trouble(voice, known, pin) for voice in piece):
+    for piece in cut(answers):
+        for trouble in (_trouble(answer, known, pin) for answer in piece):
             if trouble is not None:
                 found[trouble] = None
         if len(piece) == EVERY:
@@ -260,16 +197,16 @@ def find_troubles(voices: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) 
     return (*found, *aged)
 
 
-def _trouble(voice: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
+def _trouble(answer: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
     """Return the error of one subscription, and which params it concerns; None if it has none."""
-    entry = voice.entry
+    entry = answer.entry
     told = entry.state is State.RECEIVED_ERROR
     error = entry.verdict if told else entry.error if entry.lacking else None
     if error is None or error.status == "NOT_FOUND":
         return None
     whose, only = pin(entry) or (entry.absence if told and not _is_refused(entry) else None), None
-    if whose is None or not matches(whose, voice.params):
-        whose, only = _exactly(voice.params, known), voice.params
+    if whose is None or not matches(whose, answer.params):
+        whose, only = _exactly(answer.params, known), answer.params
     text = error.message if told or error.status == UNAVAILABLE else str(error)
     refused = is_crowded(entry)
     status = REFUSED if refused else error.status if told else UNAVAILABLE
@@ -291,7 +228,7 @@ def _generalise(said: UpstreamAnswers) -> None:
             said.holders.setdefault(wider.form, []).extend(said.holders.pop(form, ()))
 
 
-def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
+def _press(said: UpstreamAnswers, answers: Iterable[UpstreamAnswer]) -> None:
     """Let one of several subscriptions that lost their variant ask again.
 
     Each loss holds for one set of params only, but their clients may be of one class, and a server that pins absences
@@ -301,10 +238,10 @@ def _press(said: UpstreamAnswers, voices: Iterable[UpstreamAnswer]) -> None:
     lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
     if len(lost) > 1:
         forms = {form[1]: form for form in lost if form in said.holders}  # the others were told to a wildcard alone
-        told = (voice for voice in voices if not voice.wild and voice.params in forms)
-        first = next((voice for voice in told if _is_telling(voice.entry.source)), None)
+        told = (answer for answer in answers if not answer.wild and answer.params in forms)
+        first = next((answer for answer in told if _is_telling(answer.entry.source)), None)
         if first is not None:
-            said.doubtful.append(first.entry)
+            said.doubtful.append(first.subscription)
             del said.findings[forms[first.params]], said.holders[forms[first.params]]
 
 
@@ -381,29 +318,3 @@ def _is_refused(entry: Entry) -> bool:
     """Whether the server refused this subscription as invalid (DYN-46): that says nothing about others (PRX-35)."""
     refused = entry.verdict is not None and entry.verdict.status == REFUSED
     return refused and entry.state is State.RECEIVED_ERROR
-
-
-def is_missing(entry: Entry) -> bool:
-    """Whether the server said that the resource does not exist, or gave an error that amounts to this."""
-    verdict = entry.verdict.status if entry.verdict is not None and entry.state is State.RECEIVED_ERROR else ""
-    denied = verdict in NO_ANSWER
-    return entry.variant is None and (entry.state is State.DOES_NOT_EXIST or denied)
-
-
-def is_pending(entry: Entry) -> bool:
-    """Whether the entry has neither a variant nor an absence."""
-    return entry.variant is None and not is_missing(entry)
-
-
-def is_awaited(entry: Entry) -> bool:
-    """Whether a first answer is still to come. An error is an answer too, though it decides nothing."""
-    return is_pending(entry) and entry.verdict is None
-
-
-def is_answered(entry: Entry) -> bool:
-    """Whether a wildcard has all of its members, or is known not to exist.
-
-    The members may be those that an earlier run left in the disk cache, as long as no server can be asked (PRX-25). A
-    glob can be missing as a whole, for instance because no server has its authority.
-    """
-    return entry.state is State.ACKED or entry.kept_at is not None or is_missing(entry)

@@ -21,73 +21,75 @@ from ..model.cached import NOTHING
 from ..model.constraints import Constraint
 from ..model.events import WILDCARD
 from ..model.store import Store
-from ..model.types import Params, TypeUrl
+from ..model.types import TypeUrl
 from ..watch.entry import Entry
-from .findings import UpstreamAnswer, is_answered, troubles
+from .findings import troubles
+from .timers import TimerTable
+from .upstream_subscription import UpstreamAnswer, UpstreamSubscription, is_answered
 
 SETTLED = 2.0  # seconds after its first answer during which resources of a wildcard may still be on their way
 
-Key = tuple[tuple[TypeUrl, str], Params]
-
 
 class Listings:
-    """Marks in the tables which wildcards can be answered, for which params, and which are complete."""
+    """Marks in the tables which wildcards can be answered, for which params, and which are complete.
+
+    due: the timers of wildcards that may be incomplete. `UpstreamSubscriptions` stops them with their subscriptions.
+    """
 
     def __init__(
         self,
         store: Store,
         pin: Callable[[Entry], Constraint | None],
         told: Callable[[TypeUrl, str], None],
+        due: TimerTable,
     ) -> None:
         self._store = store
         self._pin = pin
         self._told = told  # wakes the sessions that subscribe to a wildcard
-        self.due: dict[Key, float] = {}  # wildcards that may be incomplete, and until when
+        self._due = due
 
-    def look(self, key: Key, entry: Entry, now: float, *, aged: bool) -> None:
+    def look(self, wildcard: UpstreamSubscription, now: float) -> None:
         """Update the marks of one wildcard from its upstream subscription.
 
-        aged: the answer is older than `max_stale` (PRX-25), so new subscribers must not get it.
+        New subscribers must not get an answer that is older than `max_stale` (PRX-25).
         """
-        (type_url, name), params = key
+        (type_url, name), params, entry = wildcard.subject, wildcard.params, wildcard.entry
         cache = self._store.table(type_url).knowledge
         if not isinstance(cache, CacheKnowledge):
             return
-        self._complain(cache, key, entry)
+        self._complain(cache, wildcard)
         if entry.kept_at is not None or not is_answered(entry):
-            self.due.pop(key, None)  # no server answered yet, or the relay asked again: the wait starts over
-        if aged:
+            self._due.pop(wildcard, None)  # no server answered yet, or the relay asked again: the wait starts over
+        if wildcard.is_too_old:
             cache.unlist(params, name)
         elif is_answered(entry) and not cache.lists(params, name, sure=True):
-            self._list(cache, key, entry, now)
+            self._list(cache, wildcard, now)
 
-    def leave(self, key: Key) -> None:
+    def leave(self, wildcard: UpstreamSubscription) -> None:
         """Clear the marks of a wildcard whose upstream subscription ended."""
-        (type_url, name), params = key
+        type_url, name = wildcard.subject
         cache = self._store.table(type_url).knowledge
         if isinstance(cache, CacheKnowledge):
-            cache.unlist(params, name)
-        self.due.pop(key, None)
+            cache.unlist(wildcard.params, name)
 
-    def _complain(self, cache: CacheKnowledge, key: Key, entry: Entry) -> None:
+    def _complain(self, cache: CacheKnowledge, wildcard: UpstreamSubscription) -> None:
         """Pass on an error about a glob as a whole (ERR-6). For the wildcard `*` the protocol has no such error."""
-        (type_url, name), params = key
-        wrong = troubles([UpstreamAnswer(params, entry, wild=True, wanted=True)], NOTHING, self._pin)
-        if name != WILDCARD and cache.note_wrong((name, params), next(iter(wrong), None)):
+        type_url, name = wildcard.subject
+        wrong = troubles([UpstreamAnswer(wildcard, wildcard.entry, wild=True, wanted=True)], NOTHING, self._pin)
+        if name != WILDCARD and cache.note_wrong((name, wildcard.params), next(iter(wrong), None)):
             self._told(type_url, name)
 
-    def _list(self, cache: CacheKnowledge, key: Key, entry: Entry, now: float) -> None:
+    def _list(self, cache: CacheKnowledge, wildcard: UpstreamSubscription, now: float) -> None:
         """Mark a wildcard as listed at once, and as complete SETTLED seconds later.
 
         An answer from the disk cache stays unsure until a server confirms it.
         """
-        subject, params = key
-        wild = subject[1], params
+        wild = wildcard.subject[1], wildcard.params
         if wild not in cache.listed:
             cache.listed.add(wild)
             cache.unsure.add(wild)
-            self._told(*subject)
-        if entry.kept_at is None and self.due.setdefault(key, now + SETTLED) <= now:
-            del self.due[key]
+            self._told(*wildcard.subject)
+        if wildcard.entry.kept_at is None and self._due.setdefault(wildcard, now + SETTLED) <= now:
+            del self._due[wildcard]
             cache.unsure.discard(wild)
-            self._told(*subject)
+            self._told(*wildcard.subject)

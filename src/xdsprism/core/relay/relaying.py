@@ -11,9 +11,9 @@ then examines each marked name once (planning.py):
 
 1. What do the upstream subscriptions report? These are the findings (findings.py). A cached variant that no
    subscription reports any more was withdrawn: it is stale, and clients keep it until the relay knows its replacement.
-2. Which classes of clients have no current finding? One client of each class is subscribed for (inquiry.py).
+2. Which classes of clients have no current finding? One client of each class is subscribed for (params_choice.py).
 3. Which upstream subscriptions are not needed? Of several that hold one finding the relay keeps one, and drops that one
-   some time after the last client left (questions.py).
+   some time after the last client left (upstream_subscriptions.py).
 
 Example: clients with env=prod and env=test want `foo`. Nothing is known, so the relay subscribes with the params of the
 first client. The answer is a variant with the constraint env=prod. It covers all prod clients; the test clients form
@@ -22,7 +22,8 @@ another class now, and one of them is subscribed for. A thousand clients end up 
 A wildcard is simpler: the resources that one set of params may see say nothing about another set, so each set of params
 has its own upstream wildcard.
 
-Long work runs in steps (model/steps.py): a method named `...ing` returns them, and its short form runs them at once.
+Long work runs in steps (model/steps.py). Where it has a short form too, that runs them at once, and the method named
+`...ing` returns them.
 """
 
 from __future__ import annotations
@@ -41,19 +42,18 @@ from ..model.variants import VariantSet
 from ..model.xdstp import is_wild, wildcards
 from ..watch.entry import Collection, Entry
 from ..watch.query_params import is_cut, is_wide
-from .audience import NOBODY, Audience
-from .budgets import Question
+from .audience import Audiences
+from .cached_answers import CachedAnswer, cached_answers
 from .fairness import Competitors, Fairness, RoomTaken
-from .findings import doubted, is_pending
-from .holdings import Holding, holdings
+from .findings import doubted
 from .listings import Listings
-from .marks import Marks
+from .names_to_examine import NamesToExamine
 from .planning import LOOKS, Planner
-from .questions import Questions, Subject
 from .subscribers import Subscribers
-from .supply import Supply
 from .timers import Silence
-from .voices import Voices
+from .upstream_feed import UpstreamFeed
+from .upstream_subscription import Subject, UpstreamSubscription
+from .upstream_subscriptions import SOME, UpstreamSubscriptions
 
 LINGER = 30.0  # seconds that an upstream subscription outlives its last client (PRX-9)
 
@@ -73,7 +73,7 @@ class Relaying:
     def __init__(  # noqa: PLR0913 # each is one choice
         self,
         store: Store,
-        supply: Supply,
+        feed: UpstreamFeed,
         *,
         listed: Callable[[TypeUrl, str], None] = lambda _, __: None,
         linger: float = LINGER,
@@ -89,33 +89,29 @@ class Relaying:
         self.is_planning = False  # a name is examined in steps: until it is done, no subscription is counted
         self._is_to_reword = False
         self._store = store
-        self._supply = supply
-        self._fairness = Fairness(supply, competitors or Competitors(), self._give_way, self.facts)
-        self._marks = Marks()
-        wanted: dict[Subject, Audience] = {}
-        self._questions = Questions(
-            supply,
+        self._feed = feed
+        self._fairness = Fairness(feed, competitors or Competitors(), self._give_way, self.facts)
+        self._marked = NamesToExamine()
+        self._audiences = Audiences()
+        self._subscriptions = UpstreamSubscriptions(
             self._fairness,
+            self._audiences,
             linger=linger,
             reaches=reaches,
             silence=silence,
             max_stale=max_stale,
             limits=limits,
-            audience=lambda subject: wanted.get(subject, NOBODY),
             is_full=lambda type_url: self._store.table(type_url).spec.full_state,
-            answered=self._marks.add_whole,
+            answered=self._marked.add_whole,
         )
-        self._asked, self._ages = self._questions.asked, self._questions.ages
-        self._voices = Voices(self._questions, wanted)
-        self._listings = Listings(store, supply.pin, listed)
-        self._planner = Planner(store, supply, self._questions, self._listings, self._marks, self._voices)
+        listings = Listings(store, feed.pin, listed, self._subscriptions.settling)
+        self._planner = Planner(store, feed, self._audiences, self._subscriptions, listings, self._marked)
         self._subscribers = Subscribers(
             store,
-            supply,
-            self._questions,
+            self._audiences,
+            self._subscriptions,
             self._fairness,
-            self._marks,
-            self._voices,
+            self._marked,
             known=self._planner.known,
             reaches=reaches,
             facts=self.facts,
@@ -142,18 +138,19 @@ class Relaying:
         """
         subject = entry.type_url, entry.name
         if entry.collection is not None:
-            self._voices.departed.note(entry.collection, entry)  # `_plan` forgets it if nobody wants the name
+            self._subscriptions.note_member(entry)  # `_plan` forgets it if nobody wants the name
         params = entry.key[1]
-        if params is not None and self._asked.get(subject, {}).get(params) is entry and not is_wild(entry.name):
-            self._marks.add(subject, params)
+        asked = self._subscriptions.of(subject).get(params) if params is not None else None
+        if params is not None and asked is not None and asked.entry is entry and not is_wild(entry.name):
+            self._marked.add(subject, params)
         else:
-            self._marks.add_whole(subject)
+            self._marked.add_whole(subject)
         if isinstance(entry, Collection):  # subscriptions by its members' names may be needless now
-            self._marks.add_all((entry.type_url, name) for name in entry.members)
+            self._marked.add_all((entry.type_url, name) for name in entry.members)
 
-    def _give_way(self, question: Question, refused: Entry) -> None:
-        """Replace a question that was evicted by its refusal (PRX-35)."""
-        self._planner.give_way(question, refused)
+    def _give_way(self, subscription: UpstreamSubscription, refused: Entry) -> None:
+        """Replace what an evicted upstream subscription says by its refusal (PRX-35)."""
+        self._planner.give_way(subscription, refused)
 
     # -- for operators, and for the relay's shell
 
@@ -163,14 +160,15 @@ class Relaying:
 
     def aging(self, now: float) -> Steps[float | None]:
         """Do what `age` does, in steps."""
-        asked = dict.fromkeys(entry for known in self._asked.values() for entry in known.values())
         times: list[float] = []
-        for piece in pieces(asked):
-            changed, due = self._ages.look(piece, now)
+        marked: set[Entry] = set()  # several subscriptions may share one
+        for piece in pieces([*self._subscriptions]):
+            changed, due = self._subscriptions.staleness.look(piece, now)
             times += [due] if due is not None else []
-            for entry in changed:
-                names = entry.members if isinstance(entry, Collection) else ()
-                self._marks.add_all((entry.type_url, name) for name in (entry.name, *names))
+            for each in changed:
+                if each.entry not in marked:
+                    marked.add(each.entry)
+                    self._marked.add_all((each.subject, *each.members()))
             if len(piece) == EVERY:
                 yield
         return min(times, default=None)
@@ -183,19 +181,18 @@ class Relaying:
         self._is_to_reword = True
 
     def _reword(self) -> Steps[None]:
-        """Drop the questions whose params are affected, in steps, so that this flush asks them anew.
+        """End the subscriptions whose params are affected, in steps, so that this flush subscribes anew.
 
         These are the ones with params that some servers refuse, if they are pending or were sent with fewer params.
         """
         if not self._is_to_reword:
             return
         self._is_to_reword = False
-        for piece in pieces([(subject, params) for subject, asked in self._asked.items() for params in asked], LOOKS):
-            for subject, params in piece:
-                entry = self._asked[subject][params]
-                if is_wide(params) and (is_pending(entry) or is_cut(entry, params)):
-                    self._questions.release(subject, params)
-                    self._marks.add_whole(subject)
+        for piece in pieces([*self._subscriptions], LOOKS):
+            for each in piece:
+                if is_wide(each.params) and (each.is_pending or is_cut(each.entry, each.params)):
+                    self._subscriptions.release(each)
+                    self._marked.add_whole(each.subject)
             if len(piece) == LOOKS:
                 yield
 
@@ -211,7 +208,7 @@ class Relaying:
 
     def remembers(self, type_url: TypeUrl, name: str) -> bool:
         """Whether the relay has an answer or an upstream subscription for a name."""
-        return (type_url, name) in self._planner.known or bool(self._asked.get((type_url, name)))
+        return (type_url, name) in self._planner.known or bool(self._subscriptions.of((type_url, name)))
 
     def forgetting(self, type_url: TypeUrl, name: str, now: float) -> Steps[None]:
         """Do what `forget` does, in steps.
@@ -221,30 +218,30 @@ class Relaying:
         yield from self._subscribers.counting()
         subject = type_url, name
         known = self._planner.known.get(subject)
-        for piece in pieces([*self._asked.get(subject, {})], LOOKS):
-            for params in piece:
-                self._questions.release(subject, params)
+        for piece in pieces([*self._subscriptions.of(subject).values()], LOOKS):
+            for each in piece:
+                self._subscriptions.release(each)
             if len(piece) == LOOKS:
                 yield
-        for entry in (each for wild in wildcards(name) for each in self._asked.get((type_url, wild), {}).values()):
-            if isinstance(entry, Collection) and name in entry.members:
-                self._supply.ask_again(entry)
+        for each in (each for wild in wildcards(name) for each in self._subscriptions.of((type_url, wild)).values()):
+            if isinstance(each.entry, Collection) and name in each.entry.members:
+                self._subscriptions.ask_again(each)
         # Keep shared variants, as stale; drop absences and findings for single params.
         if known is not None:
             shared = (each for each in known.findings if each.variant is not None and each.only is None)
             left = CachedSet(doubted(each, now) for each in shared)
             self._planner.known[subject] = left
             self._store.publish({subject: left if left.findings else None})
-        self._marks.add_whole(subject)
+        self._marked.add_whole(subject)
 
-    def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
+    def cached_answers(self, type_url: TypeUrl, name: str) -> list[CachedAnswer]:
         """Return the cached answers of a name, with their users and upstream subscriptions (PRX-28)."""
         if not self.is_planning:
             self._subscribers.count()
         subject = type_url, name
-        audiences = [self._voices.audience((type_url, each)) for each in (name, *wildcards(name))]
+        audiences = [self._audiences.of((type_url, each)) for each in (name, *wildcards(name))]
         known = self._planner.known.get(subject, NOTHING)
-        return holdings(known, self._voices.of(subject), audiences, self._supply.pin)
+        return cached_answers(known, self._subscriptions.answers(subject), audiences, self._feed.pin)
 
     def room(self, kind: Scarce) -> RoomTaken:
         """Return how much of one scarce thing is in use (PRX-35)."""
@@ -255,17 +252,12 @@ class Relaying:
     @property
     def is_due(self) -> bool:
         """Whether a flush has something to do now."""
-        return bool(self._marks or self._subscribers or self._is_to_reword) or self._questions.renewals.is_due
+        return bool(self._marked or self._subscribers or self._is_to_reword) or self._subscriptions.refreshes.is_due
 
     def deadline(self) -> float | None:
         """Return when the next timer ends; None: no timer runs."""
-        waiting = (next(iter(each.values()), None) for each in self._timers)
+        waiting = (next(iter(each.values()), None) for each in self._subscriptions.timers())
         return min((due for due in waiting if due is not None), default=None)
-
-    @property
-    def _timers(self) -> tuple[dict[tuple[Subject, Params], float], ...]:
-        """All timers of questions, each table in order of time."""
-        return *self._questions.unwanted.timers, self._listings.due, self._questions.lateness.due
 
     def flush(self, now: float) -> None:
         """Act on everything that happened since the last flush."""
@@ -279,20 +271,20 @@ class Relaying:
         yield from self._subscribers.counting()
         yield from self._reword()
         yield from self._touch_due(now)
-        self._marks.add_all(self._questions.renewals.answered())
+        self._marked.add_all(self._subscriptions.refreshes.answered())
         news: dict[Subject, VariantSet | None] = {}
-        # To examine a name may mark others, and may make room for a refused question: repeat until nothing is marked.
-        while self._marks or self._ask_refused():
+        # To examine a name may mark others, and may make room for a refused subscription: repeat until none is marked.
+        while self._marked or (yield from self._retry_refused()):
             left = LOOKS
-            while self._marks and left > 0:
-                subject, some = self._marks.take(self._planner.is_divisible)
+            while self._marked and left > 0:
+                subject, some = self._marked.take(self._planner.is_divisible)
                 left -= len(some) if some else 1
                 self.is_planning = True
                 try:
                     yield from self._planner.look_at(subject, some, news, now)
                 finally:
                     self.is_planning = False
-            if self._marks:
+            if self._marked:
                 yield
                 yield from self._subscribers.counting()  # the news must reach sessions that came meanwhile
         self._fairness.rest()
@@ -300,22 +292,25 @@ class Relaying:
             yield from self._store.publishing(news)
 
     def _touch_due(self, now: float) -> Steps[None]:
-        """Mark every question whose timer ended, in steps."""
-        for waiting in self._timers:
-            due = [question for question, _ in takewhile(lambda each: each[1] <= now, waiting.items())]
+        """Mark every upstream subscription whose timer ended, in steps."""
+        for waiting in self._subscriptions.timers():
+            due = [subscription for subscription, _ in takewhile(lambda each: each[1] <= now, waiting.items())]
             for piece in pieces(due, 4 * EVERY):
-                for subject, params in piece:
-                    self._marks.add(subject, params)
+                for each in piece:
+                    self._marked.add(each.subject, each.params)
                 if len(piece) == 4 * EVERY:
                     yield
 
-    def _ask_refused(self) -> bool:
-        """Release refused questions that may have room now, so that they are asked again (PRX-35).
+    def _retry_refused(self) -> Steps[bool]:
+        """Release refused subscriptions that may have room now, in steps, so that they are made again (PRX-35).
 
         Returns whether a name is marked.
         """
-        for subject, params in self._fairness.again():
-            if params in self._asked.get(subject, {}):
-                self._questions.release(subject, params)
-                self._marks.add_whole(subject)
-        return bool(self._marks)
+        for piece in pieces((yield from self._fairness.again()), SOME):
+            for each in piece:
+                if each in self._subscriptions:
+                    self._subscriptions.release(each)
+                    self._marked.add_whole(each.subject)
+            if len(piece) == SOME:
+                yield
+        return bool(self._marked)

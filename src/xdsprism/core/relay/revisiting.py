@@ -9,6 +9,10 @@ the name find it in the store.
 
 The faster the server answers a batch, the sooner the next one follows: the relay asks during a quarter of the time at
 most, or one batch every EVERY seconds. It asks for each name once in EVERY seconds at most.
+
+A batch takes room on the streams that the shares of PRX-35 do not count. So it takes no room from clients: where an
+upstream subscription finds none, the open batch ends first (`give_way`), and its names wait for their next turn. What a
+batch found counts for the clients that wait for it.
 """
 
 from __future__ import annotations
@@ -17,17 +21,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from ..model.limits import Limits, Refusal
+from ..model.limits import Limits, Refusal, Scarce
+from ..model.steps import Steps, pieces
 from ..model.types import Params, TypeUrl
-from ..watch.entry import Entry
 from ..watch.query_params import question_params
-from .findings import is_awaited
-from .supply import Supply
+from .upstream_feed import Carried, UpstreamFeed
+from .upstream_subscription import is_awaited
 
 EVERY = 5.0  # seconds that a server has to answer a batch, and between two subscriptions to one name
 PAUSE = 1.0  # seconds from the answer to a batch until the next one, at least
 REST = 3.0  # times as long as the server took to answer, at least
 AT_ONCE = 500  # names in a batch
+ENDED = 32  # of these, in one step where they give way
 MOST = 100_000  # names in the queue; the oldest are dropped
 MOST_BYTES = 16 * 1024 * 1024  # of these names, in all
 
@@ -43,17 +48,17 @@ class Revisits:
 
     def __init__(
         self,
-        supply: Supply,
+        feed: UpstreamFeed,
         is_forgotten: Callable[[TypeUrl, str], bool],
         limits: Callable[[str], Limits | None] = lambda _: None,
     ) -> None:
-        self._supply = supply
+        self._feed = feed
         self._is_forgotten = is_forgotten
         self._limits = limits
         self._waiting: OrderedDict[Forgotten, float] = OrderedDict()  # with the earliest time to ask for each
         self._bytes = 0
-        self._asked: dict[Forgotten, Entry] = {}  # the batch: names without an answer
-        self._found: dict[Forgotten, Entry] = {}  # names with a resource, since the last batch
+        self._asked: dict[Forgotten, Carried] = {}  # the batch: names without an answer
+        self._found: dict[Forgotten, Carried] = {}  # names with a resource, since the last batch
         self._asked_at: float | None = None  # when the open batch was sent
         self._due: float | None = None
 
@@ -97,6 +102,15 @@ class Revisits:
         self._found.update(found)
         return [*found], left
 
+    def give_way(self) -> Steps[bool]:
+        """End the open batch, in steps, since a client needs the room. Return whether there was one."""
+        asked = [*self._asked]
+        for piece in pieces(asked, ENDED):
+            self._let_go(self._asked, piece)
+            if len(piece) == ENDED:
+                yield
+        return bool(asked)
+
     def _next_batch(self, asked: float, answered: float) -> float:
         """Return when to send the next batch, REST times as long after the answer as the server took.
 
@@ -120,21 +134,21 @@ class Revisits:
         self.add(*each, not_before=now + EVERY)
         limits = self._limits(name)
         asked = question_params(params, (), limits) if limits is not None else params
-        entry = self._supply.ask(type_url, name, asked) if not isinstance(asked, Refusal) else None
-        if isinstance(entry, Entry):
-            self._asked[each] = entry
+        carried = self._feed.subscribe(type_url, name, asked) if not isinstance(asked, Refusal) else None
+        if carried is not None and not isinstance(carried, Scarce):
+            self._asked[each] = carried
 
-    def _take_answers(self) -> dict[Forgotten, Entry]:
+    def _take_answers(self) -> dict[Forgotten, Carried]:
         """Return the names that have a resource by now, and drop the subscriptions of those without."""
-        answered = [each for each, entry in self._asked.items() if not is_awaited(entry)]
-        found = {each: self._asked.pop(each) for each in answered if self._asked[each].variant is not None}
+        answered = [each for each, carried in self._asked.items() if not is_awaited(carried.entry)]
+        found = {each: self._asked.pop(each) for each in answered if self._asked[each].entry.variant is not None}
         self._let_go(self._asked, [each for each in answered if each not in found])
         return found
 
-    def _let_go(self, asked: dict[Forgotten, Entry], names: Iterable[Forgotten]) -> None:
+    def _let_go(self, asked: dict[Forgotten, Carried], names: Iterable[Forgotten]) -> None:
         """Drop the subscriptions of these names."""
         for each in names:
-            self._supply.drop(asked.pop(each))
+            asked.pop(each).end()
 
     def _next(self, now: float) -> Iterator[Forgotten]:
         """Yield the names that have waited longest, each once, if a client still waits for them."""

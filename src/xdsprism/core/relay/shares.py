@@ -8,19 +8,32 @@ counts for that client from then on.
 
 One address may run many clients. So addresses are compared first, then the clients at the greediest address: opening a
 thousand streams gains no larger share than opening one.
+
+Each thing knows whether it has room and for whom it counts (`Thing`). `Shares` alone changes both, and keeps indexes
+by client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection
+from typing import Generic, Protocol, TypeVar
 
 from ..model.limits import Client
+from ..model.steps import EVERY, Steps
 
-Thing = TypeVar("Thing", bound=Hashable)
+
+class Thing(Protocol):
+    """A scarce thing: whether it has room, and the client that it counts for; None: not known."""
+
+    has_room: bool
+    owner: Client | None
 
 
-class Ranking(Generic[Thing]):
+T = TypeVar("T")
+ThingT = TypeVar("ThingT", bound=Thing)
+
+
+class Ranking(Generic[T]):
     """Numbers that change by one at a time, with constant-time access to the greatest.
 
     `_levels` groups the things by number. Since a step is 1, the next greatest level is always adjacent.
@@ -29,22 +42,22 @@ class Ranking(Generic[Thing]):
     __slots__ = ("_levels", "_most", "_numbers")
 
     def __init__(self) -> None:
-        self._numbers: dict[Thing, int] = {}
-        self._levels: dict[int, dict[Thing, None]] = {}
+        self._numbers: dict[T, int] = {}
+        self._levels: dict[int, dict[T, None]] = {}
         self._most = 0
 
-    def __getitem__(self, thing: Thing) -> int:
+    def __getitem__(self, thing: T) -> int:
         return self._numbers.get(thing, 0)
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
 
     @property
-    def top(self) -> Thing | None:
+    def top(self) -> T | None:
         """The thing with the greatest number; among equals, the one that has had it longest."""
         return next(iter(self._levels[self._most])) if self._numbers else None
 
-    def step(self, thing: Thing, by: int) -> None:
+    def step(self, thing: T, by: int) -> None:
         """Add 1 or -1 to the number of a thing. A thing at 0 is forgotten."""
         before = self[thing]
         after = before + by
@@ -62,51 +75,47 @@ class Ranking(Generic[Thing]):
             self._most = after
 
 
-class Shares(Generic[Thing]):
-    """The things that have room, each with the client that it counts for.
+class Shares(Generic[ThingT]):
+    """The things of one kind that have room, by the client that each counts for.
 
-    wanting: returns the clients that want a thing now; this is slow, and called only where there is no room. is_last:
-    whether a client gives up everything else before this thing.
+    wanting: finds the clients that want a thing now, in steps; this is slow, and done only where there is no room.
+    is_last: whether a client gives up everything else before this thing.
     """
 
     def __init__(
-        self, wanting: Callable[[Thing], Iterable[Client]], is_last: Callable[[Thing], bool] = lambda _: False
+        self,
+        wanting: Callable[[ThingT], Steps[Collection[Client]]],
+        is_last: Callable[[ThingT], bool] = lambda _: False,
     ) -> None:
         self._wanting = wanting
         self._is_last = is_last
-        self._owners: dict[Thing, Client] = {}
-        self._held: dict[Client, dict[Thing, None]] = {}  # newest last
-        self._last: dict[Client, dict[Thing, None]] = {}  # things that a client gives up after all of `_held`
+        self._taken = 0
+        self._held: dict[Client, dict[ThingT, None]] = {}  # newest last
+        self._last: dict[Client, dict[ThingT, None]] = {}  # things that a client gives up after all of `_held`
         self._addresses: Ranking[str] = Ranking()
         self._clients: dict[str, Ranking[Client]] = {}  # by address
-        self._unclaimed: dict[Thing, None] = {}  # things whose clients, if any, are not known
-
-    def __contains__(self, thing: Thing) -> bool:
-        return thing in self._owners or thing in self._unclaimed
-
-    def __bool__(self) -> bool:
-        return bool(self._owners or self._unclaimed)
+        self._unclaimed: dict[ThingT, None] = {}  # things whose clients, if any, are not known
 
     def __len__(self) -> int:
-        return len(self._owners) + len(self._unclaimed)
+        return self._taken
 
-    def owner(self, thing: Thing) -> Client | None:
-        """Return the client that a thing counts for; None if no client is known to want it."""
-        return self._owners.get(thing)
-
-    def take(self, thing: Thing, client: Client | None) -> None:
+    def take(self, thing: ThingT, client: Client | None) -> None:
         """Count a thing that has room. client: the one that it was asked for, if known."""
+        thing.has_room = True
+        self._taken += 1
         if client is None:
             self._unclaimed[thing] = None
         else:
             self._charge(thing, client)
 
-    def leave(self, thing: Thing) -> None:
+    def leave(self, thing: ThingT) -> None:
         """Stop counting a thing that ended."""
+        thing.has_room = False
+        self._taken -= 1
         self._unclaimed.pop(thing, None)
         self._discharge(thing)
 
-    def part(self, thing: Thing) -> None:
+    def part(self, thing: ThingT) -> None:
         """Note that one client no longer wants a thing.
 
         The thing becomes unclaimed until room is short. If no client wants it then, it is the first to give way.
@@ -114,34 +123,42 @@ class Shares(Generic[Thing]):
         if self._discharge(thing):
             self._unclaimed[thing] = None
 
-    def gives_way(self, newcomer: Thing) -> Thing | None:
-        """Return the thing to drop so that the newcomer has room; None if every client that wants it has its share.
+    def gives_way(self, newcomers: Collection[Client]) -> Steps[ThingT | None]:
+        """Return the thing to drop so that these clients have room for one more, in steps.
 
-        Unclaimed things come first: one that no client wants gives way at once, and every other gets an owner. Then the
-        last thing of the greediest client gives way, unless it should count for another client that wants it: one with
-        at least two things less, or any if the owner left. Then it counts for that client, and the search goes on.
+        None: each of them has its share. Unclaimed things come first: one that no client wants gives way at once, and
+        every other gets an owner. Then the last thing of the greediest client gives way, unless it should count for
+        another client that wants it: one with at least two things less, or any if the owner left. Then it counts for
+        that client, and the search goes on.
         """
+        looked = 0
         while self._unclaimed:
             thing = next(iter(self._unclaimed))
-            owner = self.modest(thing)
+            owner = self.modest((yield from self._wanting(thing)))
             if owner is None:
                 return thing
             del self._unclaimed[thing]
             self._charge(thing, owner)
-        client = self.modest(newcomer)
+            looked += 1
+            if looked % EVERY == 0:
+                yield
+        client = self.modest(newcomers)
         while (victim := self._greediest(client)) is not None:
             thing = next(reversed(self._held.get(victim) or self._last[victim]))
-            wanting = {*self._wanting(thing)}
-            modest = min(wanting, key=self._greed, default=None)
+            wanting = yield from self._wanting(thing)
+            modest = self.modest(wanting)
             if modest is None or (victim in wanting and not self._is_greedier(victim, modest)):
                 return thing
             self._discharge(thing)
             self._charge(thing, modest)
+            looked += 1
+            if looked % EVERY == 0:
+                yield
         return None
 
-    def modest(self, thing: Thing) -> Client | None:
-        """Return the client with the smallest share among those that want a thing."""
-        return min(self._wanting(thing), key=self._greed, default=None)
+    def modest(self, clients: Collection[Client]) -> Client | None:
+        """Return the client with the smallest share of these."""
+        return min(clients, key=self._greed, default=None)
 
     def _greed(self, client: Client) -> tuple[int, int]:
         """Return the share of the address, then that of the client itself."""
@@ -167,18 +184,19 @@ class Shares(Generic[Thing]):
                 return victim
         return None
 
-    def _charge(self, thing: Thing, client: Client) -> None:
+    def _charge(self, thing: ThingT, client: Client) -> None:
         """Count a thing for a client."""
-        self._owners[thing] = client
+        thing.owner = client
         self._holdings(thing).setdefault(client, {})[thing] = None
         self._addresses.step(client[0], 1)
         self._clients.setdefault(client[0], Ranking()).step(client, 1)
 
-    def _discharge(self, thing: Thing) -> bool:
+    def _discharge(self, thing: ThingT) -> bool:
         """Stop counting a thing for its owner. Return whether it had one."""
-        client = self._owners.pop(thing, None)
+        client = thing.owner
         if client is None:
             return False
+        thing.owner = None
         held, clients = self._holdings(thing), self._clients[client[0]]
         del held[client][thing]
         if not held[client]:
@@ -189,6 +207,6 @@ class Shares(Generic[Thing]):
             del self._clients[client[0]]
         return True
 
-    def _holdings(self, thing: Thing) -> dict[Client, dict[Thing, None]]:
+    def _holdings(self, thing: ThingT) -> dict[Client, dict[ThingT, None]]:
         """Return the table in which a thing is kept: those given up last are apart."""
         return self._last if self._is_last(thing) else self._held

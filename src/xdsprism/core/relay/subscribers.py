@@ -1,14 +1,14 @@
 """Count which names downstream sessions want, with which params, and mark what the relay has to examine.
 
 A subscription that joins a class of clients with a current finding is only counted. Any other marks its name
-(marks.py):
+(names_to_examine.py):
 
     a subscription                                     marks
     -------------------------------------------------  ------------------------------------------------------------
-    is the first of its class, or has no finding       its params: a question may be needed
-    comes for a question that lingers                  its params: the question stays
+    is the first of its class, or has no finding       its params: the relay may have to subscribe
+    comes for an upstream subscription that lingers    its params: the upstream subscription stays
     has a `do_not_cache` finding                       nothing yet: the relay asks again, and the answer marks it
-    leaves, and the relay asked with its params        its params: the question may have to linger, or pass on
+    leaves, and the relay subscribed with its params   its params: that subscription may have to linger, or pass on
     leaves as the last of its class                    its params: a finding may have lost its last user
 """
 
@@ -25,13 +25,11 @@ from ..model.steps import EVERY, Steps, finish
 from ..model.store import Store
 from ..model.types import Params, TypeUrl
 from ..model.xdstp import is_wild
-from ..watch.entry import Entry
-from .audience import Audience
+from .audience import Audiences
 from .fairness import Fairness
-from .marks import Marks
-from .questions import Questions, Subject
-from .supply import Supply
-from .voices import Voices
+from .names_to_examine import NamesToExamine
+from .upstream_subscription import Subject
+from .upstream_subscriptions import UpstreamSubscriptions
 
 Arrival = tuple[TypeUrl, str, Params, int | None]  # the stream that subscribed; None: one unsubscribed
 
@@ -39,33 +37,30 @@ Arrival = tuple[TypeUrl, str, Params, int | None]  # the stream that subscribed;
 class Subscribers:
     """What downstream sessions want, counted in steps.
 
-    wanted: the subscribers of each name. known: the cached answers of each name. facts: where lookups are reported.
+    audiences: the subscribers of each name. known: the cached answers of each name. facts: where lookups are reported.
     """
 
-    def __init__(  # noqa: PLR0913 # the parts of a relay that a subscription concerns
+    def __init__(  # the parts of a relay that a subscription concerns
         self,
         store: Store,
-        supply: Supply,
-        questions: Questions,
+        audiences: Audiences,
+        subscriptions: UpstreamSubscriptions,
         fairness: Fairness,
-        marks: Marks,
-        voices: Voices,
+        marked: NamesToExamine,
         *,
         known: dict[Subject, CachedSet],
         reaches: Callable[[str, Params], bool],
         facts: list[Fact],
     ) -> None:
         self._arrivals: deque[Arrival] = deque()
-        self._wanted = voices.wanted
+        self._audiences = audiences
+        self._subscriptions = subscriptions
         self._known = known
         self._store = store
-        self._supply = supply
         self._fairness = fairness
-        self._marks = marks
-        self._voices = voices
+        self._marked = marked
         self._reaches = reaches
         self._facts = facts
-        self._asked, self._unwanted, self._renewals = questions.asked, questions.unwanted, questions.renewals
 
     def __bool__(self) -> bool:
         """Whether subscriptions came or went that were not counted yet."""
@@ -79,7 +74,7 @@ class Subscribers:
         """
         self._arrivals.append((type_url, name, params, stream))
         if is_wild(name):
-            self._renew_all((type_url, name), params)  # before the session answers from the cache
+            self._refresh_wildcard((type_url, name), params)  # before the session answers from the cache
 
     def unwant(self, type_url: TypeUrl, name: str, params: Params) -> None:
         """Note that a session unsubscribes. The next flush acts on it."""
@@ -111,51 +106,51 @@ class Subscribers:
         for type_url, name, params, stream in arrivals:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for one name
                 subject = type_url, name
-                known, audience = self._known.get(subject), self._wanted.get(subject)
+                known, audience = self._known.get(subject), None
             same, finding = known.classify(params) if known is not None else (None, None)
             if stream is None:
                 self._leave(subject, params, finding)
-                audience = self._wanted.get(subject)
+                audience = None
                 continue
             if audience is None:
-                audience = self._wanted[subject] = Audience()
+                audience = self._audiences.open(subject)
             way = ways.get(id(finding))
             if way is None or finding is None:
                 lookup = self._look(subject, params, finding)
                 way = ways[id(finding)] = type_url, lookup, self._is_plain(finding)
             looked.append(way)
-            if not audience.add(params, same):  # the first of its class: a question for it may be needed
-                self._marks.add(subject, params)
+            if not audience.add(params, same):  # the first of its class: the relay may have to subscribe for it
+                self._marked.add(subject, params)
             if not way[2]:
-                self._come(subject, params, finding)
-                self._fairness.come((subject, params), stream)
+                self._come(subject, params, finding, stream)
         self._facts += [Looked(*way[:2], count) for way, count in Counter(looked).items()]
 
     def _is_plain(self, finding: Finding | None) -> bool:
         """Whether a subscriber that a finding answers only has to be counted."""
         stands = finding is not None and finding.stands and not finding.do_not_cache
-        return stands and not self._unwanted and not self._fairness.is_scarce
+        return stands and not self._subscriptions.grace and not self._fairness.is_scarce
 
-    def _come(self, subject: Subject, params: Params, finding: Finding | None) -> None:
-        """Mark a name for a new subscriber that has no current finding, or whose question lingers."""
-        if self._unwanted.end((subject, params)) or finding is None or not finding.stands:
-            self._marks.add(subject, params)
+    def _come(self, subject: Subject, params: Params, finding: Finding | None, stream: int) -> None:
+        """Mark a name for a new subscriber that has no current finding, or whose upstream subscription lingers."""
+        asked = self._subscriptions.of(subject).get(params)
+        lingered = asked is not None and self._subscriptions.grace.end(asked)
+        if lingered or finding is None or not finding.stands:
+            self._marked.add(subject, params)
         if finding is not None and finding.do_not_cache:
-            self._renew(subject, finding)
+            self._refresh(subject, finding)
+        self._fairness.come(subject, params, stream, asked)
 
     def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:
-        """Count one subscription less, and mark the name if a question or a class may have lost its last client."""
-        audience = self._wanted[subject]
-        audience.remove(params)
-        if not audience:
-            del self._wanted[subject]
+        """Count one subscription less, and mark the name if something may have lost its last client."""
+        audience = self._audiences.remove(subject, params)
         # Others of its class still use the finding, so nothing changes unless the relay asked with these params.
         served = audience.has_like(params) and finding is not None and finding.stands
-        if params in self._asked.get(subject, {}):
-            self._fairness.part((subject, params))
-            self._marks.add(subject, params)
+        asked = self._subscriptions.of(subject).get(params)
+        if asked is not None:
+            self._fairness.part(asked)
+            self._marked.add(subject, params)
         elif not served:
-            self._marks.add(subject, params)
+            self._marked.add(subject, params)
 
     def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
         """Return whether the cache has an answer for a new subscriber: hit, stale or miss (OPS-11)."""
@@ -167,27 +162,19 @@ class Subscribers:
             return "miss"
         return "hit" if fresh and self._reaches(name, params) else "stale"
 
-    def _renew_all(self, subject: Subject, params: Params) -> None:
+    def _refresh_wildcard(self, subject: Subject, params: Params) -> None:
         """Ask a wildcard again whose listing contains `do_not_cache` resources (PRX-17)."""
         table, name = self._store.table(subject[0]), subject[1]
-        entry = self._asked.get(subject, {}).get(params)
+        asked = self._subscriptions.of(subject).get(params)
         do_not_cache = any(each.do_not_cache for each in table.listing(name).snapshot(params).variants)
-        if entry is not None and do_not_cache and isinstance(table.knowledge, CacheKnowledge):
+        if asked is not None and do_not_cache and isinstance(table.knowledge, CacheKnowledge):
             # Until the new answer is there, the session must not take the wildcard for answered.
             table.knowledge.listed.discard((name, params))
-            self._ask_again(entry, subject)
+            self._subscriptions.refresh(asked, subject)
 
-    def _renew(self, subject: Subject, finding: Finding) -> None:
+    def _refresh(self, subject: Subject, finding: Finding) -> None:
         """Ask the subscription again that a `do_not_cache` finding came from (PRX-17)."""
-        type_url, name = subject
-        for voice in self._voices.of(subject):
-            if voice.entry.variant is not None and matches(finding.constraint, voice.params):
-                wildcard = voice.entry.collection
-                asked = self._asked[type_url, name if wildcard is None else wildcard.name]
-                self._ask_again(asked[voice.params], subject)
+        for answer in self._subscriptions.answers(subject):
+            if answer.entry.variant is not None and matches(finding.constraint, answer.params):
+                self._subscriptions.refresh(answer.subscription, subject)
                 return
-
-    def _ask_again(self, entry: Entry, subject: Subject) -> None:
-        """Ask again, once for all clients that wait for the same subscription."""
-        if self._renewals.add(entry, subject):
-            self._supply.ask_again(entry)

@@ -31,6 +31,9 @@ clients that have the resource keep it. When a server is back, the answer counts
 keeps it up to date for them. A client that comes later must not get the cached copy: the relay subscribes once more and
 holds the new client back until the answer is there. The finding then carries the store's revision, and only clients
 that came before that revision are served from it.
+
+A timer table has the upstream subscriptions that wait, each with the time at which it is due. All timers in a table run
+equally long, so the table is in order of time.
 """
 
 from __future__ import annotations
@@ -40,23 +43,21 @@ from dataclasses import replace
 from enum import IntEnum
 
 from ..model.cached import CachedSet
-from ..model.types import CLUSTER, VIRTUAL_HOST, Params, TypeUrl
+from ..model.types import CLUSTER, VIRTUAL_HOST, Params
 from ..watch.entry import Entry, State
 from ..watch.pending_answers import MOMENT
-from .findings import is_pending
+from .upstream_subscription import Subject, UpstreamSubscription
 
 ON_DEMAND = frozenset({VIRTUAL_HOST, CLUSTER})  # Envoy asks for these by names from the requests that it serves
 UNRESOLVED = 5.0  # seconds that one of these lingers if it does not exist (PRX-27)
 MOST = 10_000  # nonexistent ones that linger at a time: any request can make Envoy ask for one more (VHD-25)
 
-
-Subject = tuple[TypeUrl, str]
-Question = tuple[Subject, Params]
+TimerTable = dict[UpstreamSubscription, float]
 Silence = Callable[[Entry, float], float]  # seconds since a server could be asked last; 0: one can be asked now
 
 
 class SubscriptionGrace:
-    """Records until when each upstream subscription is kept whose own client left.
+    """Decides until when each upstream subscription is kept whose own client left.
 
     A subscription is in one of three states, and only the methods here change it:
 
@@ -66,51 +67,49 @@ class SubscriptionGrace:
         lent     other clients                    unused (`lasts`) when they left too: the linger time starts anew
         unused   nobody                           lent (`lend`) if others use it now: the linger time goes on
 
-    `end` makes it wanted again, or forgets it because it ended. There is one timer table for each of the two linger
-    times. All timers in a table run equally long, so the table is in order of expiry.
+    `end` makes it wanted again, or stops its timer because it ended. Each of the two linger times has a timer table.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._long: dict[Question, float] = {}
-        self._brief: dict[Question, float] = {}
-        self._lent: set[Question] = set()  # those with a timer that others use
+        self._long: TimerTable = {}
+        self._brief: TimerTable = {}
 
     def __bool__(self) -> bool:
-        return bool(self._long or self._brief or self._lent)
+        return bool(self._long or self._brief)
 
     @property
-    def timers(self) -> tuple[dict[Question, float], ...]:
+    def timers(self) -> tuple[TimerTable, ...]:
         """The timer tables, each in order of expiry."""
         return self._long, self._brief
 
-    def lend(self, key: Question, now: float) -> bool:
+    def lend(self, subscription: UpstreamSubscription, now: float) -> bool:
         """Note that only other clients use a subscription. Return whether it is still kept for them."""
-        self._lent.add(key)
-        return self._runs(key, now)
+        subscription.is_lent = True
+        return self._runs(subscription, now)
 
-    def lasts(self, key: Question, now: float, *, brief: bool = False) -> bool:
+    def lasts(self, subscription: UpstreamSubscription, now: float, *, brief: bool = False) -> bool:
         """Note that nobody uses a subscription. Return whether it is still kept.
 
         brief: it is for an on-demand resource that does not exist. A timer that runs already is not shortened by this.
         """
-        if key in self._lent:
-            self.end(key)
-        if key in self._long or not brief:
-            return self._runs(key, now)
+        if subscription.is_lent:
+            self.end(subscription)
+        if subscription in self._long or not brief:
+            return self._runs(subscription, now)
         # The table is full: drop this subscription at once.
-        if len(self._brief) >= MOST and key not in self._brief:
+        if len(self._brief) >= MOST and subscription not in self._brief:
             return False
-        return self._brief.setdefault(key, now + min(self._seconds, UNRESOLVED)) > now
+        return self._brief.setdefault(subscription, now + min(self._seconds, UNRESOLVED)) > now
 
-    def _runs(self, key: Question, now: float) -> bool:
+    def _runs(self, subscription: UpstreamSubscription, now: float) -> bool:
         """Whether the long timer of a subscription runs. The first call starts it."""
-        return self._long.setdefault(key, now + self._seconds) > now
+        return self._long.setdefault(subscription, now + self._seconds) > now
 
-    def end(self, key: Question) -> bool:
+    def end(self, subscription: UpstreamSubscription) -> bool:
         """Stop the timer, since a client wants the subscription again or it ended. Return whether one ran."""
-        self._lent.discard(key)
-        return self._long.pop(key, None) is not None or self._brief.pop(key, None) is not None
+        subscription.is_lent = False
+        return self._long.pop(subscription, None) is not None or self._brief.pop(subscription, None) is not None
 
 
 class Late(IntEnum):
@@ -122,51 +121,47 @@ class Late(IntEnum):
 
 
 class OverdueQueries:
-    """Records when each unanswered upstream subscription becomes late.
+    """Decides when each unanswered upstream subscription becomes late.
 
     Time counts only while a server can be reached (PRX-11): without one, nobody could have answered.
     """
 
     def __init__(self, reaches: Callable[[str, Params], bool]) -> None:
-        self.due: dict[Question, float] = {}  # in order of time, since all wait equally long
-        self._late: set[Question] = set()
+        self.due: TimerTable = {}
         self._reaches = reaches
 
-    def __bool__(self) -> bool:
-        return bool(self.due or self._late)
-
-    def of(self, subject: Subject, asked: Mapping[Params, Entry], now: float) -> Mapping[Params, Late]:
+    def of(self, asked: Mapping[Params, UpstreamSubscription], now: float) -> Mapping[Params, Late]:
         """Return how late each upstream subscription of a name is; an empty mapping if none is late."""
-        judged = {params: self.judge((subject, params), entry, now) for params, entry in asked.items()}
+        judged = {params: self.judge(subscription, now) for params, subscription in asked.items()}
         return judged if any(judged.values()) else {}
 
-    def drop(self, question: Question) -> None:
+    def drop(self, subscription: UpstreamSubscription) -> None:
         """Stop timing an upstream subscription."""
-        self.due.pop(question, None)
-        self._late.discard(question)
+        self.due.pop(subscription, None)
+        subscription.is_late = False
 
-    def judge(self, question: Question, entry: Entry, now: float) -> Late:
+    def judge(self, subscription: UpstreamSubscription, now: float) -> Late:
         """Return how late one upstream subscription is. The first call starts its timer."""
-        if not is_pending(entry) or entry.state is State.TIMEOUT:
+        is_pending = subscription.is_pending
+        if not is_pending or subscription.entry.state is State.TIMEOUT:
             # It was answered, or the client of the server gave up waiting: no timer is needed.
-            self.drop(question)
-            return Late.TOO_LONG if is_pending(entry) else Late.NOT
-        if question in self._late:
+            self.drop(subscription)
+            return Late.TOO_LONG if is_pending else Late.NOT
+        if subscription.is_late:
             return Late.A_MOMENT
-        if self.due.setdefault(question, now + MOMENT) > now:
+        if self.due.setdefault(subscription, now + MOMENT) > now:
             return Late.NOT
-        del self.due[question]
-        (_, name), params = question
-        if not self._reaches(name, params):
+        del self.due[subscription]
+        if not self._reaches(subscription.subject[1], subscription.params):
             # PRX-11: no server could have answered, so the moment begins again.
-            self.due[question] = now + MOMENT
+            self.due[subscription] = now + MOMENT
             return Late.NOT
-        self._late.add(question)
+        subscription.is_late = True
         return Late.A_MOMENT
 
 
 class StalenessTracker:
-    """Remembers which upstream subscriptions are too old.
+    """Decides which upstream subscriptions are too old.
 
     No event marks the moment at which an answer becomes too old, so the owner calls `look` from time to time while a
     server is away.
@@ -175,62 +170,60 @@ class StalenessTracker:
     def __init__(self, silence: Silence, limit: float) -> None:
         self._silence = silence
         self._limit = limit
-        self._past: set[Entry] = set()
 
-    def __contains__(self, entry: Entry) -> bool:
-        return entry in self._past
+    def look(
+        self, subscriptions: Iterable[UpstreamSubscription], now: float
+    ) -> tuple[list[UpstreamSubscription], float | None]:
+        """Return those that became too old or current again, and when the next one becomes too old.
 
-    def look(self, entries: Iterable[Entry], now: float) -> tuple[list[Entry], float | None]:
-        """Return the entries that became too old or current again, and when the next one becomes too old.
-
-        The time is None if no entry is ageing.
+        The time is None if none is ageing.
         """
         changed, due = [], None
-        for entry in entries:
-            left = self._limit - self._silence(entry, now)
-            # Either the limit passed, or a server came back: the entry changes sides.
-            if (left <= 0) != (entry in self._past):
-                self._past ^= {entry}
-                changed.append(entry)
+        for each in subscriptions:
+            left = self._limit - self._silence(each.entry, now)
+            # Either the limit passed, or a server came back: the subscription changes sides.
+            if (left <= 0) != each.is_too_old:
+                each.is_too_old = not each.is_too_old
+                changed.append(each)
             if 0 < left < self._limit:
                 due = min(due if due is not None else now + left, now + left)
         return changed, due
 
-    def drop(self, entry: Entry) -> None:
-        """Forget an entry whose subscription ended."""
-        self._past.discard(entry)
-
 
 class NoCacheRefresh:
-    """Records the subscriptions that were asked again, each with the names that clients wait for."""
+    """Knows which subscriptions were asked again and not answered yet (`UpstreamSubscription.refreshed_for`)."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Entry, set[Subject]] = {}
-        self._done: set[Subject] = set()
+        self._waiting: dict[UpstreamSubscription, None] = {}  # those with `refreshed_for`
+        self._done: set[Subject] = set()  # names with a new answer, until they are examined
 
     @property
     def is_due(self) -> bool:
         """Whether a server answered one of them."""
-        return any(entry.state is not State.REQUESTED for entry in self._waiting)
+        return any(each.entry.state is not State.REQUESTED for each in self._waiting)
 
-    def add(self, entry: Entry, subject: Subject) -> bool:
-        """Note that a client waits for a name. Return False if the relay asked again already."""
-        first = entry not in self._waiting
-        self._waiting.setdefault(entry, set()).add(subject)
-        return first
+    def add(self, subscription: UpstreamSubscription, subject: Subject) -> None:
+        """Note that a client waits for a name until a subscription has a new answer."""
+        if subscription.refreshed_for is None:
+            subscription.refreshed_for = {}
+            self._waiting[subscription] = None
+        subscription.refreshed_for[subject] = None
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, subscription: UpstreamSubscription) -> None:
         """Stop waiting for a subscription that was answered or ended.
 
         If it ended, the clients that waited for it get the cached answer, because another subscription keeps it up to
         date.
         """
-        self._done |= self._waiting.pop(entry, set())
+        if subscription.refreshed_for is not None:
+            self._done.update(subscription.refreshed_for)
+            subscription.refreshed_for = None
+            del self._waiting[subscription]
 
     def answered(self) -> Iterable[Subject]:
         """Return the names that have a new answer."""
-        for entry in [entry for entry in self._waiting if entry.state is not State.REQUESTED]:
-            self.drop(entry)
+        for each in [each for each in self._waiting if each.entry.state is not State.REQUESTED]:
+            self.drop(each)
         return tuple(self._done)
 
     def stamp(self, known: CachedSet, before: CachedSet, subject: Subject, revision: int) -> CachedSet:

@@ -7,10 +7,14 @@ that share the finding, and those that a new finding matches. The usual state is
 - every subscription has a variant, or waits for its first answer;
 - no finding is stale, too old, an absence, from the disk cache, or for certain params only;
 - no variant is marked `do_not_cache`, has aliases, or is a virtual host;
-- no finding comes from a wildcard, no question is late, and there is no error.
+- no finding comes from a wildcard, no subscription is late, and there is no error.
 
-A `Standing` exists exactly while a name is in this state. For anything else relaying.py examines the whole name
-(`Relaying._plan`), and then builds a `Standing` again if the name qualifies.
+A `FindingIndex` exists exactly while a name is in this state. For anything else planning.py examines the whole name
+(`Planner._plan`), and then builds an index again if the name qualifies.
+
+The index is derived: from the cached answers of the name, and from what its upstream subscriptions say. planning.py
+keeps it up to date with their answers (`take`, `tidy`), and `UpstreamSubscriptions` with those that come and end
+(`add`, `drop`).
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ from ..model.constraints import keys
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params
 from ..model.variants import Moved
-from ..watch.entry import Entry, State
-from .findings import Pin, UpstreamAnswer, UpstreamAnswers, is_awaited, kept, listen
+from ..watch.entry import State
+from .findings import Pin, UpstreamAnswers, kept, listen
+from .upstream_subscription import UpstreamAnswer, UpstreamSubscription, is_awaited
 
 
 @dataclass(slots=True)
@@ -37,24 +42,25 @@ class Part:
     went: list[Finding] = field(default_factory=list)
 
 
-class Standing:
+class FindingIndex:
     """The findings and upstream subscriptions of one name in the usual state."""
 
-    __slots__ = ("_forms", "findings", "holders", "index", "pending")
+    __slots__ = ("findings", "holders", "newest", "pending")
 
     def __init__(self) -> None:
         self.findings: dict[Form, Finding] = {}  # by constraint, oldest first
-        self.holders: dict[Form, dict[Params, None]] = {}
-        self.pending: dict[Params, None] = {}  # subscriptions without an answer
-        self.index: NewestMatch[Finding] = NewestMatch()
-        self._forms: dict[Params, Form] = {}
+        self.holders: dict[Form, dict[UpstreamSubscription, None]] = {}  # by `UpstreamSubscription.holds`
+        self.pending: dict[Params, UpstreamSubscription] = {}  # those without an answer, by params
+        self.newest: NewestMatch[Finding] = NewestMatch()
 
     @classmethod
-    def of(cls, known: CachedSet, said: UpstreamAnswers, asked: Mapping[Params, Entry]) -> Steps[Standing | None]:
+    def of(
+        cls, known: CachedSet, said: UpstreamAnswers, asked: Mapping[Params, UpstreamSubscription]
+    ) -> Steps[FindingIndex | None]:
         """Build the index for a name, in steps; None: the name is not in the usual state."""
         if known.troubles or known.late or said.listed or said.doubtful:
             return None
-        if not all(map(_is_usual, known.findings)) or not all(_is_fit(*each) for each in asked.items()):
+        if not all(map(_is_usual, known.findings)) or not all(map(_is_fit, asked.values())):
             return None
         made = cls()
         for findings in pieces(known.findings[::-1]):
@@ -62,31 +68,34 @@ class Standing:
                 made._put(finding)
             if len(findings) == EVERY:
                 yield
+        for each in asked.values():
+            each.holds = None
         for some in pieces(said.holders.items()):
             for form, holders in some:
-                for params in holders:
-                    if params in asked:
-                        made._stand(params, form)
+                for each in holders:
+                    if asked.get(each.params) is each:
+                        made._hold(each, form)
             if len(some) == EVERY:
                 yield
-        made.pending.update((params, None) for params, entry in asked.items() if entry.variant is None)
+        made.pending.update((params, each) for params, each in asked.items() if each.entry.variant is None)
         return made if made.findings.keys() == made.holders.keys() else None
 
-    def look(self, some: Iterable[Params], asked: Mapping[Params, Entry], known: CachedSet, pin: Pin) -> Part | None:
+    def look(
+        self, some: Iterable[Params], asked: Mapping[Params, UpstreamSubscription], known: CachedSet, pin: Pin
+    ) -> Part | None:
         """Return the answers of these params' subscriptions and of all that hold the same findings.
 
         The scope grows until no finding in it has a holder outside. None: the name left the usual state, a new
         constraint mentions another key, which changes the classes, or a variant was withdrawn. Then the whole name must
         be examined.
         """
-        scope = dict.fromkeys(params for params in some if params in asked)
+        scope = dict.fromkeys(asked[params] for params in some if params in asked)
         while True:
-            for form in {self._forms[params] for params in scope if params in self._forms}:
+            for form in {each.holds for each in scope if each.holds is not None}:
                 scope.update(self.holders[form])
-            if not all(_is_fit(params, asked[params]) for params in scope):
+            if not all(map(_is_fit, scope)):
                 return None
-            voices = [UpstreamAnswer(params, asked[params], wild=False, wanted=True) for params in scope]
-            said = listen(voices, known, pin)
+            said = listen([UpstreamAnswer(each, each.entry, wild=False, wanted=True) for each in scope], known, pin)
             # Another subscription may hold a finding that is new in the scope: both must be seen together.
             others = [each for form in said.findings for each in self.holders.get(form, ()) if each not in scope]
             if not others:
@@ -97,15 +106,15 @@ class Standing:
             return None
         if any(not known_keys.issuperset(keys(each.constraint)) for each in said.findings.values()):
             return None  # a new key: the classes change
-        if any(self._forms[params] not in said.findings for params in scope if params in self._forms):
+        if any(each.holds is not None and each.holds not in said.findings for each in scope):
             return None  # a variant was withdrawn
         return Part(said)
 
     def take(self, part: Part, now: float) -> None:
         """Update the index from the answers, and note in `part` which findings came and went."""
         for form, holders in part.said.holders.items():
-            for params in holders:
-                self._stand(params, form)
+            for each in holders:
+                self._hold(each, form)
         for form, finding in part.said.findings.items():
             old = self.findings.get(form)
             newest = kept(old, finding, now)
@@ -114,24 +123,24 @@ class Standing:
                 part.went.extend([old] if old is not None else [])
                 self._put(newest)
 
-    def asked(self, params: Params) -> None:
+    def add(self, subscription: UpstreamSubscription) -> None:
         """Note a new upstream subscription."""
-        self.pending[params] = None
+        self.pending[subscription.params] = subscription
 
     def waiting(self, some: Iterable[Params], classes: Iterable[Mapping[Params, int]]) -> list[Params]:
         """Return the subscriptions without an answer, among these params and the members of these classes."""
         found = dict.fromkeys(params for params in some if params in self.pending)
         for alike in classes:
-            fewer, more = (alike, self.pending) if len(alike) < len(self.pending) else (self.pending, alike)
-            found.update(dict.fromkeys(params for params in fewer if params in more))
+            fewer: Iterable[Params] = alike if len(alike) < len(self.pending) else self.pending
+            found.update(dict.fromkeys(params for params in fewer if params in self.pending and params in alike))
         return [*found]
 
-    def drop(self, params: Params) -> None:
+    def drop(self, subscription: UpstreamSubscription) -> None:
         """Remove a subscription that ended."""
-        self.pending.pop(params, None)
-        form = self._forms.pop(params, None)
+        self.pending.pop(subscription.params, None)
+        form, subscription.holds = subscription.holds, None
         if form is not None:
-            self.holders[form].pop(params)
+            self.holders[form].pop(subscription)
             if not self.holders[form]:
                 del self.holders[form]
 
@@ -144,7 +153,7 @@ class Standing:
         lost = [form for form in forms if form in self.findings and form not in self.holders]
         for form in lost:
             gone = self.findings.pop(form)
-            self.index.discard(form)
+            self.newest.discard(form)
             if gone in part.came:
                 part.came.remove(gone)
             else:
@@ -156,20 +165,20 @@ class Standing:
         if not part.came and not part.went:
             return before
         came, went = (tuple(each.variant for each in moved if each.variant) for moved in (part.came, part.went))
-        return CachedSet.derived(before, reversed(self.findings.values()), self.index, Moved(came, went))
+        return CachedSet.derived(before, reversed(self.findings.values()), self.newest, Moved(came, went))
 
     def _put(self, finding: Finding) -> None:
         """Add a finding as the newest, in place of the one with the same constraint."""
         form = finding.form
         self.findings.pop(form, None)
         self.findings[form] = finding
-        self.index.put(form, finding.constraint, finding)
+        self.newest.put(form, finding.constraint, finding)
 
-    def _stand(self, params: Params, form: Form) -> None:
+    def _hold(self, subscription: UpstreamSubscription, form: Form) -> None:
         """Note that a subscription holds a finding."""
-        self.pending.pop(params, None)
-        self._forms[params] = form
-        self.holders.setdefault(form, {})[params] = None
+        self.pending.pop(subscription.params, None)
+        subscription.holds = form
+        self.holders.setdefault(form, {})[subscription] = None
 
 
 def _is_usual(finding: Finding) -> bool:
@@ -180,11 +189,12 @@ def _is_usual(finding: Finding) -> bool:
     return not variant.do_not_cache and variant.base is None and not variant.aliases
 
 
-def _is_fit(params: Params, entry: Entry) -> bool:
-    """Whether a subscription has a variant or waits for its first answer, and no other params share it.
+def _is_fit(subscription: UpstreamSubscription) -> bool:
+    """Whether a subscription has a variant or waits for its first answer, and no others share its entry.
 
-    A subscription shares its entry if the relay sent other params than the client has.
+    It shares its entry if the relay sent other params than the client has.
     """
-    if entry.key[1] != params or entry.error is not None or entry.kept_at is not None or entry.for_all:
+    entry = subscription.entry
+    if entry.key[1] != subscription.params or entry.error is not None or entry.kept_at is not None or entry.for_all:
         return False
     return entry.state is State.ACKED if entry.variant is not None else is_awaited(entry)

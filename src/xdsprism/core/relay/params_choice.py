@@ -18,37 +18,36 @@ from itertools import islice
 
 from ..model.cached import CachedSet, Finding, UpstreamProblem
 from ..model.types import Category, Params, category
-from ..watch.entry import Entry
 from .audience import Needs
-from .findings import is_awaited
+from .upstream_subscription import UpstreamSubscription
 
 
 @dataclass(slots=True)
-class Inquiry:
+class ParamsChoice:
     """Says with which params to subscribe now, and which upstream subscriptions must be timed."""
 
     chosen: list[Params] = field(default_factory=list)  # to subscribe with now
     timed: set[Params] = field(default_factory=set)  # subscriptions, new ones included, that others wait for
 
 
-def choose(
+def choose_params(
     needs: Needs,
     known: CachedSet,
-    asked: Mapping[Params, Entry],
+    asked: Mapping[Params, UpstreamSubscription],
     wrong: tuple[UpstreamProblem, ...],
     is_late: Callable[[Params], bool],
     pending: Iterable[Params],
-) -> Inquiry:
+) -> ParamsChoice:
     """Choose the params to subscribe with, at most one per class unless a case above applies.
 
     needs: which classes wait. asked: the upstream subscriptions of the name. wrong: errors that the clients they
     concern were told; these clients need not ask. is_late: whether an upstream subscription has had no answer for a
     moment. pending: those of `asked` that may have no answer yet.
     """
-    inquiry = Inquiry()
+    choice = ParamsChoice()
     flying: dict[Category, list[Params]] = {}
     for params in pending:
-        if is_awaited(asked[params]):
+        if asked[params].is_awaited:
             flying.setdefault(category(params, known.keys), []).append(params)
     alone = {category(params, known.keys) for params, each in known.own.items() if _is_alone(each, asked.get(params))}
     for of, alike in needs.waiting.items():
@@ -58,19 +57,19 @@ def choose(
             continue
         if of not in alone:
             # One of the class asks already: wait for its answer for a moment, then let as many more ask.
-            inquiry.timed.update(before)
+            choice.timed.update(before)
             if not all(is_late(each) for each in before):
                 continue
             free = [*islice(free, max(1, len(before)))]
         chosen = [params for params in free if not any(each.concerns(params) for each in wrong)]
-        inquiry.chosen += chosen
+        choice.chosen += chosen
         if len(chosen) < len(alike):
-            inquiry.timed.update(chosen)
-    return inquiry
+            choice.timed.update(chosen)
+    return choice
 
 
-def _is_alone(finding: Finding, entry: Entry | None) -> bool:
+def _is_alone(finding: Finding, subscription: UpstreamSubscription | None) -> bool:
     """Whether a server said "does not exist" for one set of params, and nothing about any other (PRX-31)."""
-    if finding.variant is not None or entry is None or not entry.authority.active:
+    if finding.variant is not None or subscription is None or not subscription.entry.authority.active:
         return False
-    return not entry.authority.pins_absence
+    return not subscription.entry.authority.pins_absence

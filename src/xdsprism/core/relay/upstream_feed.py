@@ -1,4 +1,4 @@
-"""Define what the relay's machine needs from the side that subscribes to servers.
+"""Define what the relay's machine needs of the side that subscribes to servers.
 
 relay/feed.py implements it with xDS clients; tests implement it in memory.
 """
@@ -13,23 +13,31 @@ from ..model.types import Params, TypeUrl
 from ..watch.entry import Entry
 
 
-class Supply(Protocol):
-    """Makes and drops upstream subscriptions."""
+class Carried(Protocol):
+    """One subscription, as the feed carries it. Equal subscriptions may share the entry."""
 
-    def ask(self, type_url: TypeUrl, name: str, params: Params) -> Entry | Scarce:
-        """Subscribe, and return the entry, which equal subscriptions may share; or what there is no room for."""
+    @property
+    def entry(self) -> Entry:
+        """What the servers said."""
 
-    def ask_again(self, entry: Entry) -> None:
+    def ask_again(self) -> None:
         """Subscribe once more. The entry waits for a new answer, and keeps its variant until then."""
 
-    def presume_gone(self, entry: Entry) -> None:
+    def presume_gone(self) -> None:
         """Take a moment of silence from the server for "does not exist". Idempotent.
 
         The relay calls this when the variant that answered the subscription was withdrawn from another one (PRX-34).
         """
 
-    # Unsubscribe. An entry that several subscriptions share stays until the last of them is dropped.
-    def drop(self, entry: Entry) -> None: ...
+    def end(self) -> None:
+        """Unsubscribe. An entry that several subscriptions share stays until the last of them ends."""
+
+
+class UpstreamFeed(Protocol):
+    """Subscribes to servers."""
+
+    def subscribe(self, type_url: TypeUrl, name: str, params: Params) -> Carried | Scarce:
+        """Subscribe, and return the subscription; or what there is no room for."""
 
     def pin(self, entry: Entry) -> Constraint | None:
         """Return the constraint of the clients that an answer is for, whatever constraints it has.

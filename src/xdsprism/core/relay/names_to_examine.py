@@ -1,4 +1,4 @@
-"""Remember which names have to be examined in the next flush, and for which params."""
+"""Remember which names the next flush has to examine, and for which params."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from ..model.steps import EVERY
-from ..model.types import Params, TypeUrl
+from ..model.types import Params
+from .upstream_subscription import Subject
 
-Subject = tuple[TypeUrl, str]
 
-
-class Marks:
+class NamesToExamine:
     """The marked names, each with the marked params, or as a whole.
 
     OrderedDicts, because a plain dict takes items from its front slowly.

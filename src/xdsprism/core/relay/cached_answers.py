@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from ..model.cached import CachedSet, Finding, Form
 from ..watch.entry import Entry
 from .audience import Audience
-from .findings import Pin, UpstreamAnswer, listen
+from .findings import Pin, listen
+from .upstream_subscription import UpstreamAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CachedAnswer:
     """One cached answer, with its source and the number of its users."""
 
     finding: Finding
@@ -25,21 +26,21 @@ class Holding:
     users: int
 
 
-def holdings(
-    known: CachedSet, voices: Iterable[UpstreamAnswer], audiences: Iterable[Audience], pin: Pin
-) -> list[Holding]:
+def cached_answers(
+    known: CachedSet, answers: Iterable[UpstreamAnswer], audiences: Iterable[Audience], pin: Pin
+) -> list[CachedAnswer]:
     """Return all findings of a name, each with its upstream subscription and its number of users.
 
     audiences: the subscribers of the name and of every wildcard that covers it. Subscribers without an answer count for
     no finding.
     """
-    standing: dict[Form, Entry] = {}
-    for voice in voices:
-        for form in listen([voice], known, pin).findings:
-            standing.setdefault(form, voice.entry)
+    held_by: dict[Form, Entry] = {}
+    for answer in answers:
+        for form in listen([answer], known, pin).findings:
+            held_by.setdefault(form, answer.entry)
     users: Counter[Form | None] = Counter()
     for audience in audiences:
         for params in audience:
             finding = known.find(params)
             users[finding.form if finding is not None else None] += audience.count(params)
-    return [Holding(each, standing.get(each.form), users[each.form]) for each in known.findings]
+    return [CachedAnswer(each, held_by.get(each.form), users[each.form]) for each in known.findings]
