@@ -91,6 +91,7 @@ class Daemon(ABC):
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
+        self._metrics.preparations.append(loads.preparing)
         ports = [*(["admin"] if config.admin else []), *(["rest"] if config.rest else [])]
         self._http_metrics = HttpPortMetrics(registry, ports)
         server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry), self._http_metrics]

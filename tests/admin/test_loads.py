@@ -9,10 +9,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admin.rig import Office
 from xdsprism import Settings
+from xdsprism.admin import load_model
 from xdsprism.core.loads.load_reports import LoadMessage, LoadReports
 from xdsprism.core.loads.loads import ClusterReport, Locality, LocalityReport, MetricReport
 from xdsprism.core.model.events import Node
 from xdsprism.core.model.facts import LoadsHeard, LoadsRefused, Polled
+from xdsprism.core.model.steps import EVERY
 from xdsprism.observe import load_metrics
 from xdsprism.observe.load_metrics import LoadMetrics, place_of
 from xdsprism.observe.metrics import RestMetrics
@@ -145,3 +147,26 @@ def test_answers_over_rest_are_counted_by_status(registry: CollectorRegistry):
     text = generate_latest(registry)
     assert series(text, "xdsprism_rest_answers_total") == {'status="200"': 1, 'status="304"': 2}
     assert series(text, "xdsprism_rest_not_held_total") == {"": 1}
+
+
+# OPS-10: clients choose how much they report
+async def test_a_page_shows_so_much_of_one_client_and_a_scrape_is_prepared_in_steps(office: Office):
+    hub = office.server.hub
+    wide = ClusterReport(
+        "wide", "", 0.0, 10.0, tuple(LocalityReport(Locality(f"r{n}"), 1, 0, 0, 0) for n in range(900))
+    )
+    many = [report(f"c{number}") for number in range(1_500)]
+    for node in "ab":
+        hub.reports.open(hub.facts).receive(LoadMessage(Node(node), (wide, *many)), hub.clock())
+    for client in (await office.page("/api/loads"))["clients"]:
+        shown = client["clusters"]
+        assert client["clusters_left_out"] == 1_501 - len(shown)
+        assert sum(1 + len(each["localities"]) for each in shown) <= load_model.SHOWN
+    registry = CollectorRegistry()
+    metrics = LoadMetrics(registry, hub.reports, hub.clock)
+    at_once = generate_latest(registry)
+    assert sum(1 for _ in metrics.preparing()) > 2 * 3_900 / EVERY
+    hub.reports.open(hub.facts)  # what was prepared is what a scrape has
+    assert series(generate_latest(registry), "xdsprism_load_streams") == {"": 2.0}
+    assert series(generate_latest(registry), "xdsprism_load_streams") == {"": 3.0}
+    assert len(at_once) < 1_000_000

@@ -10,8 +10,17 @@ from envoy.service.load_stats.v2 import lrs_pb2 as v2
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
 from google.protobuf.duration_pb2 import Duration
 
-from xdsprism.core.codec.loads import decode_answer, decode_request, encode_answer, encode_request
-from xdsprism.core.loads.load_reports import ERRORS, LONGEST, MISSED, LoadMessage, LoadReports, LocalityRates, Reporter
+from xdsprism.core.codec.loads import LARGEST, decode_answer, decode_request, decoding, encode_answer, encode_request
+from xdsprism.core.loads.load_reports import (
+    ERRORS,
+    GUARANTEED,
+    LONGEST,
+    MISSED,
+    LoadMessage,
+    LoadReports,
+    LocalityRates,
+    Reporter,
+)
 from xdsprism.core.loads.loads import (
     NOWHERE,
     ClusterReport,
@@ -24,6 +33,7 @@ from xdsprism.core.loads.loads import (
 from xdsprism.core.model.events import SEND_ALL_CLUSTERS, Node
 from xdsprism.core.model.facts import Facts, LoadsHeard, LoadsRefused
 from xdsprism.core.model.settings import Limits, Settings
+from xdsprism.core.model.steps import EVERY, finish
 from xdsprism.core.model.types import Params
 from xdsprism.errors import PeerError
 
@@ -96,6 +106,7 @@ def test_who_does_not_know_of_all_gets_a_list_that_is_kept_up_to_date():
     assert desk.asked == [Params({"env": "prod"})]
     assert reporter.poll() is None
     desk.clusters.append("cart")
+    reporter.clusters_changed()
     assert reporter.poll() == LoadAnswer(INTERVAL, frozenset({"shop", "checkout", "cart"}))
 
 
@@ -259,7 +270,115 @@ def test_a_stream_keeps_so_much_and_no_more():
     assert [cluster.cluster for cluster in desk.reports.clients(100.0)[0].clusters] == ["c"]
 
 
+# OPS-10: a message of a few bytes costs no look at all that is kept
+def test_small_reports_do_not_look_at_all_that_is_kept(monkeypatch: pytest.MonkeyPatch):
+    looks = 0
+    is_old = Reporter._is_old
+
+    def counted(reporter: Reporter, *given: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_old(reporter, *given)
+
+    desk = Desk()
+    reporter = desk.open()
+    reporter.receive(heard(*(report(f"c{number}") for number in range(500))), 0.0)
+    monkeypatch.setattr(Reporter, "_is_old", counted)
+    for number in range(100):
+        reporter.receive(heard(report("c1")), 1.0 + number / 1_000)
+    assert looks <= 2 * 500
+
+
+# OPS-10: it would look at all clusters of the server
+def test_who_is_told_the_clusters_is_not_told_again_before_they_change():
+    desk = Desk()
+    reporter = desk.open(Node("old"))
+    assert reporter.poll() is not None
+    for number in range(10):
+        reporter.receive(heard(report()), float(number))
+        assert reporter.poll() is None
+    assert len(desk.asked) == 1
+
+
+def test_all_streams_together_keep_so_much_and_each_may_keep_some():
+    desk = Desk(limits=Limits(loads=10_000, all_loads=2 * GUARANTEED))
+    greedy, modest = desk.open(), desk.open(Node("modest"))
+    greedy.receive(heard(*(report(f"c{number}") for number in range(GUARANTEED + 10))), 0.0)
+    assert desk.refused()
+    assert {fact.message for fact in desk.refused()} == {
+        f"all streams together have {2 * GUARANTEED} clusters and localities, which is the most"
+    }
+    assert desk.reports.held == 2 * GUARANTEED
+    modest.receive(heard(*(report(f"m{number}") for number in range(GUARANTEED // 2))), 0.0)
+    assert {fact.node for fact in desk.refused()} == {"shop-1"}
+    greedy.close()
+    modest.receive(heard(report("more")), 1.0)
+    assert {fact.node for fact in desk.refused()} == {"shop-1"}
+    modest.close()
+    assert desk.reports.held == 0
+
+
+# OPS-10
+def test_rates_of_very_many_are_computed_in_steps():
+    desk = Desk()
+    one, other = desk.open(), desk.open()
+    places = [LocalityReport(Locality(f"r{number % 300}"), 1, 1, 0, 0) for number in range(600)]
+    for reporter in one, other:
+        reporter.receive(heard(report("wide", *places), *(report(f"c{number}") for number in range(1_000))), 0.0)
+    assert sum(1 for _ in desk.reports.listing(0.0)) > 2 * 2 * 1_000 / EVERY
+    (client,) = desk.reports.clients(0.0)
+    assert [each.cluster for each in client.clusters] == sorted(each.cluster for each in client.clusters)
+    (wide,) = (each for each in client.clusters if each.cluster == "wide")
+    assert [place.issued for place in wide.localities] == [4 / INTERVAL] * 300
+
+
 # -- bytes
+
+
+# OPS-10
+def test_a_long_report_is_read_in_steps_and_means_the_same():
+    request = v3.LoadStatsRequest()
+    request.node.id = "me"
+    request.node.metadata.update({"env": "prod", "much": "x" * 200_000})
+    for number in range(3_000):
+        stats = request.cluster_stats.add(cluster_name=f"c{number}", total_dropped_requests=3)
+        stats.load_report_interval.FromSeconds(10)
+        stats.dropped_requests.add(category="lb", dropped_count=2)
+        stats.upstream_locality_stats.add().load_metric_stats.add(metric_name="m", total_metric_value=1.0)
+    wide = request.cluster_stats.add(cluster_name="wide", cluster_service_name="s")
+    for number in range(5_000):
+        wide.upstream_locality_stats.add().locality.region = f"r{number}"
+    message = request.SerializeToString()
+    steps = decoding(message, ["env"])
+    assert sum(1 for _ in steps) > 8_000 / EVERY
+    found = finish(decoding(message, ["env"]))
+    at_once = decode_request(message, ["env"])
+    assert found.reports == at_once.reports
+    assert found.node is not None
+    assert found.node.id == "me"
+    assert found.node.metadata["env"] == "prod"
+
+
+# OPS-10
+def test_of_a_cluster_with_too_large_a_report_the_name_is_told_and_the_others_count():
+    request = v3.LoadStatsRequest()
+    for name in ("a", "huge", "b"):
+        request.cluster_stats.add(cluster_name=name).load_report_interval.FromSeconds(10)
+    huge = request.cluster_stats[1].upstream_locality_stats
+    while request.cluster_stats[1].ByteSize() <= LARGEST:
+        huge.add().locality.region = "r" * 60_000
+    desk = Desk()
+    desk.open().receive(finish(decoding(request.SerializeToString())), 0.0)
+    assert [(fact.cluster, fact.message) for fact in desk.refused()] == [("huge", "the report has more than 1 MiB")]
+    assert [each.cluster for each in desk.reports.clients(0.0)[0].clusters] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "inside", [b"\x12\x7fx", b"\x12\x02\x0a\xff" + b"\x12\x00" * 5_000, b"\x12\x04\x0a\x02\xff\xff"]
+)
+def test_what_is_no_report_ends_the_stream_in_steps_too(inside: bytes):
+    with pytest.raises(PeerError, match="not a load stats request"):
+        finish(decoding(inside))
 
 
 @pytest.mark.parametrize("version", [v2, v3])

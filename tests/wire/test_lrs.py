@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -9,12 +10,14 @@ import grpc.aio
 import pytest
 from envoy.service.load_stats.v2 import lrs_pb2 as v2
 from envoy.service.load_stats.v3 import lrs_pb2 as v3
+from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
 
 from tests.wire.rig import Stream, cluster, put, until
 from xdsprism import Client, Server, Settings, Store
 from xdsprism.core.loads.loads import Locality
 from xdsprism.core.model.events import SEND_ALL_CLUSTERS
 from xdsprism.core.model.facts import Fact, LoadsHeard, LoadsRefused
+from xdsprism.server.lrs import LoadCall
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -182,3 +185,41 @@ async def test_the_clients_of_this_project_are_understood(store: Store, features
 def _bootstrap(address: str, features: list[str]) -> dict[str, Any]:
     server = {"server_uri": address, "channel_creds": [{"type": "insecure"}], "server_features": features}
     return {"xds_servers": [server], "node": {"id": "shop-1"}}
+
+
+async def test_a_long_report_keeps_nobody_waiting_and_what_follows_it_counts_after_it(server: Server) -> None:
+    # LRS-1, OPS-10
+    async with LoadStream(server) as stream:
+        await stream.send(node=NODE)
+        await stream.read()
+        await stream.send(cluster_stats=[stats(f"c{number}") for number in range(4_000)])
+        await stream.send(cluster_stats=[stats("c0", issued=50)])
+        await stream.half_close()
+        await until(lambda: rates(server).get(("me", "c0")) == [5.0] or len(server.hub.reports) == 0)
+        assert (await stream.status())[0] is grpc.StatusCode.OK
+
+
+async def test_a_long_report_that_is_none_ends_its_stream(server: Server) -> None:
+    # LRS-1
+    async with LoadStream(server) as stream:
+        await stream.send(node=NODE)
+        await stream.read()
+        await stream.send_bytes(b"\x12\x02\x0a\xff" + b"\x12\x00" * 5_000)
+        assert (await stream.outcome())[0] is grpc.StatusCode.INVALID_ARGUMENT
+    await until(lambda: len(server.hub.reports) == 0)
+
+
+async def test_others_are_served_while_a_long_report_is_read(server: Server) -> None:
+    # OPS-10
+    call = LoadCall(server.hub)
+    many = [stats(f"c{number}") for number in range(2_000)]
+    call.receive(LoadStatsRequest(node=NODE, cluster_stats=many).SerializeToString())
+    turns = 0
+    while call.is_busy:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 2
+    assert len(rates(server)) == 2_000
+    call.receive(LoadStatsRequest(cluster_stats=many).SerializeToString())
+    call.close()
+    assert len(server.hub.reports) == 0

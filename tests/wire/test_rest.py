@@ -33,7 +33,7 @@ from xdsprism.core.model.facts import Fact, Nacked, Polled
 from xdsprism.core.model.settings import Limits
 from xdsprism.errors import PeerError
 from xdsprism.server import rest as module
-from xdsprism.server import rest_json
+from xdsprism.server import rest_bodies, rest_json
 from xdsprism.server.calls import Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.http_port import CannotListenError
@@ -228,12 +228,96 @@ async def test_streams_are_served_while_a_long_request_is_parsed(
             assert served.wait(PATIENCE), "the loop was not given back"
         return rest_json.read_request(text)
 
-    monkeypatch.setattr(module, "read_request", read_slowly)
+    monkeypatch.setattr(rest_bodies, "read_request", read_slowly)
     long = asyncio.create_task(fetch(server, resource_names=["shop", "x" * LONG_BYTES]))
     await until(begun.is_set)
     assert (await fetch(server, resource_names=["shop"]))["resources"], "somebody else is answered"
     served.set()
     assert len((await long)["resources"]) == 1
+
+
+async def test_large_requests_of_one_address_keep_neither_usual_ones_nor_other_addresses_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # OPS-10, RST-1
+    begun: list[str] = []
+    release = threading.Semaphore(0)
+
+    def read_slowly(text: bytes) -> bytes:
+        begun.append(text[:1].decode())
+        if len(text) > rest_bodies.USUAL:
+            assert release.acquire(timeout=PATIENCE)
+        return text[:1]
+
+    monkeypatch.setattr(rest_bodies, "read_request", read_slowly)
+    parser = rest_bodies.BodyParser()
+    large = [asyncio.create_task(parser.parse("greedy", b"g" * 300_000)) for _ in range(3)]
+    await until(lambda: begun == ["g"])
+    assert await parser.parse("envoy", b"u" * 77_000) == b"u"
+    assert await parser.parse("envoy", b"s") == b"s"
+    large.append(asyncio.create_task(parser.parse("other", b"o" * 300_000)))
+    large[1].cancel()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        release.release()
+    assert await large[0] == b"g"
+    assert await large[2] == b"g"
+    assert await large[3] == b"o"
+    assert begun == ["g", "u", "s", "o", "g"]
+    parser.close()
+
+
+async def test_a_parser_that_fails_goes_on_and_one_that_is_closed_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    # RST-3
+    parser = rest_bodies.BodyParser()
+    with pytest.raises(PeerError):
+        await parser.parse("a", b"x" * 20_000)
+    assert await parser.parse("a", b"{" + b" " * 20_000 + b"}") == b""
+    parser.close()
+
+
+def test_bodies_that_are_not_parsed_take_so_much_and_usual_ones_have_room() -> None:
+    # OPS-6
+    room = rest_bodies.BodyBytes(1_000_000)
+    assert room.hold("greedy", 0, 500_000)
+    assert not room.hold("greedy", 500_000, 300_000)  # three quarters
+    assert room.hold("other", 0, 400_000)
+    assert not room.hold("third", 0, 200_000)
+    assert room.hold("third", 0, rest_bodies.FREE)
+    room.release("greedy", 500_000)
+    assert room.hold("third", rest_bodies.FREE, 100_000)
+    for address, size in (("other", 400_000), ("third", rest_bodies.FREE + 100_000)):
+        room.release(address, size)
+    assert room.held == 0
+    assert not room._addresses
+
+
+async def test_where_too_much_is_being_read_a_large_request_is_503_and_a_usual_one_is_answered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # OPS-6
+    put(server.store, cluster("shop"))
+    assert server._rest is not None
+    room = server._rest._rest._bytes
+    monkeypatch.setattr(room, "_most", 1_000_000)
+    host, port = web.split(server.rest_address)
+    reader, writer = await asyncio.open_connection(host, port)
+    head = f"POST {CLUSTERS} HTTP/1.1\r\nhost: x\r\ncontent-length: 700000\r\n\r\n"
+    writer.write(head.encode() + b" " * 650_000)
+    await until(lambda: room.held == 650_000)
+    assert (await refused(server, CLUSTERS, b" " * 200_000))[0] == 503
+    assert (await fetch(server, resource_names=["shop", "x" * 90_000]))["resources"]
+    assert room.held == 650_000
+    writer.close()
+    await until(lambda: room.held == 0)
+    del reader
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "null"])
+async def test_a_web_page_gets_nothing(server: Server, origin: str) -> None:
+    # OPS-15
+    put(server.store, cluster("shop"))
+    assert (await refused(server, CLUSTERS, {}, {"origin": origin}))[0] == 403
 
 
 # -- waiting for news
@@ -447,7 +531,7 @@ async def test_a_mistake_of_ours_is_500_in_json(server: Server, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(module, "read_request", fail)
+    monkeypatch.setattr(rest_bodies, "read_request", fail)
     assert await refused(server, CLUSTERS, {}) == (500, "internal error: RuntimeError('boom')")
     monkeypatch.undo()
     assert (await fetch(server))["resources"] == []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ..core.model.removal_guard import HeldBack
+from ..core.model.steps import Steps
 from ..core.model.table import Table
 from ..core.model.types import TYPES, TypeUrl, resolve_type
 from ..core.model.xdstp import spelled
@@ -33,6 +34,7 @@ from .read_model import LIMIT, ConfigLoads, Page, Row
 
 MAX_ROWS = 10_000  # in one response
 SLICE = 0.005  # seconds of work before the event loop gets a turn
+T = TypeVar("T")
 _ID = re.compile("[0-9a-f]{1,64}")
 _WORD = re.compile("[a-z_]{1,20}")
 
@@ -146,6 +148,8 @@ async def _readyz(view: View, request: Request) -> Response:
 
 async def _metrics(view: View, request: Request) -> Response:
     _params(request)
+    for prepare in view.metrics.preparations:
+        await _sliced(prepare())
     return Response(view.metrics.render(), media_type=CONTENT_TYPE)
 
 
@@ -199,7 +203,9 @@ async def _clients(view: View, request: Request) -> Response:
 async def _loads(view: View, request: Request) -> Response:
     given = _params(request, "offset", "limit")
     offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
-    return await _page_response(load_model.loads(view.hub.reports, view.moment, offset=offset, limit=limit))
+    moment = view.moment
+    clients = await _sliced(view.hub.reports.listing(moment.now))
+    return await _page_response(load_model.loads(view.hub.reports, clients, moment, offset=offset, limit=limit))
 
 
 async def _config(view: View, request: Request) -> Response:
@@ -242,6 +248,20 @@ def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> R
 
 
 # -- responses
+
+
+async def _sliced(steps: Steps[T]) -> T:
+    """Run the steps for a few milliseconds at a time, so that streams are served in between."""
+    until = time.perf_counter() + SLICE
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE
 
 
 async def _page_response(page: Page) -> Response:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ..core.loads.load_reports import ClientLoads, LoadReports, LocalityRates, MetricRate
+from ..core.loads.load_reports import LoadReports, LocalityRates, MetricRate
 from ..core.loads.loads import UTILIZATIONS, Locality
 from ..core.model.facts import Fact, LoadsHeard, LoadsRefused
+from ..core.model.steps import EVERY, Steps, finish
 
 MAX_SERIES = 1000  # of a gauge: clients choose the names of clusters and localities, and could send any number
 OTHER = "other"
@@ -24,7 +24,8 @@ class LoadMetrics:
     """A reader of facts: `hub.readers.append(LoadMetrics(registry, hub.reports, hub.clock))`."""
 
     def __init__(self, registry: CollectorRegistry, reports: LoadReports, clock: Callable[[], float]) -> None:
-        registry.register(_LoadCollector(reports, clock))
+        self._collector = _LoadCollector(reports, clock)
+        registry.register(self._collector)
         text = "Clusters that clients reported loads of, by whether that made sense"
         self._reports = CounterMetric("xdsprism_load_reports", text, ["result"], registry=registry)
 
@@ -35,49 +36,65 @@ class LoadMetrics:
             elif isinstance(fact, LoadsRefused):
                 self._reports.labels("refused").inc()
 
+    def preparing(self) -> Steps[None]:
+        """Compute the gauges of the next scrape, in steps."""
+        return self._collector.preparing()
+
 
 class _LoadCollector(Collector):
-    """Computes the gauges from the load reports at each scrape."""
+    """Computes the gauges from the load reports at each scrape: in steps if `preparing` was run before it."""
 
     def __init__(self, reports: LoadReports, clock: Callable[[], float]) -> None:
         self._reports = reports
         self._clock = clock
+        self._prepared: list[list[GaugeMetricFamily]] = []  # one for each scrape, as two may come at once
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        clients = self._reports.clients(self._clock())
-        places = [row for client in clients for row in _places(client)]
-        yield GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._reports))
-        yield _gauge(
-            "xdsprism_load_requests_per_second",
-            "Requests to backends that clients report",
-            ["client", "cluster", "locality", "result"],
-            [((*key, result), rate) for key, rates in places for result, rate in _results(rates)],
-        )
-        yield _gauge(
-            "xdsprism_load_requests_in_progress",
-            "Requests to backends that clients wait for",
-            ["client", "cluster", "locality"],
-            [(key, rates.in_progress) for key, rates in places],
-        )
-        yield _means(
-            "xdsprism_load_utilization",
-            "Utilization that backends tell clients of, on average over their answers",
-            ["client", "cluster", "locality", "kind"],
-            [((*key, kind), metric) for key, rates in places for kind, metric in _utilizations(rates)],
-        )
-        yield _gauge(
-            "xdsprism_load_drops_per_second",
-            "Requests that clients dropped",
-            ["client", "cluster", "category"],
-            [((client.node, *row), rate) for client in clients for row, rate in _drops(client)],
-        )
+        if not self._prepared:
+            finish(self.preparing())
+        yield from self._prepared.pop()
 
-
-def _places(client: ClientLoads) -> Iterator[tuple[Labels, LocalityRates]]:
-    """Yield the rates of each cluster and locality of a client, with their labels."""
-    for cluster in client.clusters:
-        for rates in cluster.localities:
-            yield (client.node, cluster.cluster, place_of(rates.locality)), rates
+    def preparing(self) -> Steps[None]:
+        """Compute the gauges, in steps."""
+        clients = yield from self._reports.listing(self._clock())
+        requests = _Sums(["client", "cluster", "locality", "result"])
+        in_progress = _Sums(["client", "cluster", "locality"])
+        answers = _Sums(["client", "cluster", "locality", "kind"])
+        utilization = _Sums(["client", "cluster", "locality", "kind"])
+        drops = _Sums(["client", "cluster", "category"])
+        count = 0
+        for client in clients:
+            for cluster in client.clusters:
+                for rates in cluster.localities:
+                    key = client.node, cluster.cluster, place_of(rates.locality)
+                    for result, rate in _results(rates):
+                        requests.add((*key, result), rate)
+                    in_progress.add(key, rates.in_progress)
+                    for kind, metric in _utilizations(rates):
+                        answers.add((*key, kind), metric.per_second)
+                        utilization.add((*key, kind), metric.per_second * (metric.mean or 0.0))
+                    count += 1
+                    if count % EVERY == 0:
+                        yield
+                for category, rate in cluster.drops.items():
+                    drops.add((client.node, cluster.cluster, category), rate)
+                    count += 1
+                    if count % EVERY == 0:
+                        yield
+        # Means with equal labels are combined, weighted by the number of their answers.
+        means = {key: total / answers.found[key] for key, total in utilization.found.items() if answers.found[key]}
+        gauges = [
+            GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._reports)),
+            requests.gauge("xdsprism_load_requests_per_second", "Requests to backends that clients report"),
+            in_progress.gauge("xdsprism_load_requests_in_progress", "Requests to backends that clients wait for"),
+            utilization.gauge(
+                "xdsprism_load_utilization",
+                "Utilization that backends tell clients of, on average over their answers",
+                means,
+            ),
+            drops.gauge("xdsprism_load_drops_per_second", "Requests that clients dropped"),
+        ]
+        self._prepared.append(gauges)
 
 
 def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:
@@ -89,42 +106,31 @@ def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:
 def _utilizations(rates: LocalityRates) -> Iterator[tuple[str, MetricRate]]:
     """LRS-3: yield the utilizations that reports have fields for. Custom metrics are on the admin port only."""
     for name in UTILIZATIONS:
-        if name in rates.metrics:
+        if name in rates.metrics and rates.metrics[name].mean is not None:
             yield name.removesuffix("_utilization"), rates.metrics[name]
 
 
-def _drops(client: ClientLoads) -> Iterator[tuple[Labels, float]]:
-    for cluster in client.clusters:
-        for category, rate in cluster.drops.items():
-            yield (cluster.cluster, category), rate
+class _Sums:
+    """A gauge of sums: a cluster may have several EDS names, whose rates add up. Excess series become `other`."""
+
+    def __init__(self, labels: list[str]) -> None:
+        self._labels = labels
+        self.found: dict[Labels, float] = {}
+
+    def add(self, key: Labels, value: float) -> None:
+        """Add a value to the series with these labels."""
+        if key not in self.found and len(self.found) >= MAX_SERIES:
+            key = (OTHER,) * len(key)
+        self.found[key] = self.found.get(key, 0.0) + value
+
+    def gauge(self, name: str, text: str, values: Mapping[Labels, float] | None = None) -> GaugeMetricFamily:
+        """Return the gauge; `values` in place of the sums, if given."""
+        family = GaugeMetricFamily(name, text, labels=self._labels)
+        for key, value in (self.found if values is None else values).items():
+            family.add_metric(key, value)
+        return family
 
 
 def place_of(locality: Locality) -> str:
     """Return `region/zone/sub_zone`, without empty parts at the end."""
     return f"{locality.region}/{locality.zone}/{locality.sub_zone}".rstrip("/")
-
-
-def _means(name: str, text: str, labels: list[str], rows: list[tuple[Labels, MetricRate]]) -> GaugeMetricFamily:
-    """Make a gauge of means. Means with equal labels are combined, weighted by the number of their answers."""
-    answers, sums = Counter[Labels](), Counter[Labels]()
-    for key, metric in rows:
-        if metric.mean is not None:
-            shown = key if key in sums or len(sums) < MAX_SERIES else (OTHER,) * len(key)
-            answers[shown] += metric.per_second  # type: ignore[assignment] # Counters of floats
-            sums[shown] += metric.per_second * metric.mean  # type: ignore[assignment]
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for key, total in sums.items():
-        family.add_metric(key, total / answers[key])
-    return family
-
-
-def _gauge(name: str, text: str, labels: list[str], rows: list[tuple[Labels, float]]) -> GaugeMetricFamily:
-    """Make a gauge of sums: a cluster may have several EDS names, whose rates add up. Excess series become `other`."""
-    sums: Counter[Labels] = Counter()
-    for key, value in rows:
-        known = key in sums or len(sums) < MAX_SERIES
-        sums[key if known else (OTHER,) * len(key)] += value  # type: ignore[assignment] # a Counter of floats
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for key, total in sums.items():
-        family.add_metric(key, total)
-    return family

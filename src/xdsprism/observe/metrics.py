@@ -38,6 +38,7 @@ from ..core.model.facts import (
     Suppressed,
 )
 from ..core.model.limits import Scarce
+from ..core.model.steps import Steps
 from ..core.model.store import Applied, Store
 from ..core.model.types import TYPES, TypeUrl
 from .traffic import EVERYDAY, SECONDS, Traffic
@@ -102,6 +103,7 @@ class Metrics:
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.preparations: list[Callable[[], Steps[None]]] = []  # what to do before a scrape, in steps
         self._store = store
         self._served: set[TypeUrl] = set()  # types with labels of their own that neither Envoy nor gRPC knows
         for table in store.tables():

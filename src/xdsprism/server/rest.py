@@ -30,14 +30,14 @@ from ..http2.facts import Fact
 from ..http2.limits import Limits
 from .calls import CallPort, Peer
 from .certificates import identities_of
-from .connection_limits import ConnectionLimits
+from .connection_limits import ConnectionLimits, host_of
 from .fetch import FetchCall, open_fetch
 from .health import describe
 from .http_port import HttpPort
 from .hub import Hub
 from .methods import Api
-from .rest_json import read_request, write_answer
-from .slicing import LONG_BYTES
+from .rest_bodies import BodyBytes, BodyParser
+from .rest_json import write_answer
 
 log = logging.getLogger("xdsprism.server")
 
@@ -63,6 +63,8 @@ class Rest:
 
     def __init__(self, hub: Hub, apis: Iterable[Api]) -> None:
         self._hub = hub
+        self._bytes = BodyBytes()
+        self._parser = BodyParser()
         self._calls: set[FetchCall] = set()
         self._draining = False
         known = list(paths(apis))
@@ -82,22 +84,43 @@ class Rest:
     def _endpoint(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             peer = _peer_of(request)
-            text = await _read_body(request)
+            message = await self._read(request, host_of(peer.address))
             call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
-            return await self._serve(call, request, text)
+            return await self._serve(call, request, message)
 
         return endpoint
 
-    async def _serve(self, call: FetchCall, request: Request, text: bytes) -> Response:
+    async def _read(self, request: Request, address: str) -> bytes:
+        """Read and parse the body of a request."""
+        if "origin" in request.headers:  # browsers say so with every POST, and no client of xDS does
+            raise HTTPException(403, "web pages may not ask for resources here")
+        held = 0
+
+        def hold(more: int) -> bool:
+            nonlocal held
+            has_room = self._bytes.hold(address, held, more)
+            held += more if has_room else 0
+            return has_room
+
+        try:
+            return await self._parser.parse(address, await _read_body(request, hold))
+        except PeerError as error:
+            raise HTTPException(_STATUS.get(error.status, 500), error.message) from error
+        finally:
+            self._bytes.release(address, held)
+
+    def close(self) -> None:
+        """Parse nothing more."""
+        self._parser.close()
+
+    async def _serve(self, call: FetchCall, request: Request, message: bytes) -> Response:
         """Serve one request as a fetch."""
         reason = ""
         self._calls.add(call)
         try:
             now = self._hub.clock()
             call.patience = _patience(request, now, self._hub.settings.poll_hold)
-            # A long request is parsed in a thread: the JSON parser of protobuf is plain Python, and shares the GIL.
-            long = len(text) > LONG_BYTES
-            call.receive(await asyncio.to_thread(read_request, text) if long else read_request(text))
+            call.receive(message)
             return await self._answer(call, request)
         except PeerError as error:
             reason = error.message
@@ -174,6 +197,7 @@ class RestPort:
         self.drain()
         self._port.stop()
         await self._serving
+        self._rest.close()
 
 
 def _peer_of(request: Request) -> Peer:
@@ -183,8 +207,8 @@ def _peer_of(request: Request) -> Peer:
     return Peer(address, identities, tuple(request.headers.getlist("authorization")))
 
 
-async def _read_body(request: Request) -> bytes:
-    """Read the body of a request, within limits of size and time."""
+async def _read_body(request: Request, hold: Callable[[int], bool]) -> bytes:
+    """Read the body of a request, within limits of size and time. `hold`: whether there is room for so many bytes."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")
@@ -196,6 +220,8 @@ async def _read_body(request: Request) -> bytes:
                 size += len(part)
                 if size > BODY:
                     raise HTTPException(413, f"a request has at most {BODY} bytes")
+                if not hold(len(part)):
+                    raise HTTPException(503, "too many large requests are being read: try again later")
                 parts.append(part)
     except TimeoutError as error:
         raise HTTPException(408, f"the request was not there after {READ:g} seconds") from error

@@ -1,7 +1,7 @@
 """Encode and decode load reports (LRS), for client and server.
 
     client                                     server
-    encode_request ── LoadStatsRequest ──────▶ decode_request
+    encode_request ── LoadStatsRequest ──────▶ decode_request, decoding
     decode_answer ◀── LoadStatsResponse ────── encode_answer
 
 The messages of v2 and v3 have the same bytes (A30), so everything is written and read as v3.
@@ -31,9 +31,17 @@ from ..loads.loads import (
     MetricReport,
 )
 from ..model.node_params import node_of
+from ..model.steps import EVERY, Steps, finish
 from ..model.truncation import NAME_BYTES, bounded
+from .trimming import TEXT, Inside, node_field
+from .wire import fields_of, split_fields
 
 _NANOS = 1_000_000_000
+
+# Field numbers of LoadStatsRequest, and of ClusterStats.
+NODE, CLUSTER_STATS, CLUSTER_NAME = 1, 2, 1
+
+LARGEST = 1024 * 1024  # bytes of the report of one cluster; 10,000 localities have less
 
 
 def encode_request(request: LoadRequest, node: bytes) -> bytes:
@@ -70,27 +78,64 @@ def decode_request(message: bytes, node_params: Collection[str] | None = None) -
     Raise PeerError if the bytes are no LoadStatsRequest at all. `LoadReports` decides whether the numbers are
     plausible.
     """
+    proto = _parsed(LoadStatsRequest, message)
+    node = node_of(proto.node, node_params) if proto.HasField("node") else None
+    return LoadMessage(node, tuple(finish(_hearing(stats)) for stats in proto.cluster_stats))
+
+
+def decoding(message: bytes, node_params: Collection[str] | None = None) -> Steps[LoadMessage]:
+    """Do what `decode_request` does, in steps.
+
+    The report of a cluster that has more than LARGEST bytes is not read: `LoadMessage.oversize` has its name.
+    """
+    parted = yield from split_fields(message, {CLUSTER_STATS})
+    if parted is None:
+        return decode_request(message, node_params)  # raises PeerError: it is no protobuf message
+    rest, lists = parted
+    head = decode_request((yield from Inside({NODE: node_field(node_params)})(rest)), node_params)
+    reports: list[ClusterReport] = []
+    oversize: list[str] = []
+    for piece in lists.get(CLUSTER_STATS, ()):
+        for _, start, body, end in fields_of(piece):
+            if body is not None and end - body > LARGEST:
+                name = yield from Inside({CLUSTER_NAME: TEXT})(piece[body:end])
+                oversize.append(_name(_parsed(ClusterStats, name).cluster_name))
+                continue
+            (stats,) = _parsed(LoadStatsRequest, piece[start:end]).cluster_stats
+            reports.append((yield from _hearing(stats)))
+            if len(reports) % EVERY == 0:
+                yield
+        yield
+    return LoadMessage(head.node, tuple(reports), tuple(oversize))
+
+
+def _parsed(kind: Any, message: bytes) -> Any:
     try:
-        proto = LoadStatsRequest.FromString(message)
+        return kind.FromString(message)
     except DecodeError as error:
         raise PeerError("INVALID_ARGUMENT", f"not a load stats request: {error}") from error
-    node = node_of(proto.node, node_params) if proto.HasField("node") else None
-    return LoadMessage(node, tuple(_heard(stats) for stats in proto.cluster_stats))
 
 
-def _heard(stats: Any) -> ClusterReport:
-    """Decode the report of one cluster; its drops by category, with the rest of the total under ""."""
+def _hearing(stats: Any) -> Steps[ClusterReport]:
+    """Decode the report of one cluster, in steps; its drops by category, with the rest of the total under ""."""
     # A category may be there several times.
     drops = Counter[str]()
-    for drop in stats.dropped_requests:
+    for count, drop in enumerate(stats.dropped_requests, 1):
         drops[_name(drop.category)] += drop.dropped_count
+        if count % EVERY == 0:
+            yield
     drops[""] += max(0, stats.total_dropped_requests - drops.total())  # the total includes those with a category
+    localities: list[LocalityReport] = []
+    for place in stats.upstream_locality_stats:
+        localities.append((yield from _hearing_of(place)))
+        if len(localities) % EVERY == 0:
+            yield
     return ClusterReport(
         _name(stats.cluster_name),
         _name(stats.cluster_service_name),
         0.0,
         _seconds(stats.load_report_interval),
-        tuple(map(_heard_at, stats.upstream_locality_stats)),
+        tuple(localities),
         tuple((category, count) for category, count in drops.items() if count),
     )
 
@@ -100,8 +145,8 @@ def _name(text: str) -> str:
     return bounded(text, NAME_BYTES, distinct=True)
 
 
-def _heard_at(stats: Any) -> LocalityReport:
-    """Decode the report of one locality."""
+def _hearing_of(stats: Any) -> Steps[LocalityReport]:
+    """Decode the report of one locality, in steps."""
     place = stats.locality
     return LocalityReport(
         Locality(_name(place.region), _name(place.zone), _name(place.sub_zone)),
@@ -109,19 +154,28 @@ def _heard_at(stats: Any) -> LocalityReport:
         stats.total_successful_requests,
         stats.total_error_requests,
         stats.total_requests_in_progress,
-        _heard_metrics(stats),
+        (yield from _hearing_metrics(stats)),
     )
 
 
-def _heard_metrics(stats: Any) -> tuple[MetricReport, ...]:
-    """Decode metrics. Utilizations have fields of their own (LRS-3); a named metric of the same name is a duplicate."""
+def _hearing_metrics(stats: Any) -> Steps[tuple[MetricReport, ...]]:
+    """Decode metrics, in steps.
+
+    Utilizations have fields of their own (LRS-3); a named metric of the same name is a duplicate.
+    """
     # The fields of their own come first and win over named metrics.
-    found = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
-    named = [(_name(each.metric_name), each) for each in stats.load_metric_stats if each.metric_name not in found]
-    return tuple(
-        MetricReport(name, each.num_requests_finished_with_metric, each.total_metric_value)
-        for name, each in (*found.items(), *named)
-    )
+    own = {name: getattr(stats, name) for name in UTILIZATIONS if stats.HasField(name)}
+    found = [_metric(name, each) for name, each in own.items()]
+    for count, each in enumerate(stats.load_metric_stats, 1):
+        if each.metric_name not in own:
+            found.append(_metric(_name(each.metric_name), each))
+        if count % EVERY == 0:
+            yield
+    return tuple(found)
+
+
+def _metric(name: str, stats: Any) -> MetricReport:
+    return MetricReport(name, stats.num_requests_finished_with_metric, stats.total_metric_value)
 
 
 def _seconds(duration: Any) -> float:

@@ -25,7 +25,7 @@ from ...errors import PeerError
 from ..model.limits import Limits
 from ..model.node_params import ENTRY, FEATURES, METADATA, OTHERS, VALUE_BYTES
 from ..model.steps import Steps
-from .wire import join_field, read_varint
+from .wire import fields_of, join_field
 
 LARGE = 128 * 1024  # bytes; less is parsed within milliseconds, whatever is in it
 NAME = 1024 * 1024  # bytes of the longest name that is read and answered
@@ -61,7 +61,7 @@ class Inside:
         payload = memoryview(payload)
         kept: list[Bytes] = []
         seen: Counter[int] = Counter()
-        for count, (number, start, body, end) in enumerate(_fields(payload), 1):
+        for count, (number, start, body, end) in enumerate(fields_of(payload), 1):
             if count % SCANNED == 0:
                 yield
             field = self._table.get(number)
@@ -141,46 +141,16 @@ def _size(entry: int) -> int:
 
 def _entries(struct: Bytes) -> Iterator[tuple[Bytes, int | None, bytes]]:
     """Yield each entry of an encoded Struct: its bytes, their number if the value is a text, and the key."""
-    for number, _, body, end in _fields(struct):
+    for number, _, body, end in fields_of(struct):
         if number != 1 or body is None:
             continue
         entry, key, is_text = struct[body:end], b"", False
-        for part, _, begin, until in _fields(entry):
+        for part, _, begin, until in fields_of(entry):
             if begin is not None and part == 1:
                 key = bytes(entry[begin:until])
             elif begin is not None and part == 2:
                 is_text = entry[begin : begin + 1] == b"\x1a"  # field 3 of Value: string_value
         yield entry, len(entry) if is_text else None, key
-
-
-def _fields(message: Bytes) -> Iterator[tuple[int, int, int | None, int]]:
-    """Yield number, beginning and end of each field; between these, where the payload of a length-delimited one begins.
-
-    Raise PeerError if the bytes are no protobuf message. That includes groups, which no client sends.
-    """
-    at, end = 0, len(message)
-    while at < end:
-        start, tag = at, message[at]
-        if tag < 0x80:  # fast path: one byte, as nearly all tags and sizes are
-            at += 1
-        else:
-            tag, at = read_varint(message, at)
-        kind, body = tag & 7, None
-        if kind == 2:
-            size, body = (message[at], at + 1) if at < end and message[at] < 0x80 else read_varint(message, at)
-            at = body + size
-        elif kind == 0:
-            _, at = read_varint(message, at)
-        elif kind in _FIXED:
-            at += _FIXED[kind]
-        else:
-            at = end + 1
-        if at > end:
-            raise PeerError("INVALID_ARGUMENT", "a long field of the request is no protobuf message")
-        yield tag >> 3, start, body, at
-
-
-_FIXED = {1: 8, 5: 4}
 
 
 def _whole(payload: Bytes) -> Steps[Bytes | None]:

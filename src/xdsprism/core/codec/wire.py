@@ -6,8 +6,9 @@ take a node out of a request, to split a long request into parts, and to join a 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
+from ...errors import PeerError
 from ..model.steps import Steps
 
 PIECE = 8 * 1024  # bytes of a repeated field to parse at once
@@ -104,6 +105,33 @@ def _end_run(run: bytes, tag: int, numbers: Container[int], rest: list[bytes], l
         lists.setdefault(tag >> 3, []).append(run)
     elif run:
         rest.append(run)
+
+
+def fields_of(message: bytes | memoryview) -> Iterator[tuple[int, int, int | None, int]]:
+    """Yield number, beginning and end of each field; between these, where the payload of a length-delimited one begins.
+
+    Raise PeerError if the bytes are no protobuf message. That includes groups, which no client sends.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        start, tag = at, message[at]
+        if tag < 0x80:  # fast path: one byte, as nearly all tags and sizes are
+            at += 1
+        else:
+            tag, at = read_varint(message, at)
+        kind, body = tag & 7, None
+        if kind == 2:
+            size, body = (message[at], at + 1) if at < end and message[at] < 0x80 else read_varint(message, at)
+            at = body + size
+        elif kind == 0:
+            _, at = read_varint(message, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            at = end + 1
+        if at > end:
+            raise PeerError("INVALID_ARGUMENT", "a long field is no protobuf message")
+        yield tag >> 3, start, body, at
 
 
 def join_field(number: int, payload: bytes | memoryview) -> bytes:

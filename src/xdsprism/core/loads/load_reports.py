@@ -25,19 +25,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
+from typing import TypeVar
 
 from ..model.events import SEND_ALL_CLUSTERS, WILDCARD, Node
 from ..model.facts import Facts, LoadsHeard, LoadsRefused
 from ..model.settings import Settings
+from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.types import NO_PARAMS, Params
-from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport
+from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport, MetricReport
 
 MISSED = 3  # reports in a row that may stay out before the last one is dropped
 LONGEST = 366 * 86400.0  # seconds: the longest period of a report
 MOST = 2**63  # a count from here on is a negative number, written as unsigned
 ERRORS = 100  # clusters with an error to remember for each stream
+GUARANTEED = 1_000  # clusters and localities that each stream may hold, whatever all others hold
+SWEEP = 1.0  # seconds between two looks for reports that are too old
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class LoadMessage:
 
     node: Node | None = None
     reports: tuple[ClusterReport, ...] = ()
+    oversize: tuple[str, ...] = ()  # clusters whose report is too large to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +142,12 @@ class LoadReports:
     def __init__(self, settings: Settings, seen: Callable[[Params], Iterable[str]]) -> None:
         self.settings = settings
         self._seen = seen
+        self.held = 0  # clusters, localities, metrics and drops that all streams hold
         self._reporters: dict[Reporter, None] = {}
 
     def open(self, facts: Facts) -> Reporter:
         """Begin a stream of load reports; `facts` receives what happens on it."""
-        reporter = Reporter(self.settings, self._seen, facts, lambda: self._reporters.pop(reporter, None))
+        reporter = Reporter(self, self._seen, facts, lambda: self._reporters.pop(reporter, None))
         self._reporters[reporter] = None
         return reporter
 
@@ -148,12 +156,24 @@ class LoadReports:
 
     def clients(self, now: float) -> list[ClientLoads]:
         """Return the current loads by node id, sorted; the loads of streams with the same id add up."""
+        return finish(self.listing(now))
+
+    def listing(self, now: float) -> Steps[list[ClientLoads]]:
+        """Do what `clients` does, in steps: clients choose how many clusters and localities they report."""
         found: dict[str, list[Reporter]] = {}
         for reporter in self._reporters:
             # A stream without a first message belongs to nobody yet.
             if reporter.node is not None:
                 found.setdefault(reporter.node.id, []).append(reporter)
-        return [_client(node, found[node], now) for node in sorted(found)]
+        clients: list[ClientLoads] = []
+        for node in sorted(found):
+            clients.append((yield from _adding_up(node, found[node], now)))
+            yield
+        return clients
+
+    def has_room(self, size: int, more: int) -> bool:
+        """Whether a stream that holds `size` may hold `more` beside all others."""
+        return size + more <= GUARANTEED or self.held + more <= self.settings.limits.all_loads
 
 
 class Reporter:
@@ -161,22 +181,25 @@ class Reporter:
 
     def __init__(
         self,
-        settings: Settings,
+        reports: LoadReports,
         seen: Callable[[Params], Iterable[str]],
         facts: Facts,
         forget: Callable[[], object],
     ) -> None:
         self.node: Node | None = None
         self.errors: dict[str, tuple[float, str]] = {}
-        self._settings = settings
+        self._all = reports
+        self._settings = reports.settings
         self._seen = seen
         self._facts = facts
         self._forget = forget
         self._params = NO_PARAMS
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._size = 0  # of all kept reports, with their localities, metrics and drops
-        # The last answer to the client.
+        self._swept = -inf  # when old reports were dropped last
+        # The last answer to the client, and whether there may be another one.
         self._said: LoadAnswer | None = None
+        self._is_due = False
 
     @property
     def lists(self) -> bool:
@@ -189,20 +212,40 @@ class Reporter:
 
     def receive(self, message: LoadMessage, now: float) -> None:
         """Take the reports of one message; the first message on a stream also says who the client is."""
+        finish(self.receiving(message, now))
+
+    def receiving(self, message: LoadMessage, now: float) -> Steps[None]:
+        """Do what `receive` does, in steps."""
         if self.node is None:  # as in SRV-6: without a node in its first message the client is anonymous
+            self._is_due = True
             self.node = message.node or Node()
             # The params of its node decide which clusters the client gets, as for a plain subscription.
             self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
-        # Make room first, since the limit counts what is kept.
-        for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
-            self._drop(key)
-        taken = sum(self._take(report, now) for report in message.reports)
+        # Make room first, since the limit counts what is kept. Small messages may come by the thousand.
+        if now - self._swept >= SWEEP:
+            self._swept = now
+            for key in [key for key, kept in self._kept.items() if self._is_old(kept, now)]:
+                self._drop(key)
+        taken = 0
+        for count, report in enumerate(message.reports, 1):
+            taken += self._take(report, now)
+            if count % EVERY == 0:
+                yield
+        for count, cluster in enumerate(message.oversize, 1):
+            self._refuse(cluster, "the report has more than 1 MiB", now)
+            if count % EVERY == 0:
+                yield
         self._facts.append(LoadsHeard(self.node.id, taken))
+
+    def clusters_changed(self) -> None:
+        """Note that the client may have to be told other clusters."""
+        self._is_due = True
 
     def poll(self) -> LoadAnswer | None:
         """Return the answer to send now; None if the client has it already."""
-        if self.node is None:
+        if self.node is None or not self._is_due:
             return None
+        self._is_due = False
         answer = self._answer()
         if answer == self._said:
             return None
@@ -211,6 +254,9 @@ class Reporter:
 
     def close(self) -> None:
         """Forget the stream with its reports."""
+        self._all.held -= self._size
+        self._size = 0
+        self._kept.clear()
         self._forget()
 
     def kept(self, now: float) -> list[_Kept]:
@@ -238,22 +284,29 @@ class Reporter:
         key = report.cluster, report.service
         last = self._kept.get(key)
         # The new report replaces the last one, so that one does not count against the limit.
-        size = self._size + _size(report) - (_size(last.report) if last is not None else 0)
-        if fault is None and size > limits.loads:
+        more = _size(report) - (_size(last.report) if last is not None else 0)
+        if fault is None and self._size + more > limits.loads:
             fault = f"more than {limits.loads} clusters and localities on one stream"
+        if fault is None and not self._all.has_room(self._size, more):
+            fault = f"all streams together have {limits.all_loads} clusters and localities, which is the most"
         if fault is not None:
             self._refuse(report.cluster[: limits.name_bytes], fault, now)
             return False
         self.errors.pop(report.cluster, None)
         self._drop(key)  # so that the newest report is the last in order
         self._kept[key] = _Kept(now, report)
-        self._size = size
+        self._count(_size(report))
         return True
 
     def _drop(self, key: tuple[str, str]) -> None:
         """Drop the report of a cluster."""
         kept = self._kept.pop(key, None)
-        self._size -= _size(kept.report) if kept is not None else 0
+        if kept is not None:
+            self._count(-_size(kept.report))
+
+    def _count(self, more: int) -> None:
+        self._size += more
+        self._all.held += more
 
     def _refuse(self, cluster: str, fault: str, now: float) -> None:
         """Remember what is wrong with a cluster's report, and note a fact."""
@@ -274,28 +327,51 @@ def _size(report: ClusterReport) -> int:
 # -- rates
 
 
-def _client(node: str, reporters: list[Reporter], now: float) -> ClientLoads:
-    """Return the loads of all streams with one node id."""
+def _adding_up(node: str, reporters: list[Reporter], now: float) -> Steps[ClientLoads]:
+    """Return the loads of all streams with one node id, in steps."""
     found: dict[tuple[str, str], list[_Kept]] = {}
     for reporter in reporters:
-        for kept in reporter.kept(now):
-            found.setdefault((kept.report.cluster, kept.report.service), []).append(kept)
+        for piece in pieces(reporter.kept(now)):
+            for kept in piece:
+                found.setdefault((kept.report.cluster, kept.report.service), []).append(kept)
+            yield
     errors = {cluster: error for reporter in reporters for cluster, error in reporter.errors.items()}
-    return ClientLoads(node, len(reporters), tuple(_cluster(*key, found[key]) for key in sorted(found)), errors)
+    clusters: list[ClusterRates] = []
+    for key in (yield from _sorted([*found], lambda key: key)):
+        clusters.append((yield from _adding_up_cluster(*key, found[key])))
+        if len(clusters) % EVERY == 0:
+            yield
+    return ClientLoads(node, len(reporters), tuple(clusters), errors)
 
 
-def _cluster(cluster: str, service: str, heard: list[_Kept]) -> ClusterRates:
-    """Add up the reports of one cluster, each divided by its own interval."""
+def _sorted(items: list[T], by: Callable[[T], tuple[str, ...]]) -> Steps[Iterable[T]]:
+    """Sort in steps: in runs, which are merged while the result is read."""
+    runs = []
+    for run in pieces(items, 16 * EVERY):
+        runs.append(sorted(run, key=by))
+        yield
+    return merge(*runs, key=by) if len(runs) > 1 else [each for run in runs for each in run]
+
+
+def _adding_up_cluster(cluster: str, service: str, heard: list[_Kept]) -> Steps[ClusterRates]:
+    """Add up the reports of one cluster, each divided by its own interval, in steps."""
     places: dict[Locality, list[tuple[LocalityReport, float]]] = {}
     drops: Counter[str] = Counter()
     # Each report has an interval of its own, so divide before adding up.
     for kept in heard:
-        for place in kept.report.localities:
-            places.setdefault(place.locality, []).append((place, kept.report.interval))
+        for piece in pieces(kept.report.localities):
+            for place in piece:
+                places.setdefault(place.locality, []).append((place, kept.report.interval))
+            if len(piece) == EVERY:
+                yield
         for category, count in kept.report.drops:
             drops[category] += count / kept.report.interval  # type: ignore[assignment] # a Counter of floats
-    localities = tuple(_locality(place, places[place]) for place in sorted(places, key=_by_name))
-    return ClusterRates(cluster, service, max(kept.at for kept in heard), localities, dict(drops))
+    localities: list[LocalityRates] = []
+    for locality in (yield from _sorted([*places], _by_name)):
+        localities.append(_locality(locality, places[locality]))
+        if len(localities) % EVERY == 0:
+            yield
+    return ClusterRates(cluster, service, max(kept.at for kept in heard), tuple(localities), dict(drops))
 
 
 def _by_name(locality: Locality) -> tuple[str, str, str]:
@@ -304,21 +380,23 @@ def _by_name(locality: Locality) -> tuple[str, str, str]:
 
 def _locality(locality: Locality, heard: list[tuple[LocalityReport, float]]) -> LocalityRates:
     """Add up the reports of one locality, which may be there several times, with different priorities."""
-    names = dict.fromkeys(metric.name for place, _ in heard for metric in place.metrics)
+    metrics: dict[str, list[tuple[MetricReport, float]]] = {}
+    for place, seconds in heard:
+        for metric in place.metrics:
+            metrics.setdefault(metric.name, []).append((metric, seconds))
     return LocalityRates(
         locality,
         sum(place.issued / seconds for place, seconds in heard),
         sum(place.succeeded / seconds for place, seconds in heard),
         sum(place.failed / seconds for place, seconds in heard),
         sum(place.in_progress for place, _ in heard),
-        {name: _metric(name, heard) for name in names},
+        {name: _metric(found) for name, found in metrics.items()},
     )
 
 
-def _metric(name: str, heard: list[tuple[LocalityReport, float]]) -> MetricRate:
-    """Add up one metric."""
-    found = [(metric, seconds) for place, seconds in heard for metric in place.metrics if metric.name == name]
+def _metric(found: list[tuple[MetricReport, float]]) -> MetricRate:
+    """Add up the reports of one metric."""
     requests = sum(metric.requests for metric, _ in found)
-    # No mean of no requests.
-    mean = sum(metric.total for metric, _ in found) / requests if requests else None
+    total = sum(metric.total for metric, _ in found)
+    mean = total / requests if requests else None  # no mean of no requests
     return MetricRate(sum(metric.requests / seconds for metric, seconds in found), mean)

@@ -77,6 +77,7 @@ class Limits:
     request_names: int = 4_000_000  # names read from one list of a request; the rest is counted and not answered
     polls: int = 10_000  # REST requests that wait for a change; further ones are answered at once
     loads: int = 10_000  # per stream: clusters and localities whose loads are kept
+    all_loads: int = 100_000  # of all streams together, beyond 1,000 for each
 
     def refuses(self, type_url: TypeUrl, name: str, params: Mapping[str, str] | None) -> Refusal | None:
         """Return why this subscription can't be served to any client, or None if it can.
