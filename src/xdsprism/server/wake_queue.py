@@ -3,12 +3,18 @@
 A call that wakes (`CallStream.wake`) joins the list of its connection, and the first one puts the connection into this
 queue. First the loop reads all sockets, and each connection only stores its bytes. Then a turn processes the input of
 all connections, and after that writes the output of all. Input wakes calls for the same turn.
+
+Where that takes long, such as when a whole fleet reconnects, a turn does a part of it and the next turn goes on, so
+that others are served in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol
+
+from .slicing import BUDGET
 
 
 class Queued(Protocol):
@@ -55,14 +61,25 @@ class WakeQueue:
             self._with_output.append(connection)
 
     def _turn(self) -> None:
-        """Process all input, then write all output."""
+        """Process all input, then write all output. After BUDGET seconds of either, leave the rest to the next turn."""
         pending, self._with_input = self._with_input, []
-        for connection in pending:
+        ends = perf_counter() + BUDGET
+        for done, connection in enumerate(pending, 1):
             connection.process_input()
+            if perf_counter() >= ends:
+                self._with_input = pending[done:] + self._with_input
+                break
         self._is_due = False
         woken, self._with_output = self._with_output, []
-        for connection in woken:
+        ends = perf_counter() + BUDGET
+        for done, connection in enumerate(woken, 1):
             try:
                 connection.flush()
             except Exception as error:  # noqa: BLE001 # OPS-10: other connections in this turn are served
                 connection.fail(error)
+            if perf_counter() >= ends:
+                self._with_output = woken[done:] + self._with_output
+                break
+        if (self._with_input or self._with_output) and not self._is_due:
+            self._is_due = True
+            self._schedule(self._turn)
