@@ -30,6 +30,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
 from bench.at_once import run_at_once
+from bench.pulse import Pulse
 from xdsprism import app
 from xdsprism.observe.connection_log import ConnectionLog
 from xdsprism.observe.connection_metrics import ConnectionMetrics
@@ -47,7 +48,6 @@ HOSTS = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 LISTENERS = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-BEAT = 0.002  # seconds that the task in the loop sleeps
 QUIET = 2.0  # seconds without an answer, after which there is none left
 PATIENCE = 300.0  # seconds for the first answer
 SERVED = 50_000  # clusters in the file that is reloaded
@@ -68,23 +68,6 @@ class Row(NamedTuple):
 
 
 # -- the server
-
-
-class Pulse:
-    """Notes the longest time between two turns of the loop."""
-
-    def __init__(self) -> None:
-        self.longest = self.busiest = 0.0
-
-    async def run(self) -> None:
-        while True:
-            start, spent = time.perf_counter(), time.thread_time()
-            await asyncio.sleep(BEAT)
-            self.longest = max(self.longest, time.perf_counter() - start - BEAT)
-            self.busiest = max(self.busiest, time.thread_time() - spent)
-
-    def reset(self) -> None:
-        self.longest = self.busiest = 0.0
 
 
 class _Changes:
