@@ -1,6 +1,6 @@
-"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos|stalls]: all but the last four, or one.
+"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos|stalls|fleet]: one part, or the first six.
 
-`peers`, `soak`, `chaos` and `stalls` take options, see --help; `start` the sources of another version, to compare with,
+`peers` and all that come after it take options, see --help; `start` the sources of another version, to compare with,
 and `--instructions` before them to count these in place of seconds.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import chaos, client, daemon, engine, peers, relay, soak, stalls, start, vhosts
+from bench import chaos, client, daemon, engine, fleet, peers, relay, soak, stalls, start, vhosts
 
 PARTS = {
     "engine": engine.run,
@@ -21,7 +21,7 @@ PARTS = {
 
 
 # Only if asked for, with options of their own: they take minutes, or tell more beside another version.
-ALONE = {"soak": soak.run, "start": start.run, "chaos": chaos.run, "stalls": stalls.run}
+ALONE = {"soak": soak.run, "start": start.run, "chaos": chaos.run, "stalls": stalls.run, "fleet": fleet.run}
 
 
 def main() -> None:

@@ -17,15 +17,22 @@ from xdsprism.http2.codes import ACK, DATA, END_STREAM, HEADERS, PING, PREFACE, 
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ADS = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-FIELDS = (
-    (b":method", b"POST"),
-    (b":scheme", b"http"),
-    (b":path", ADS),
-    (b":authority", b"soak"),
-    (b"content-type", b"application/grpc"),
-    (b"te", b"trailers"),
-)
-BLOCK = b"".join(b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value for name, value in FIELDS)
+
+
+def header_block(path: bytes) -> bytes:
+    """The headers of a gRPC call, compressed without any table."""
+    fields = (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path),
+        (b":authority", b"soak"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    )
+    return b"".join(b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value for name, value in fields)
+
+
+BLOCK = header_block(ADS)
 PATIENCE = 60.0  # seconds
 SILENCE = 120.0  # of one who does not answer, until we are hung up on
 

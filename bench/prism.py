@@ -1,7 +1,8 @@
 """xdsprism as a peer of the others: a program on the public API, with all that `xdsprism serve` has attached.
 
 Prints `ready PORT`, then obeys `bump K V` on stdin: the next K resources get version V. With variants, it is the first
-variant of the first resource. Ends with stdin.
+variant of the first resource. With --pulse it obeys `stall` too: it says for how many milliseconds the loop answered
+nobody, at the longest since the last time, and how many of the processor a turn took. Ends with stdin.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import uvloop
 from envoy.config.endpoint.v3 import endpoint_pb2
 
 import xdsprism as xp
+from bench.pulse import Pulse
 from xdsprism.admin.http import View
 from xdsprism.app import Daemon
 from xdsprism.config import ServeConfig
@@ -63,9 +65,10 @@ class World:
 class Peer(Daemon):
     """`serve`, but its contents come from here."""
 
-    def __init__(self, server: xp.Server, world: World, tls: xp.Tls | None) -> None:
+    def __init__(self, server: xp.Server, world: World, tls: xp.Tls | None, *, pulse: bool = False) -> None:
         super().__init__(server, ServeConfig((), admin="127.0.0.1:0", tls=tls))
         self._world = world
+        self._pulse = Pulse() if pulse else None
 
     def _view(self) -> View:
         return View(self._server.hub, self._metrics, None, lambda: self._unready)
@@ -74,19 +77,25 @@ class Peer(Daemon):
         pass
 
     async def _prepare(self, group: TaskGroup) -> bool:
-        group.create_task(self._obey())
+        beating = group.create_task(self._pulse.run()) if self._pulse is not None else None
+        group.create_task(self._obey(beating))
         return True
 
     async def _finish(self) -> None:
         await self._server.stop(0)
 
-    async def _obey(self) -> None:
+    async def _obey(self, beating: asyncio.Task[None] | None) -> None:
         lines = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         while line := await lines.readline():
+            if self._pulse is not None and line == b"stall\n":
+                print(self._pulse.take(), flush=True)
+                continue
             _, count, version = line.split()
             self._world.bump(int(count), int(version))
             print("ok", flush=True)
+        if beating is not None:
+            beating.cancel()
         self._stop.set()
 
 
@@ -96,7 +105,7 @@ async def main(options: argparse.Namespace) -> None:
     tls = xp.Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
     server = xp.Server(store, "127.0.0.1:0", engine=options.engine, tls=tls)
     async with TaskGroup() as group:
-        peer = Peer(server, world, tls)
+        peer = Peer(server, world, tls, pulse=options.pulse)
         await peer.run(group, lambda _: print("ready", server.address.rpartition(":")[2], flush=True))
 
 
@@ -106,6 +115,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--resources", type=int, default=1)
     parser.add_argument("--size", type=int, default=1024, help="bytes of each, about")
     parser.add_argument("--variants", type=int, default=0, help="of the first resource, by class=cN")
+    parser.add_argument("--pulse", action="store_true", help="note how long the loop answers nobody")
     parser.add_argument("--tls-cert", help="a certificate, for TLS")
     parser.add_argument("--tls-key", help="its key")
     return parser.parse_args(arguments)

@@ -105,13 +105,14 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 class Server(Program):
     """A peer, or xdsprism."""
 
-    def __init__(self, entry: Entry, scenario: Scenario, folder: Path) -> None:
+    def __init__(self, entry: Entry, scenario: Scenario, folder: Path, *more: str) -> None:
+        """`more`: further options of its program."""
         command = [*COMMANDS[entry.server], "--resources", str(entry.resources), "--size", str(scenario.size)]
         if entry.variants:
             command += ["--variants", str(entry.variants)]
         if scenario.tls:
             command += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
-        super().__init__(command, folder / f"{entry.label}.log")
+        super().__init__([*command, *more], folder / f"{entry.label}.log")
         self.address = f"127.0.0.1:{self.hear().removeprefix('ready ')}"
 
     def bump(self, version: int, burst: int) -> None:

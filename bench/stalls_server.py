@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
@@ -23,11 +24,18 @@ from urllib.request import Request, urlopen
 
 import grpc
 import grpc.aio
+import uvloop
 from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
+from bench.at_once import run_at_once
+from bench.pulse import Pulse
 from xdsprism import app
+from xdsprism.observe.connection_log import ConnectionLog
+from xdsprism.observe.connection_metrics import ConnectionMetrics
+from xdsprism.observe.logs import FactLog
+from xdsprism.observe.metrics import Metrics
 from xdsprism.server.server import Server
 from xdsprism.sources.files import FileSource
 
@@ -40,10 +48,14 @@ HOSTS = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 LISTENERS = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-BEAT = 0.002  # seconds that the task in the loop sleeps
 QUIET = 2.0  # seconds without an answer, after which there is none left
 PATIENCE = 300.0  # seconds for the first answer
 SERVED = 50_000  # clusters in the file that is reloaded
+FILES = 10_000  # written into the folder of edits, each with one cluster
+VARIANTS = 1_000  # of the template there
+CLIENTS = 1_000  # who come back at once, or hold a variant each
+HELD = 100  # resources of each who comes back
+EDITS = "edits"  # a folder that the server watches
 MOVED = "moved"  # the route configuration of virtual hosts in the other file
 
 
@@ -52,26 +64,33 @@ class Row(NamedTuple):
     stall: float  # milliseconds
     seconds: float  # until the last answer
     busy: float = 0.0  # milliseconds of the processor in the longest turn: the stall, where nobody else wants it
+    limit: float = 0.0  # milliseconds, of the stall
 
 
 # -- the server
 
 
-class Pulse:
-    """Notes the longest time between two turns of the loop."""
+class _Changes:
+    """Counts the names that change in a store."""
 
-    def __init__(self) -> None:
-        self.longest = self.busiest = 0.0
+    def __init__(self, store: xp.Store) -> None:
+        self._count = self._due = 0
+        self._reached = asyncio.Event()
+        store.listeners.append(lambda applied: self._add(len(applied.changes)))
 
-    async def run(self) -> None:
-        while True:
-            start, spent = time.perf_counter(), time.thread_time()
-            await asyncio.sleep(BEAT)
-            self.longest = max(self.longest, time.perf_counter() - start - BEAT)
-            self.busiest = max(self.busiest, time.thread_time() - spent)
+    def _add(self, more: int) -> None:
+        self._count += more
+        if self._count >= self._due:
+            self._reached.set()
 
     def reset(self) -> None:
-        self.longest = self.busiest = 0.0
+        self._count = 0
+
+    async def reach(self, count: int) -> None:
+        self._due = count
+        self._reached.clear()
+        self._add(0)
+        await self._reached.wait()
 
 
 def _write_clusters(file: Path, version: int) -> None:
@@ -105,18 +124,26 @@ def _spare_collections() -> None:
 
 
 async def _serve(engine: Engine, folder: Path) -> None:
-    """Answers each line on its standard input: `reset`, `report`, or what to reload, and the version to do it with."""
+    """Answers each line on its standard input.
+
+    `reset` and `report`; what to reload, and the version to do it with; or `until` and how many names have to change
+    since the last reset before it reports.
+    """
     files = {"clusters": folder / "clusters.json", "hosts": folder / "hosts.json"}
+    (folder / EDITS).mkdir()
     writers = {"clusters": _write_clusters, "hosts": _write_hosts}
     for kind, write in writers.items():
         write(files[kind], 1)
     store = xp.Store(validate="off")
     _fill_hosts(store)
     taken = asyncio.Event()
-    source = FileSource([*files.values()], validate="off", observe=lambda _: taken.set())
+    source = FileSource([*files.values(), folder / EDITS], validate="off", observe=lambda _: taken.set())
     source.load(store.apply)
     pulse = Pulse()
-    async with Server(store, listen="127.0.0.1:0", rest="127.0.0.1:0", engine=engine) as server:
+    changed = _Changes(store)
+    made = Server(store, listen="127.0.0.1:0", rest="127.0.0.1:0", engine=engine)
+    _attach_readers(made, store)
+    async with made as server:
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(pulse.run()), loop.create_task(_follow(source, store))]
         reader = asyncio.StreamReader()
@@ -127,6 +154,10 @@ async def _serve(engine: Engine, folder: Path) -> None:
         while line := (await reader.readline()).decode().strip():
             if line == "reset":
                 pulse.reset()
+                changed.reset()
+            elif line.startswith("until "):
+                await changed.reach(int(line.removeprefix("until ")))
+                await asyncio.sleep(QUIET)
             elif line != "report":
                 kind, version = line.split()
                 taken.clear()
@@ -137,6 +168,16 @@ async def _serve(engine: Engine, folder: Path) -> None:
             print(pulse.longest * 1e3, pulse.busiest * 1e3, flush=True)
         for task in tasks:
             task.cancel()
+
+
+def _attach_readers(server: Server, store: xp.Store) -> None:
+    """Metrics and logs, as the daemon has them."""
+    logging.basicConfig(level=logging.INFO)
+    metrics = Metrics(store)
+    server.hub.readers.extend([metrics, FactLog()])
+    server.connection_readers.append(ConnectionLog())
+    if server.engine == "h2":
+        server.connection_readers.append(ConnectionMetrics(metrics.registry))
 
 
 def _follow(source: FileSource, store: xp.Store) -> Coroutine[Any, Any, None]:
@@ -212,13 +253,67 @@ def bomb() -> bytes:
     return pb.DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=names).SerializeToString()
 
 
+def delta_return(number: int) -> bytes:
+    """Of one of many clients, each with other clusters, that has them all in another version."""
+    asked = pb.DeltaDiscoveryRequest(node=Node(id=f"n{number}"), type_url=CLUSTERS)
+    for name in _held(number):
+        asked.resource_names_subscribe.append(name)
+        asked.initial_resource_versions[name] = "old"
+    return asked.SerializeToString()
+
+
+def sotw_return_of(number: int) -> bytes:
+    asked = pb.DiscoveryRequest(node=Node(id=f"n{number}"), type_url=CLUSTERS, resource_names=_held(number))
+    asked.version_info = "0123456789abcdef"
+    return asked.SerializeToString()
+
+
+def _held(number: int) -> list[str]:
+    first = number * SERVED // CLIENTS
+    return [f"c{(first + each) % SERVED}" for each in range(HELD)]
+
+
+def one_of_a_class(number: int) -> bytes:
+    """Who gets one variant of the template."""
+    node = Node(id=f"n{number}")
+    node.metadata.update({"class": f"k{number}"})
+    asked = pb.DeltaDiscoveryRequest(node=node, type_url=CLUSTERS, resource_names_subscribe=["template"])
+    return asked.SerializeToString()
+
+
+def write_files(folder: Path, version: int) -> None:
+    for number in range(FILES):
+        _write(folder / EDITS / f"f{number}.yaml", f"{CLUSTER}name: f{number}\nconnect_timeout: {version}s\n")
+
+
+def write_template(folder: Path, version: int) -> None:
+    """A document with so many variants, of which another version changes every one."""
+    branches = [f"  - {{when: class=k{number}, value: {number + version}s}}" for number in range(1, VARIANTS)]
+    text = "\n".join(
+        [f"{CLUSTER}name: template\nconnect_timeout:\n  $match:", *branches, f"  - {{value: {version}.5s}}", ""]
+    )
+    _write(folder / EDITS / "template.yaml", text)
+
+
+def write_a_branch(folder: Path, version: int) -> None:
+    """Change one variant of the template."""
+    file = folder / EDITS / "template.yaml"
+    _write(file, file.read_text().replace("when: class=k500, value: 50", f"when: class=k500, value: {version}50"))
+
+
+CLUSTER = f'"@type": {CLUSTERS}\ntype: STATIC\n'
+
+
+def _write(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}")
+    draft.write_text(text)
+    draft.rename(file)
+
+
 STREAMS: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("99,000 locators, delta", "Delta", lambda: delta_locators(99_000)),
-    ("100,000 names, delta", "Delta", lambda: delta_names(100_000)),
     ("100,000 names, SotW", "Stream", lambda: sotw_names(100_000, ENDPOINTS)),
     ("50,000 names in full state, SotW", "Stream", lambda: sotw_names(50_000, CLUSTERS)),
-    ("50,000 resources by a wildcard, delta", "Delta", lambda: delta_names(0, CLUSTERS)),
-    ("50,000 resources by a wildcard, SotW", "Stream", lambda: sotw_names(0, CLUSTERS)),
     ("50,000 resources by a wildcard, SotW, a reconnect", "Stream", sotw_return),
     ("50,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(50_000)),
     ("200,000 hosts, a reconnect", "Delta", lambda: reconnect_of_hosts(200_000)),
@@ -294,8 +389,8 @@ def _post(address: str, count: int) -> float:
 class Handle:
     """A server in its process, as its measurer sees it."""
 
-    def __init__(self, process: subprocess.Popen[str], address: str, rest: str) -> None:
-        self.address, self.rest = address, rest
+    def __init__(self, process: subprocess.Popen[str], folder: Path, address: str, rest: str) -> None:
+        self.folder, self.address, self.rest = folder, address, rest
         self._process = process
 
     def say(self, line: str) -> tuple[float, float]:
@@ -322,12 +417,16 @@ Case = Callable[[Handle, str], Row]
 def _serving(engine: Engine) -> Iterator[Handle]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.stalls_server", engine, folder]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        log = Path(folder) / "log"
+        with (
+            log.open("w") as told,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, text=True) as process,
+        ):
             try:
                 line = process.stdout.readline() if process.stdout is not None else ""
                 if not line:
-                    raise SystemExit("the server did not become ready")
-                yield Handle(process, *line.split())
+                    raise SystemExit(f"the server did not become ready:\n{log.read_text()}")
+                yield Handle(process, Path(folder), *line.split())
             finally:
                 process.kill()
 
@@ -370,13 +469,85 @@ def _move_hosts(count: int) -> Case:
     return measure
 
 
+Write = Callable[[Path, int], None]
+
+
+def _edit(
+    write: Write,
+    names: int,
+    *,
+    before: Write | None = None,
+    clients: Sequence[bytes] = (),
+    each: int = 0,
+    more: int = 0,
+) -> Case:
+    """How long an edit takes that changes so many names, after another one, while clients are there.
+
+    Each client has as many resources before the edit as `each` says, and gets `more` by it.
+    """
+
+    def measure(server: Handle, case: str) -> Row:
+        if before is not None:
+            server.say("reset")
+            before(server.folder, 1)
+            server.say(f"until {names if before is write else 1}")
+        start = time.perf_counter()
+
+        def edit() -> tuple[float, float]:
+            server.say("reset")
+            write(server.folder, 2)
+            return server.say(f"until {names}")
+
+        figures = run_at_once(server.address, clients, each, edit, more=more)
+        return Row(case, *_swapped(figures, time.perf_counter() - start))
+
+    return measure
+
+
+def _return(request: Callable[[int], bytes], *, delta: bool = True) -> Case:
+    """How long it takes to serve clients that all come back at once, each with its own resources."""
+
+    def measure(server: Handle, case: str) -> Row:
+        asked = [request(number) for number in range(CLIENTS)]
+
+        def ask() -> float:
+            start = time.perf_counter()
+            run_at_once(server.address, asked, HELD, delta=delta)
+            return time.perf_counter() - start
+
+        return server.measure(case, ask)
+
+    return measure
+
+
 def _swapped(figures: tuple[float, float], seconds: float) -> tuple[float, float, float]:
     """In the order of a row."""
     stall, busy = figures
     return stall, seconds, busy
 
 
-CASES: Mapping[str, Case] = {
+CLASSES = [one_of_a_class(number) for number in range(1, CLIENTS + 1)]
+WILDCARD = delta_names(0, CLUSTERS)
+COMMON: dict[str, Case] = {  # what users do, at sizes that they have
+    "100,000 names, delta": _stream("Delta", lambda: delta_names(100_000)),
+    "50,000 resources by a wildcard, delta": _stream("Delta", lambda: WILDCARD),
+    "50,000 resources by a wildcard, SotW": _stream("Stream", lambda: sotw_names(0, CLUSTERS)),
+    "10,000 files are added": _edit(write_files, FILES, clients=[WILDCARD], each=SERVED, more=FILES),
+    "10,000 files are changed": _edit(
+        write_files, FILES, before=write_files, clients=[WILDCARD], each=SERVED + FILES, more=FILES
+    ),
+    "a template of 1,000 variants is added": _edit(write_template, 1),
+    "all variants of the template change": _edit(write_template, 1, before=write_template),
+    "all variants of the template change, 1,000 clients": _edit(
+        write_template, 1, before=write_template, clients=CLASSES, each=1, more=1
+    ),
+    "one variant of the template changes, 1,000 clients": _edit(
+        write_a_branch, 1, before=write_template, clients=CLASSES, each=1
+    ),
+    "1,000 clients with 100 resources come back, delta": _return(delta_return),
+    "1,000 clients with 100 resources come back, SotW": _return(sotw_return_of, delta=False),
+}
+RARE: dict[str, Case] = {  # as much as the limits allow
     **{case: _stream(method, make) for case, method, make in STREAMS},
     "60 MB in 58 kB of gzip": _stream("Delta", bomb, gzip=True),
     "190,000 names, REST": lambda server, case: server.measure(case, lambda: _post(server.rest, 190_000)),
@@ -385,6 +556,12 @@ CASES: Mapping[str, Case] = {
     "200,000 hosts, the end of their stream": _leave(lambda: reconnect_of_hosts(200_000)),
     "100,000 locators, the end of their stream": _leave(lambda: delta_locators(100_000)),
 }
+CASES: Mapping[str, Case] = {**RARE, **COMMON}
+LONGEST, LONGEST_COMMON = 100.0, 50.0  # ms that a stall may take
+
+
+def limit_of(case: str) -> float:
+    return LONGEST_COMMON if case in COMMON else LONGEST
 
 
 def measure_server(engine: Engine = "h2") -> list[Row]:
@@ -396,13 +573,14 @@ def measure_server(engine: Engine = "h2") -> list[Row]:
 def measure_steps(case: str, engine: Engine = "h2") -> Iterator[Row]:
     """One case against a server of its own: what is known when that is ready, and at the end, which may be late."""
     with _serving(engine) as server:
-        yield Row(case, inf, inf, inf)
-        yield CASES[case](server, case)
+        yield Row(case, inf, inf, inf, limit_of(case))
+        yield CASES[case](server, case)._replace(limit=limit_of(case))
 
 
 def main() -> None:
     if len(sys.argv) == 3:
-        asyncio.run(_serve("h2" if sys.argv[1] == "h2" else "grpcio", Path(sys.argv[2])))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the daemon does
+            runner.run(_serve("h2" if sys.argv[1] == "h2" else "grpcio", Path(sys.argv[2])))
         return
     for row in measure_server("grpcio" if "grpcio" in sys.argv else "h2"):
         print(f"  {row.case:<50} {row.stall:8,.0f} ms {row.seconds:8.2f} s   busy {row.busy:8,.0f} ms", flush=True)

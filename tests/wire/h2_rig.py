@@ -29,11 +29,13 @@ class Echo(Call):
     def __init__(self, peer: Peer, calls: list[Echo]) -> None:
         super().__init__()
         self.peer = peer
+        self.heard: list[bytes] = []
         self.outbox: list[bytes] = []
         self.closed: str | None = None
         calls.append(self)
 
     def receive(self, message: bytes) -> None:
+        self.heard.append(message)
         self.say(message)
 
     def poll(self) -> Iterator[bytes]:

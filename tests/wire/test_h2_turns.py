@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -10,8 +11,16 @@ from tests.http2.rig import CALL, headers
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
+from xdsprism.server import engine_h2, wake_queue
 from xdsprism.server.connection_calls import ConnectionCalls
 from xdsprism.server.engine_h2 import SMALL_INPUT, SocketConnection
+from xdsprism.server.slicing import BUDGET
+
+
+@pytest.fixture(autouse=True)
+def _no_turn_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a busy machine could end a turn early."""
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: 0.0)
 
 
 class Wire:
@@ -23,6 +32,7 @@ class Wire:
         self.written = b""
         self.breaks = False
         self.aborted = False
+        self.is_paused = False
 
     def write(self, data: bytes) -> None:
         if self.breaks:
@@ -32,6 +42,12 @@ class Wire:
 
     def abort(self) -> None:
         self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def get_extra_info(self, _name: str) -> None: ...
 
@@ -67,16 +83,69 @@ async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyP
     assert log == [f"{part} {number}" for part in ("hear", "write") for number in range(3)]
 
 
-async def test_what_is_large_or_more_than_one_piece_does_not_wait() -> None:
+async def test_pieces_of_one_turn_are_heard_as_one() -> None:
     rig = Rig()
-    connection, _ = await connected(rig, [])
+    connection, wire = await connected(rig, [])
+    (call,) = rig.calls
+    whole = message(b"first") + message(b"second")
+    connection.data_received(whole[:7])
+    connection.data_received(whole[7:])
+    assert call.outbox == []
+    await asyncio.sleep(0)
+    assert call.heard == [b"first", b"second"]
+    assert not wire.is_paused
+
+
+async def test_who_says_much_is_not_read_further_before_its_turn() -> None:
+    rig = Rig()
+    connection, wire = await connected(rig, [])
     (call,) = rig.calls
     connection.data_received(message(b"a" * SMALL_INPUT))
-    assert call.outbox == [b"a" * SMALL_INPUT]
-    connection.data_received(message(b"b"))
-    assert len(call.outbox) == 1
-    connection.data_received(message(b"c"))
-    assert call.outbox[1:] == [b"b", b"c"]
+    assert wire.is_paused
+    assert call.heard == []
+    await asyncio.sleep(0)
+    assert not wire.is_paused
+    assert call.heard == [b"a" * SMALL_INPUT]
+    assert rig.engine.large_input == 0
+
+
+async def test_if_all_say_very_much_it_does_not_wait_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_h2, "MOST_INPUT", 3 * SMALL_INPUT)
+    rig = Rig()
+    connections = [(await connected(rig, []))[0] for _ in range(4)]
+    for connection in connections:
+        connection.data_received(message(b"a" * SMALL_INPUT))
+    assert [len(call.heard) for call in rig.calls] == [0, 0, 1, 1]
+    connections[0].connection_lost(None)
+    connections[1].drain(rig.engine.loop.time(), 1.0)
+    assert rig.engine.large_input == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet that reconnects is served in parts, in its order, and the loop reads and writes between them."""
+    rig, log = Rig(), list[str]()
+    connections = [(await connected(rig, log, str(number)))[0] for number in range(4)]
+    names = {connection: number for number, connection in enumerate(connections)}
+    times = count()
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: next(times) * BUDGET / 2)
+    hear = SocketConnection.process_input
+    monkeypatch.setattr(
+        SocketConnection,
+        "process_input",
+        lambda connection: log.append(f"hear {names[connection]}") or hear(connection),
+    )
+    for connection in connections:
+        connection.data_received(message(b"hello"))
+    turns = []
+    while len(log) < 8:
+        done = len(log)
+        await asyncio.sleep(0)
+        turns.append(log[done:])
+    assert turns == [
+        ["hear 0", "hear 1", "write 0", "write 1"],
+        ["hear 2", "hear 3", "write 2", "write 3"],
+    ]
 
 
 async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn() -> None:

@@ -26,7 +26,7 @@ from xdsprism.server import long_work
 from xdsprism.server.calls import CallPort, Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.hub import Hub, XdsCall
-from xdsprism.server.slicing import BUDGET, LONG_BYTES, Slices
+from xdsprism.server.slicing import BUDGET, LONG_BYTES, LONG_COUNT, Slices
 
 STEP = 0.006  # seconds that each step takes, by the clock of these tests
 MANY = [f"name-of-a-usual-length-{number}" for number in range(2_000)]
@@ -181,6 +181,29 @@ def test_work_is_abandoned_when_its_stream_is_closed() -> None:
     assert not rig.hub.connected()
     assert not call.stream.sessions
     assert all(not rig.hub.interest.subscribers(ENDPOINT, name) for name in MANY)
+
+
+def test_small_streams_that_all_close_in_one_turn_are_let_go_in_slices() -> None:
+    # OPS-10
+    rig = Rig(filled())
+    calls = [rig.open() for _ in range(40)]
+    for number, call in enumerate(calls):
+        call.receive(subscribing(MANY[50 * number : 50 * number + 50]))
+    rig.rest(*calls)
+    for call in calls:
+        call.close()
+    left = rig.hub.connected()
+    assert left == [call.connected for call in calls[LONG_COUNT // 50 :]]
+    turns = 0
+    while rig.turns:
+        rig.turn()
+        turns += 1
+    assert turns > 2
+    assert not rig.hub.connected()
+    assert all(not rig.hub.interest.subscribers(ENDPOINT, name) for name in MANY)
+    later = rig.open()
+    later.close()
+    assert not rig.hub.connected()  # at once: that turn is over
 
 
 def test_what_is_wrong_with_a_long_request_ends_its_stream() -> None:

@@ -37,7 +37,10 @@ from .wake_queue import WakeQueue
 log = logging.getLogger("xdsprism.server")
 
 BACKLOG = 4_096  # a whole fleet may reconnect at once
-SMALL_INPUT = 4 * 1024  # bytes of input that may wait for the engine's turn; an ACK has about 100
+# Bytes of input that may wait for the engine's turn: of one connection before it is read no further (an ACK has about
+# 100), and of all such connections together.
+SMALL_INPUT = 4 * 1024
+MOST_INPUT = 8 * 1024 * 1024
 NO_H2 = "no HTTP/2 over TLS"
 JITTER = 0.1  # of the maximum age, more or less: clients that connected together must not reconnect together
 
@@ -70,6 +73,7 @@ class H2Engine:
         self._idle.set()
         self._stopping: tuple[float, float] | None = None
         self.queue = WakeQueue(self.loop)
+        self.large_input = 0  # bytes that wait for a turn at connections with more than SMALL_INPUT
 
     @property
     def open_calls(self) -> int:
@@ -149,8 +153,10 @@ class SocketConnection(asyncio.Protocol):
         "_ignored_bytes",
         "_input",
         "_is_closing",
+        "_is_queued",
         "_is_reading_paused",
         "_is_writing_paused",
+        "_large_input",
         "_loop",
         "_peer",
         "_slot",
@@ -174,7 +180,9 @@ class SocketConnection(asyncio.Protocol):
         self.is_scheduled = False  # its output is written in the engine's next turn, or is being written
         self.awaits_delayed = False  # the engine's queue looks at it when its delayed output is due
         self._input = b""  # received bytes, until the engine's turn
-        self._is_reading_paused = False  # until the calls have processed their backlog
+        self._large_input = 0  # bytes of it that the engine has counted
+        self._is_queued = False  # it has its input processed in the engine's next turn
+        self._is_reading_paused = False  # until the calls have processed their input
         self._is_closing = False
         self._ignored_bytes = 0  # received after `_is_closing`
         self._peer = ""
@@ -213,16 +221,39 @@ class SocketConnection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        # Store small input for the engine's turn. Large input is processed at once, before it fills the memory.
-        if self._input or len(data) > SMALL_INPUT:
-            self.process_input(data)
-        else:
-            self._input = data
+        # Only store input, however much of it there is: if a whole fleet sends something, turns process a part each.
+        self._input = self._input + data if self._input else data
+        self._queue_input()
+        if len(self._input) > SMALL_INPUT:
+            self._hold_back(len(data))
+
+    def _queue_input(self) -> None:
+        """Have input processed in the engine's next turn."""
+        if not self._is_queued:
+            self._is_queued = True
             self._engine.queue.add_input(self)
 
-    def process_input(self, more: bytes = b"") -> None:
-        """Process stored input, and `more`."""
-        data, self._input = self._input + more, b""
+    def _hold_back(self, size: int) -> None:
+        """Read no more before the input is processed. If all connections hold very much, process it now."""
+        self._large_input += size
+        self._engine.large_input += size
+        if self._engine.large_input > MOST_INPUT:
+            self.process_input()
+        else:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+
+    def process_input(self) -> None:
+        """Process stored input, or a batch of it; the next turn goes on with the rest."""
+        data, self._input = self._input, b""
+        self._is_queued = False
+        if self._large_input:
+            self._engine.large_input -= self._large_input
+            self._large_input = 0
         calls = self._calls
         if self._is_closing:
             self._ignored_bytes += len(data)
@@ -233,22 +264,19 @@ class SocketConnection(asyncio.Protocol):
             except Exception as error:  # noqa: BLE001 # OPS-10: the engine goes on with other connections
                 self.fail(error)
                 return
-            if calls.backlog and not self._is_reading_paused:
-                self._is_reading_paused = True  # until the backlog is processed
-                self._transport.pause_reading()
-                self._loop.call_soon(self._process_backlog)
             self.is_scheduled = was_scheduled
             if has_output:
                 self._engine.queue.add_output(self)
             if not self.awaits_delayed and calls.out.delayed_until < inf:
                 self._engine.queue.add_delayed(self)
+            if calls.backlog:
+                self._pause_reading()
+                self._queue_input()
+                return
+        if self._is_reading_paused:
+            self._resume_reading()
 
-    def _process_backlog(self) -> None:
-        """Process the next batch of the backlog, one in each turn of the loop, so that others are served between."""
-        self.process_input()
-        if self._calls is not None and self._calls.backlog and not self._is_closing:
-            self._loop.call_soon(self._process_backlog)
-            return
+    def _resume_reading(self) -> None:
         self._is_reading_paused = False
         if self._transport is not None:
             with suppress(RuntimeError):  # it is closing

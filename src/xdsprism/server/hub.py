@@ -96,6 +96,7 @@ class Hub:
         self.changes: deque[Change] = deque()  # changes that not all sessions were notified of
         self._telling: _Telling | None = None  # while that takes several turns
         self.turn_due = False
+        self._closed_count = 0  # subscriptions of the streams that closed since the last turn
         store.listeners.append(self._applied)
 
     def close(self) -> None:
@@ -144,6 +145,12 @@ class Hub:
             self.facts.append(Closed(number, reason))
             self.turn()
 
+    def is_long_to_close(self, subscriptions: int) -> bool:
+        """Whether to close a stream in slices. Those of a whole fleet may be small and end in one turn of the loop."""
+        self._closed_count += subscriptions
+        self.turn()
+        return self._closed_count > LONG_COUNT
+
     def listed(self, type_url: TypeUrl, name: str) -> None:
         """Wake the sessions of a wildcard or glob that can be answered now (core.model.cached)."""
         for session in self.interest.everybody(type_url, name):
@@ -181,6 +188,7 @@ class Hub:
         for chore in self.chores:
             chore()
         self.turn_due = False
+        self._closed_count = 0
         if self.changes:
             self.is_told(None)
         # Streams share encoded responses within a turn. A stream that polls later encodes anew.
@@ -398,12 +406,12 @@ class XdsCall(Call):
         self.port.wake()
 
     def close(self, reason: str = "") -> None:
-        """Close the stream, in slices if it has many subscriptions."""
+        """Close the stream; in slices if it, and those that closed in the same turn, have many subscriptions."""
         if self._work is not None:
             self._work.close()
             self._work = None  # it refers to this call
         slices = self._hub.slices
-        if slices is not None and self.stream.count > LONG_COUNT:
+        if slices is not None and self._hub.is_long_to_close(self.stream.count):
             slices.begin(self._closing(reason), _log_unclosed)
             return
         try:

@@ -4,6 +4,9 @@ A call that wakes (`CallStream.wake`) joins the list of its connection, and the 
 queue. First the loop reads all sockets, and each connection only stores its bytes. Then a turn processes the input of
 all connections, and after that writes the output of all. Input wakes calls for the same turn.
 
+Where a turn takes long, such as when a whole fleet reconnects, it does a part of the work and the next turn goes on,
+so that others are served in between.
+
 A connection may also have delayed output, which goes with its next write, or alone when it is due. Nearly always
 another write comes first. So all connections share one timer, and none is stopped when its output was written.
 """
@@ -13,9 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from math import inf
+from time import perf_counter
 from typing import Protocol
 
 from ..timer_heap import TimerHeap
+from .slicing import BUDGET
 
 SHORTEST_WAIT = 0.01  # seconds between two looks at delayed output, which may be late by this
 
@@ -106,14 +111,24 @@ class WakeQueue:
         self._set_timer()
 
     def _turn(self) -> None:
-        """Process all input, then write all output."""
+        """Process all input, then write all output. After BUDGET seconds of either, leave the rest to the next turn."""
         pending, self._with_input = self._with_input, []
-        for connection in pending:
+        ends = perf_counter() + BUDGET
+        for done, connection in enumerate(pending, 1):
             connection.process_input()
+            if perf_counter() >= ends:
+                self._with_input = pending[done:] + self._with_input
+                break
         self._is_due = False
         woken, self._with_output = self._with_output, []
-        for connection in woken:
+        ends = perf_counter() + BUDGET
+        for done, connection in enumerate(woken, 1):
             try:
                 connection.flush()
             except Exception as error:  # noqa: BLE001 # OPS-10: other connections in this turn are served
                 connection.fail(error)
+            if perf_counter() >= ends:
+                self._with_output = woken[done:] + self._with_output
+                break
+        if self._with_input or self._with_output:
+            self._schedule_turn()
