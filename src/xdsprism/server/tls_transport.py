@@ -2,7 +2,7 @@
 
 An event loop's own TLS writes each record to the socket separately, and reads until OpenSSL raises because there is no
 more; both cost more than the encryption. This layer encrypts everything that is written at once for one write, and
-knows from the pending bytes whether to read again.
+reads whole records, so that the bytes that are left tell whether there is another.
 """
 
 from __future__ import annotations
@@ -171,15 +171,14 @@ class TlsTransport(asyncio.Protocol):
         """
         incoming, tls = self._incoming, self._tls
         records: list[bytes] = []
-        left, is_closed = incoming.pending, False
+        is_closed = False
         try:
-            while left:
-                data = tls.read(min(left, RECORD))
+            while incoming.pending:
+                data = tls.read(RECORD)  # OpenSSL returns one record at most, so it keeps nothing of it
                 if not data:
                     is_closed = True  # close_notify
                     break
                 records.append(data)
-                left = incoming.pending or tls.pending()
         except ssl.SSLWantReadError:  # part of a record
             pass
         finally:
