@@ -33,6 +33,7 @@ from .guard import Names, RequestGuard, policy_for
 from .read_model import LIMIT, ConfigLoads, Page, Row
 
 MAX_ROWS = 10_000  # in one response
+PAGE = 64 * 1024 * 1024  # characters of one response
 SLICE = 0.005  # seconds of work before the event loop gets a turn
 T = TypeVar("T")
 _ID = re.compile("[0-9a-f]{1,64}")
@@ -265,11 +266,19 @@ async def _sliced(steps: Steps[T]) -> T:
 
 
 async def _page_response(page: Page) -> Response:
-    """Build and encode the rows for a few milliseconds at a time, so that streams are served in between."""
+    """Build and encode the rows for a few milliseconds at a time, so that streams are served in between.
+
+    The response ends with the row that brings it to PAGE characters, and says so.
+    """
     parts: list[str] = []
+    size = 0
     until = time.perf_counter() + SLICE
     for row in page.rows:
         parts.append(json.dumps(row, ensure_ascii=False))
+        size += len(parts[-1])
+        if size > PAGE:
+            page.head["cut"] = f"after {len(parts)} rows: ask for the others with offset="
+            break
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE

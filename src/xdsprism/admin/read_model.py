@@ -37,6 +37,8 @@ Row = dict[str, Any]
 LIMIT = 1000  # rows in a list, unless the caller says otherwise
 SUBSCRIPTIONS = 100  # listed for each session
 PARAMS = 100  # listed for each node, and for each subscription
+REJECTED = 100  # listed for each session
+ITEMS = 2_000  # subscriptions, params and rejected resources that are listed for all sessions of a stream together
 NAMES = 20  # listed of the resources that a change which is held back would remove
 SORTED = 10_000  # resources; a type with more is listed unsorted
 
@@ -173,8 +175,21 @@ def clients(connected: Iterable[Connected], now: float, wall: float, *, offset: 
     return Page(head, "clients", (_client(each, now, wall) for each in shown))
 
 
+class _Items:
+    """Counts down what is listed of one stream, which has as many types and subscriptions as its client likes."""
+
+    def __init__(self) -> None:
+        self.left = ITEMS
+
+    def take(self, count: int = 1) -> bool:
+        """Take room for so many items; False: there is none left."""
+        has_room = self.left > 0
+        self.left -= count
+        return has_room
+
+
 def _client(each: Connected, now: float, wall: float) -> Row:
-    stream = each.stream
+    stream, items = each.stream, _Items()
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
@@ -185,7 +200,7 @@ def _client(each: Connected, now: float, wall: float) -> Row:
         "delta": stream.delta,
         "since": time_of_day(wall - (now - each.since)),
         "refused": dict(sorted((stream.room.refused or {}).items())),
-        "types": [_session(session, now, wall) for session in stream.sessions.values()],
+        "types": [_session(session, now, wall, items) for session in stream.sessions.values()],
     }
 
 
@@ -205,25 +220,32 @@ def _params(params: Mapping[str, str]) -> dict[str, str]:
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
 
 
-def _session(session: Session, now: float, wall: float) -> Row:
+def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
     """Describe the state of one type on one stream."""
     progress = session.progress
-    return {
+    rejected = session.rejections.by_label
+    shown = [name for name in islice(rejected, REJECTED) if items.take()]
+    row: Row = {
         "type": session.table.spec.label,
         "type_url": session.table.spec.url,
         "state": progress.state,
         "subscriptions": {
             "total": session.count,
-            "first": [_subscription(session, key) for key in islice(session.subscriptions, SUBSCRIPTIONS)],
+            "first": [
+                _subscription(session, key)
+                for key in islice(session.subscriptions, SUBSCRIPTIONS)
+                if items.take(1 + min(len(key[1] or ()), PARAMS))
+            ],
         },
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
         "nack": _nack(progress, now, wall),
         "rejected": {
-            name: {"code": rejected.error.code, "message": rejected.error.message}
-            for name, rejected in session.rejections.by_label.items()
+            name: {"code": rejected[name].error.code, "message": rejected[name].error.message} for name in shown
         },
     }
+    left_out = len(rejected) - len(shown)
+    return row | ({"rejected_left_out": left_out} if left_out else {})
 
 
 def _subscription(session: Session, key: Key) -> Row:
