@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ..core.model.constraints import keys
@@ -17,6 +17,7 @@ from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
 from ..core.model.facts import Refused
 from ..core.model.removal_guard import HeldBack, Loss
+from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.table import Table
 from ..core.model.truncation import NAME_BYTES, bounded
@@ -43,13 +44,17 @@ NAMES = 20  # listed of the resources that a change which is held back would rem
 SORTED = 10_000  # resources; a type with more is listed unsorted
 
 
+# Returns in steps what a relay has of a name, and how many entries more than that.
+Cached = Callable[[TypeUrl, str], Steps[tuple[list[Row], int]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A part of a list."""
 
     head: Row  # fields beside the list
     name: str  # the field of the list
-    rows: Iterator[Row]
+    rows: Iterator[Row | None]  # None: others may be served before the next row
 
 
 # -- resources
@@ -64,7 +69,7 @@ def resources(
     offset: int = 0,
     limit: int | None = LIMIT,
     bodies: bool = False,
-    variants: Callable[[TypeUrl, str], list[Row]] | None = None,
+    variants: Cached | None = None,
 ) -> Page:
     """List resources with their variants. A relay passes `variants`, as it can show more of them than the store."""
     tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
@@ -77,7 +82,7 @@ def resources(
         "offset": offset,
     }
     rows = (_resource(table, each, interest, bodies=bodies, variants=variants) for table, each in shown)
-    return Page(head, "resources", rows)
+    return Page(head, "resources", chain.from_iterable(rows))
 
 
 Named = tuple[str, VariantSet]
@@ -107,9 +112,9 @@ def _resource(
     interest: Interest | None,
     *,
     bodies: bool,
-    variants: Callable[[TypeUrl, str], list[Row]] | None,
-) -> Row:
-    """DYN-47: describe a resource with one entry per variant, and the variant's constraints."""
+    variants: Cached | None,
+) -> Iterator[Row | None]:
+    """DYN-47: describe a resource with one entry per variant, and the variant's constraints; after pauses."""
     name, known = named
     row: Row = {"type": table.spec.label, "type_url": table.spec.url, "name": name}
     if known.aliases:
@@ -118,10 +123,12 @@ def _resource(
         row["subscribers"] = interest.subscribers(table.spec.url, name)
     row["params"] = list(known.keys)
     if variants is not None:
-        row["variants"] = variants(table.spec.url, name)
+        row["variants"], left_out = yield from variants(table.spec.url, name)
+        if left_out:
+            row["variants_left_out"] = left_out
     else:
         row["variants"] = [variant_row(variant, body=bodies) for variant in known.variants]
-    return row
+    yield row
 
 
 def variant_row(variant: Variant, *, body: bool = False) -> Row:

@@ -116,7 +116,7 @@ def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
     from ..admin import read_model
     from ..core.model.expr import show
 
-    rows = list(read_model.resources(store, limit=None).rows)
+    rows = [row for row in read_model.resources(store, limit=None).rows if row is not None]
     for row in rows:
         known = store.table(row["type_url"]).get(row["name"])
         row["not_covered"] = known.gaps(GAPS) if known is not None else []

@@ -239,12 +239,16 @@ class Relaying:
 
     def holdings(self, type_url: TypeUrl, name: str) -> list[Holding]:
         """Return the cached answers of a name, with their users and upstream subscriptions (PRX-28)."""
+        return finish(self.holding(type_url, name))
+
+    def holding(self, type_url: TypeUrl, name: str) -> Steps[list[Holding]]:
+        """Do what `holdings` does, in steps. What changes meanwhile may be missing."""
         if not self.is_planning:
             self._subscribers.count()
         subject = type_url, name
         audiences = [self._voices.audience((type_url, each)) for each in (name, *wildcards(name))]
         known = self._planner.known.get(subject, NOTHING)
-        return holdings(known, self._voices.of(subject), audiences, self._supply.pin)
+        return (yield from holdings(known, self._voices.of(subject), audiences, self._supply.pin))
 
     def room(self, kind: Scarce) -> RoomTaken:
         """Return how much of one scarce thing is in use (PRX-35)."""
