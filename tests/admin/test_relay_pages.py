@@ -17,7 +17,11 @@ from tests.admin.relay_rig import RelayOffice, Upstream, write_bootstrap
 from tests.admin.rig import Office, Peer, eventually_async, locator
 from tests.support import web
 from xdsprism import CLUSTER, ENDPOINT, Store
+from xdsprism.admin import cache_model
+from xdsprism.admin import http as pages
 from xdsprism.config import RelayConfig
+from xdsprism.core.model.steps import Steps
+from xdsprism.core.relay import holdings
 
 FREE = "127.0.0.1:0"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -371,3 +375,37 @@ async def test_explain_says_which_variant_from_whom_and_what_is_not_known(relay:
         unknown = await explain("env=test")
         assert (unknown["cached"], unknown["variant"], unknown["absent"]) == (False, None, None)
         assert len(unknown["others"]) == 2
+
+
+# PRX-28, OPS-10: clients choose with how many params they ask
+async def test_of_very_many_variants_of_a_name_some_are_listed_and_found_in_steps(
+    relay: RelayOffice, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cache_model, "VARIANTS", 3)
+    monkeypatch.setattr(cache_model, "EVERY", 2)
+    monkeypatch.setattr(holdings, "EVERY", 2)
+    async with Peer(relay.listen, delta=True) as peer:
+        await peer.ask(CLUSTER, **_with(env="prod"))
+        for number in range(7):
+            await peer.ask(CLUSTER, **_with(env=f"e{number}"))
+        pauses: list[None] = []
+        look = pages._sliced
+
+        async def counted(steps: Steps[Any]) -> Any:
+            def passing() -> Steps[Any]:
+                try:
+                    while True:
+                        pauses.append(next(steps))
+                        yield
+                except StopIteration as done:
+                    return done.value
+
+            return await look(passing())
+
+        monkeypatch.setattr(pages, "_sliced", counted)
+        (shop,) = (await relay.page("/api/resources?name=shop"))["resources"]
+        explained = await relay.page("/api/explain?type=cds&name=shop&param=env%3Dprod")
+    assert (len(shop["variants"]), shop["variants_left_out"]) == (3, 5)
+    assert (len(explained["others"]), explained["others_left_out"]) == (3, 4)
+    assert explained["variant"]["constraint"] == "env=prod"
+    assert len(pauses) >= 8

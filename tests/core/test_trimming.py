@@ -213,6 +213,17 @@ def test_of_a_long_nack_the_code_and_the_beginning_are_read(delta: bool):
     assert request.body.error is not None
     assert request.body.error.code == 3
     assert request.body.error.message.startswith("é" * 1_000)
+    assert request.body.error.message.endswith("… (2,000,000 bytes)")
+
+
+# NAK-12, SRV-25, DYN-13
+@both
+@pytest.mark.parametrize("letter", ["x", "é", "€", "\U0001f600"])
+def test_a_long_text_is_cut_as_if_it_were_read_at_once(delta: bool, letter: str):
+    long = letter * (LARGE + 5)
+    only = {} if delta else {"version": long}
+    sent = message(delta, node=node(k=long, tier="x" + long), error_detail=status("no" + long), **only)
+    assert decoded(delta, sent)[0] == Decoder(delta=delta).decode(sent)
 
 
 # VHD-26

@@ -10,6 +10,7 @@ import xdsprism as xp
 from tests.client.rig import both, clock, cluster, endpoint, follow, quiet, timeless
 from tests.relay.rig import MODE_IDS, MODES, Raw, Station, marks, pair
 from xdsprism.admin.cache_model import ClockReading, cached_rows
+from xdsprism.core.model.steps import finish
 
 modes = pytest.mark.parametrize(("up", "down"), MODES, ids=MODE_IDS)
 
@@ -106,5 +107,5 @@ async def test_pages_say_since_when_a_server_is_away_however_often_it_was_tried_
         await quiet(600.0)
         assert len(origin.wire.opened) > 2
         moment = ClockReading(clock(), 1_800_000_000.0)
-        (row,) = cached_rows(relay.relay.relaying, xp.CLUSTER, "a", moment)
+        (row,), _ = finish(cached_rows(relay.relay.relaying, xp.CLUSTER, "a", moment))
         assert (row["stale"], row["stale_since"]) == (True, moment.time_of_day(lost))

@@ -13,6 +13,7 @@ from ..core.model.cached import CachedSet
 from ..core.model.constraints import failing, keys, matches, unpadded
 from ..core.model.expr import show
 from ..core.model.limits import Scarce
+from ..core.model.steps import EVERY, Steps
 from ..core.model.table import Table
 from ..core.model.types import Params, TypeUrl, Variant
 from ..core.relay.cached_answers import CachedAnswer
@@ -22,6 +23,7 @@ from ..core.watch.quarantine import Quarantined
 from ..core.watch.upstream import Upstream
 from .read_model import Row, time_of_day, variant_row
 
+VARIANTS = 1_000  # listed of one name
 MAX_QUARANTINED = 100  # quarantined subscriptions that are listed for each server
 
 Upstreams = Iterable[tuple[Params | None, Upstream]]  # each with the group of clients that it is connected for
@@ -50,9 +52,18 @@ class ClockReading:
 
 def cached_rows(
     relaying: Relaying, type_url: TypeUrl, name: str, moment: ClockReading, *, bodies: bool = False
-) -> list[Row]:
-    """List what the cache has for a name: variants, and constraints for which the resource does not exist."""
-    return [_cached_row(answer, moment, bodies=bodies) for answer in relaying.cached_answers(type_url, name)]
+) -> Steps[tuple[list[Row], int]]:
+    """List what the cache has for a name: variants, and constraints for which the resource does not exist; in steps.
+
+    Clients choose with how many params they ask for it, so at most VARIANTS are listed. The number is of the others.
+    """
+    found = yield from relaying.listing_answers(type_url, name)
+    rows: list[Row] = []
+    for answer in found[:VARIANTS]:
+        rows.append(_cached_row(answer, moment, bodies=bodies))
+        if len(rows) % EVERY == 0:
+            yield
+    return rows, len(found) - len(rows)
 
 
 def _cached_row(answer: CachedAnswer, moment: ClockReading, *, bodies: bool = False) -> Row:
@@ -110,26 +121,36 @@ def _stale(answer: CachedAnswer, source: Upstream | None, moment: ClockReading) 
     return True, moment.time_of_day(source.lifecycle.parted) if source.lifecycle.parted is not None else None
 
 
-def explain(relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: ClockReading) -> Row | None:
-    """Explain which cached variant these params get, and from which server; None if the name is not cached."""
+def explain(
+    relaying: Relaying, table: Table, name: str, params: Mapping[str, str], moment: ClockReading
+) -> Steps[Row | None]:
+    """Explain which cached variant these params get, and from which server, in steps; None: the name is not cached."""
     known = table.get(name)
     if not isinstance(known, CachedSet):
         return None
     owner = known.variants[0].name if known.variants else name
-    answers = relaying.cached_answers(table.spec.url, owner)
+    answers = yield from relaying.listing_answers(table.spec.url, owner)
     found = known.find(params)
+    others = [each for each in answers if each.finding != found]
+    shown: list[Row] = []
+    for each in others[:VARIANTS]:
+        shown.append(_cached_row(each, moment) | _why_not(each, params))
+        if len(shown) % EVERY == 0:
+            yield
     chosen = next((_cached_row(each, moment) for each in answers if each.finding == found), None)
-    return {
+    row: Row = {
         "type": table.spec.label,
         "type_url": table.spec.url,
         "name": owner,
         "params": dict(params),
         "keys": list(known.keys),
         "variant": chosen if chosen is not None and chosen["exists"] else None,
-        "others": [_cached_row(each, moment) | _why_not(each, params) for each in answers if each.finding != found],
+        "others": shown,
         "absent": chosen["constraint"] if chosen is not None and not chosen["exists"] else None,
         "cached": chosen is not None,  # false: the relay has to request it
     }
+    left_out = len(others) - len(shown)
+    return row | ({"others_left_out": left_out} if left_out else {})
 
 
 def _why_not(answer: CachedAnswer, params: Mapping[str, str]) -> Row:

@@ -33,6 +33,7 @@ from .guard import Names, RequestGuard, policy_for
 from .read_model import LIMIT, ConfigLoads, Page, Row
 
 MAX_ROWS = 10_000  # in one response
+PAGE = 64 * 1024 * 1024  # characters of one response
 SLICE = 0.005  # seconds of work before the event loop gets a turn
 T = TypeVar("T")
 _ID = re.compile("[0-9a-f]{1,64}")
@@ -169,7 +170,7 @@ async def _resources(view: View, request: Request) -> Response:
     return await _page_response(page)
 
 
-def _cached_rows(view: View, *, bodies: bool) -> Callable[[TypeUrl, str], list[Row]] | None:
+def _cached_rows(view: View, *, bodies: bool) -> read_model.Cached | None:
     """Return what lists the variants of a name in a relay's cache; None if the daemon is no relay."""
     if view.relay is None:
         return None
@@ -234,17 +235,17 @@ async def _explain(view: View, request: Request) -> Response:
     type_url, name = _type_and_name(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
     params = _assignments(request)
     table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
-    found = _explained(view, table, name, params) if table is not None else None
+    found = await _explained(view, table, name, params) if table is not None else None
     if found is None:
         raise HTTPException(404, f"there is no {_label(type_url)} of that name")
     return _Json(found)
 
 
-def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:
+async def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:
     """Explain by the store, or by a relay's cache."""
     if view.relay is None:
         return read_model.explain(table, name, params)
-    return cache_model.explain(view.relay.relaying, table, name, params, view.moment)
+    return await _sliced(cache_model.explain(view.relay.relaying, table, name, params, view.moment))
 
 
 # -- responses
@@ -265,11 +266,20 @@ async def _sliced(steps: Steps[T]) -> T:
 
 
 async def _page_response(page: Page) -> Response:
-    """Build and encode the rows for a few milliseconds at a time, so that streams are served in between."""
+    """Build and encode the rows for a few milliseconds at a time, so that streams are served in between.
+
+    The response ends with the row that brings it to PAGE characters, and says so.
+    """
     parts: list[str] = []
+    size = 0
     until = time.perf_counter() + SLICE
     for row in page.rows:
-        parts.append(json.dumps(row, ensure_ascii=False))
+        if row is not None:
+            parts.append(json.dumps(row, ensure_ascii=False))
+            size += len(parts[-1])
+        if size > PAGE:
+            page.head["cut"] = f"after {len(parts)} rows: ask for the others with offset="
+            break
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE

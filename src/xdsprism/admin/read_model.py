@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ..core.model.constraints import keys
@@ -17,6 +17,7 @@ from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
 from ..core.model.facts import Refused
 from ..core.model.removal_guard import HeldBack, Loss
+from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.table import Table
 from ..core.model.truncation import NAME_BYTES, bounded
@@ -37,8 +38,14 @@ Row = dict[str, Any]
 LIMIT = 1000  # rows in a list, unless the caller says otherwise
 SUBSCRIPTIONS = 100  # listed for each session
 PARAMS = 100  # listed for each node, and for each subscription
+REJECTED = 100  # listed for each session
+ITEMS = 2_000  # subscriptions, params and rejected resources that are listed for all sessions of a stream together
 NAMES = 20  # listed of the resources that a change which is held back would remove
 SORTED = 10_000  # resources; a type with more is listed unsorted
+
+
+# Returns in steps what a relay has of a name, and how many entries more than that.
+Cached = Callable[[TypeUrl, str], Steps[tuple[list[Row], int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class Page:
 
     head: Row  # fields beside the list
     name: str  # the field of the list
-    rows: Iterator[Row]
+    rows: Iterator[Row | None]  # None: others may be served before the next row
 
 
 # -- resources
@@ -62,7 +69,7 @@ def resources(
     offset: int = 0,
     limit: int | None = LIMIT,
     bodies: bool = False,
-    variants: Callable[[TypeUrl, str], list[Row]] | None = None,
+    variants: Cached | None = None,
 ) -> Page:
     """List resources with their variants. A relay passes `variants`, as it can show more of them than the store."""
     tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
@@ -75,7 +82,7 @@ def resources(
         "offset": offset,
     }
     rows = (_resource(table, each, interest, bodies=bodies, variants=variants) for table, each in shown)
-    return Page(head, "resources", rows)
+    return Page(head, "resources", chain.from_iterable(rows))
 
 
 Named = tuple[str, VariantSet | Answer]
@@ -105,9 +112,9 @@ def _resource(
     interest: Interest | None,
     *,
     bodies: bool,
-    variants: Callable[[TypeUrl, str], list[Row]] | None,
-) -> Row:
-    """DYN-47: describe a resource with one entry per variant, and the variant's constraints."""
+    variants: Cached | None,
+) -> Iterator[Row | None]:
+    """DYN-47: describe a resource with one entry per variant, and the variant's constraints; after pauses."""
     name, known = named
     row: Row = {"type": table.spec.label, "type_url": table.spec.url, "name": name}
     if known.aliases:
@@ -116,10 +123,12 @@ def _resource(
         row["subscribers"] = interest.subscribers(table.spec.url, name)
     row["params"] = list(known.keys)
     if variants is not None:
-        row["variants"] = variants(table.spec.url, name)
+        row["variants"], left_out = yield from variants(table.spec.url, name)
+        if left_out:
+            row["variants_left_out"] = left_out
     else:
         row["variants"] = [variant_row(variant, body=bodies) for variant in known.variants]
-    return row
+    yield row
 
 
 def variant_row(variant: Variant, *, body: bool = False) -> Row:
@@ -173,8 +182,21 @@ def clients(connected: Iterable[Connected], now: float, wall: float, *, offset: 
     return Page(head, "clients", (_client(each, now, wall) for each in shown))
 
 
+class _Items:
+    """Counts down what is listed of one stream, which has as many types and subscriptions as its client likes."""
+
+    def __init__(self) -> None:
+        self.left = ITEMS
+
+    def take(self, count: int = 1) -> bool:
+        """Take room for so many items; False: there is none left."""
+        has_room = self.left > 0
+        self.left -= count
+        return has_room
+
+
 def _client(each: Connected, now: float, wall: float) -> Row:
-    stream = each.stream
+    stream, items = each.stream, _Items()
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
@@ -185,7 +207,7 @@ def _client(each: Connected, now: float, wall: float) -> Row:
         "delta": stream.delta,
         "since": time_of_day(wall - (now - each.since)),
         "refused": dict(sorted((stream.room.refused or {}).items())),
-        "types": [_session(session, now, wall) for session in stream.sessions.values()],
+        "types": [_session(session, now, wall, items) for session in stream.sessions.values()],
     }
 
 
@@ -205,25 +227,32 @@ def _params(params: Mapping[str, str]) -> dict[str, str]:
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
 
 
-def _session(session: Session, now: float, wall: float) -> Row:
+def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
     """Describe the state of one type on one stream."""
     progress = session.progress
-    return {
+    rejected = session.rejections.by_label
+    shown = [name for name in islice(rejected, REJECTED) if items.take()]
+    row: Row = {
         "type": session.table.spec.label,
         "type_url": session.table.spec.url,
         "state": progress.state,
         "subscriptions": {
             "total": session.count,
-            "first": [_subscription(session, key) for key in islice(session.subscriptions, SUBSCRIPTIONS)],
+            "first": [
+                _subscription(session, key)
+                for key in islice(session.subscriptions, SUBSCRIPTIONS)
+                if items.take(1 + min(len(key[1] or ()), PARAMS))
+            ],
         },
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
         "acked": _step(progress.acked, progress.acked_version, progress.acked_at, now),
         "nack": _nack(progress, now, wall),
         "rejected": {
-            name: {"code": rejected.error.code, "message": rejected.error.message}
-            for name, rejected in session.rejections.by_label.items()
+            name: {"code": rejected[name].error.code, "message": rejected[name].error.message} for name in shown
         },
     }
+    left_out = len(rejected) - len(shown)
+    return row | ({"rejected_left_out": left_out} if left_out else {})
 
 
 def _subscription(session: Session, key: Key) -> Row:

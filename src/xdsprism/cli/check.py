@@ -117,7 +117,7 @@ def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
     from ..core.model.expr import show
     from ..core.model.variants import DisjointVariants
 
-    rows = list(read_model.resources(store, limit=None).rows)
+    rows = [row for row in read_model.resources(store, limit=None).rows if row is not None]
     for row in rows:
         known = store.table(row["type_url"]).named(row["name"])
         row["not_covered"] = known.gaps(GAPS) if isinstance(known, DisjointVariants) else []

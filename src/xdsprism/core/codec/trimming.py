@@ -4,9 +4,9 @@ A message of 64 MiB may be a list of names, which `wire.split_fields` splits. It
 millions of metadata keys, a locator with millions of params, the text of a NACK. To parse such a field takes seconds,
 and nobody else would be served meanwhile. So a message above LARGE is trimmed first, by a table of its fields:
 
-    whole        kept as it is
-    short        a text: only its beginning is kept, with a digest of the whole, so that two long texts stay distinct
-    name         dropped above NAME bytes
+    _whole       kept as it is
+    Short        a text: only its beginning is kept, with a digest of the whole, so that two long texts stay distinct
+    _name        dropped above NAME bytes
     Inside       a message: its own fields are trimmed
     Metadata     of a node's metadata, what node_params.py may use
     (no entry)   dropped
@@ -25,6 +25,7 @@ from ...errors import PeerError
 from ..model.limits import Limits
 from ..model.node_params import ENTRY, FEATURES, METADATA, OTHERS, VALUE_BYTES
 from ..model.steps import Steps
+from ..model.truncation import TEXT_BYTES, marked
 from .wire import fields_of, join_field
 
 LARGE = 128 * 1024  # bytes; less is parsed within milliseconds, whatever is in it
@@ -163,15 +164,23 @@ def _name(payload: Bytes) -> Steps[Bytes | None]:
     yield
 
 
-def _short(payload: Bytes) -> Steps[Bytes | None]:
-    digest = blake2b(digest_size=8)
-    for at in range(0, len(payload), CHUNK):
-        digest.update(payload[at : at + CHUNK])
-        yield
-    end = LARGE
-    while LARGE - end < 3 and payload[end] & 0xC0 == 0x80:  # within a character
-        end -= 1
-    return bytes(payload[:end]) + digest.hexdigest().encode()
+class Short:
+    """Cuts a text as `truncation.bounded` does: the beginning is kept, with the size and a digest of the whole."""
+
+    def __init__(self, most: int, *, distinct: bool = True) -> None:
+        self._most = most
+        self._is_distinct = distinct
+
+    def __call__(self, payload: Bytes) -> Steps[bytes]:
+        digest = blake2b(digest_size=8)
+        for at in range(0, len(payload) if self._is_distinct else 0, CHUNK):
+            digest.update(payload[at : at + CHUNK])
+            yield
+        mark = marked(len(payload), digest.hexdigest() if self._is_distinct else "").encode()
+        end = self._most - len(mark)
+        while payload[end] & 0xC0 == 0x80 and self._most - len(mark) - end < 3:  # within a character
+            end -= 1
+        return bytes(payload[:end]) + mark
 
 
 def _type_url(payload: Bytes) -> Steps[Bytes | None]:
@@ -183,18 +192,18 @@ def _type_url(payload: Bytes) -> Steps[Bytes | None]:
 
 # -- tables, with the field numbers of the protos
 
-TEXT, NAMED = Field(_short), Field(_name)
+TEXT, NAMED = Field(Short(VALUE_BYTES)), Field(_name)
 _ENTRY = Inside({1: TEXT, 2: Field(Inside({3: TEXT}))})  # of a Struct
 _PARAM = Inside({1: TEXT, 2: TEXT})
 _LOCALITY = Inside({1: TEXT, 2: TEXT, 3: TEXT})
 _BUILD_VERSION = Inside({1: Field(_whole)})
-_STATUS = Inside({1: Field(_whole), 2: TEXT})
+_STATUS = Inside({1: Field(_whole), 2: Field(Short(TEXT_BYTES, distinct=False))})
 
 
 def node_field(names: Collection[str] | None) -> Field:
     """Return how to trim a node; `names`: the metadata that the settings name."""
     fields = {1: TEXT, 2: TEXT, 3: Field(Metadata(names)), 4: Field(_LOCALITY), 6: TEXT, 7: TEXT}
-    return Field(Inside({**fields, 8: Field(_BUILD_VERSION), 10: Field(_short, FEATURES)}))
+    return Field(Inside({**fields, 8: Field(_BUILD_VERSION), 10: TEXT._replace(most=FEATURES)}))
 
 
 def discovery_request(*, delta: bool, limits: Limits, names: Collection[str] | None) -> Inside:
@@ -205,4 +214,5 @@ def discovery_request(*, delta: bool, limits: Limits, names: Collection[str] | N
     if delta:
         lists = {3: NAMED, 4: NAMED, 5: NAMED, 8: locator, 9: locator}
         return Inside({1: node, 2: type_url, **lists, 6: TEXT, 7: status})
-    return Inside({1: TEXT, 2: node, 3: NAMED, 4: type_url, 5: TEXT, 6: status, 7: locator})
+    version = Field(Short(TEXT_BYTES))
+    return Inside({1: version, 2: node, 3: NAMED, 4: type_url, 5: TEXT, 6: status, 7: locator})

@@ -20,6 +20,10 @@ def bounded(text: str, most: int, *, distinct: bool = False) -> str:
     encoded = text.encode(errors="surrogateescape")
     if len(encoded) <= most:
         return text
-    digest = f", {blake2b(encoded, digest_size=8).hexdigest()}" if distinct else ""
-    mark = f"… ({len(encoded):,} bytes{digest})"
+    mark = marked(len(encoded), blake2b(encoded, digest_size=8).hexdigest() if distinct else "")
     return encoded[: most - len(mark.encode())].decode(errors="ignore") + mark
+
+
+def marked(size: int, digest: str = "") -> str:
+    """Return the mark at the end of a text that is cut; `digest`: of the whole text, or empty."""
+    return f"… ({size:,} bytes{f', {digest}' if digest else ''})"

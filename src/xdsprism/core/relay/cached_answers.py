@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model.cached import CachedSet, Finding, Form
+from ..model.steps import EVERY, Steps
 from ..watch.entry import Entry
 from .audience import Audience
 from .findings import Pin, listen
@@ -26,21 +27,25 @@ class CachedAnswer:
     users: int
 
 
-def cached_answers(
+def listing_answers(
     known: CachedSet, answers: Iterable[UpstreamAnswer], audiences: Iterable[Audience], pin: Pin
-) -> list[CachedAnswer]:
-    """Return all findings of a name, each with its upstream subscription and its number of users.
+) -> Steps[list[CachedAnswer]]:
+    """Return all findings of a name, each with its upstream subscription and its number of users, in steps.
 
     audiences: the subscribers of the name and of every wildcard that covers it. Subscribers without an answer count for
     no finding.
     """
     held_by: dict[Form, Entry] = {}
-    for answer in answers:
+    for count, answer in enumerate([*answers], 1):
         for form in listen([answer], known, pin).findings:
             held_by.setdefault(form, answer.entry)
+        if count % EVERY == 0:
+            yield
     users: Counter[Form | None] = Counter()
     for audience in audiences:
-        for params in audience:
+        for count, params in enumerate([*audience], 1):
             finding = known.find(params)
             users[finding.form if finding is not None else None] += audience.count(params)
+            if count % EVERY == 0:
+                yield
     return [CachedAnswer(each, held_by.get(each.form), users[each.form]) for each in known.findings]

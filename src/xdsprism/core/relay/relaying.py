@@ -43,7 +43,7 @@ from ..model.xdstp import is_wild, wildcards
 from ..watch.entry import Collection, Entry
 from ..watch.query_params import is_cut, is_wide
 from .audience import Audiences
-from .cached_answers import CachedAnswer, cached_answers
+from .cached_answers import CachedAnswer, listing_answers
 from .fairness import Competitors, Fairness, RoomTaken
 from .findings import doubted
 from .listings import Listings
@@ -236,12 +236,16 @@ class Relaying:
 
     def cached_answers(self, type_url: TypeUrl, name: str) -> list[CachedAnswer]:
         """Return the cached answers of a name, with their users and upstream subscriptions (PRX-28)."""
+        return finish(self.listing_answers(type_url, name))
+
+    def listing_answers(self, type_url: TypeUrl, name: str) -> Steps[list[CachedAnswer]]:
+        """Do what `cached_answers` does, in steps. What changes meanwhile may be missing."""
         if not self.is_planning:
             self._subscribers.count()
         subject = type_url, name
         audiences = [self._audiences.of((type_url, each)) for each in (name, *wildcards(name))]
         known = self._planner.known.get(subject, NOTHING)
-        return cached_answers(known, self._subscriptions.answers(subject), audiences, self._feed.pin)
+        return (yield from listing_answers(known, self._subscriptions.answers(subject), audiences, self._feed.pin))
 
     def room(self, kind: Scarce) -> RoomTaken:
         """Return how much of one scarce thing is in use (PRX-35)."""
