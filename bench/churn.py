@@ -45,9 +45,11 @@ class Client:
         self._writer = writer
         self._name = name
         self._number = 1
+        self._header: tuple[int, ...] | None = None  # of a frame whose payload is still to come
         self._body = b""
         self.updates = 0
         self.ended = False  # our stream
+        self._half_closed = False  # we say no more on it
 
     async def begin(self) -> None:
         self._writer.write(PREFACE + frames.settings([]) + frames.window_update(0, 1 << 24))
@@ -75,8 +77,11 @@ class Client:
             raise ConnectionError("the server ended a stream")
 
     async def _hear(self) -> None:
-        high, low, kind, flags, number = frames.HEADER.unpack(await self._reader.readexactly(9))
+        if self._header is None:
+            self._header = frames.HEADER.unpack(await self._reader.readexactly(9))
+        high, low, kind, flags, number = self._header  # kept, since `live` may end before the rest is there
         payload = await self._reader.readexactly(high << 8 | low)
+        self._header = None
         if kind == SETTINGS and not flags & ACK:
             self._writer.write(frames.SETTINGS_ACK)
         elif kind == PING and not flags & ACK:
@@ -93,12 +98,14 @@ class Client:
             response = pb.DeltaDiscoveryResponse.FromString(self._body[5 : 5 + size])
             self._body = self._body[5 + size :]
             self.updates += 1
-            self._send(pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce=response.nonce))
+            if not self._half_closed:
+                self._send(pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce=response.nonce))
 
     # -- how it leaves
 
     async def politely(self) -> None:
         """Say that there is no more, hear the server out, and close."""
+        self._half_closed = True
         self._writer.write(frames.frame(DATA, END_STREAM, self._number))
         async with asyncio.timeout(PATIENCE):
             while not self.ended:
