@@ -6,7 +6,7 @@ None of this needs the fuzzer: `make test` runs the kept inputs through the same
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import hpack
@@ -200,7 +200,7 @@ def headers(data: bytes) -> None:
         _read(fields)
 
 
-def _gathered(blocks: HeaderBlocks, octets: bytes, cut: int, padding: int) -> list[Field]:
+def _gathered(blocks: HeaderBlocks, octets: bytes, cut: int, padding: int) -> Sequence[Field]:
     parts = list(pieces(octets, cut)) or [b""]
     pad = padding & 31
     block = None
@@ -228,7 +228,7 @@ def _decoded(plain: hpack.Decoder, octets: bytes) -> list[Field]:
     return [(bytes(name), bytes(value)) for name, value in plain.decode(octets, raw=True)]
 
 
-def _read(fields: list[Field]) -> None:
+def _read(fields: Sequence[Field]) -> None:
     with suppress(StreamFault):
         request = read_request(fields)
         must(request.size == sum(32 + len(name) + len(value) for name, value in fields), "a header list's size")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
+import uvloop
 
 from tests.http2.rig import CALL, headers, of
+from tests.support.certificates import identity
 from tests.wire.h2_rig import Rig, double, echo, raw, serving
 from tests.wire.rig import PATIENCE, until
 from xdsprism.errors import UsageError
@@ -119,6 +124,34 @@ async def test_a_wake_from_elsewhere_is_written_without_delay() -> None:
         await call.read()
         rig.calls[0].say(b"one", b"two")
         assert [await asyncio.wait_for(call.read(), PATIENCE) for _ in range(2)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_no_loop_delays_small_writes(run: Callable[..., None], secure: bool, tmp_path: Path) -> None:
+    """With Nagle's algorithm, an update may take 40 ms."""
+    tls = None
+    if secure:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*identity(tmp_path, "server"))
+
+    async def check() -> None:
+        trusting = None
+        if secure:
+            trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            trusting.check_hostname = False
+            trusting.verify_mode = ssl.CERT_NONE
+            trusting.set_alpn_protocols(["h2"])
+        async with serving(tls=tls) as rig:
+            host, _, port = rig.address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+            await until(lambda: bool(rig.engine._connections))
+            (connection,) = rig.engine._connections
+            made = connection._transport.get_extra_info("socket")
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.transport.abort()
+
+    run(check())
 
 
 # -- addresses

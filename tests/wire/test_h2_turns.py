@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from tests.http2.rig import CALL, headers
+from tests.http2.rig import CALL, headers, parse
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
-from xdsprism.http2.codes import DATA, PREFACE
+from xdsprism.http2.codes import ACK, DATA, PREFACE, SETTINGS, WINDOW_UPDATE
 from xdsprism.server import engine_h2, wake_queue
 from xdsprism.server.connection_calls import ConnectionCalls
 from xdsprism.server.engine_h2 import SMALL_INPUT, SocketConnection
@@ -81,6 +81,30 @@ async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyP
     assert log == []
     await asyncio.sleep(0)
     assert log == [f"{part} {number}" for part in ("hear", "write") for number in range(3)]
+
+
+async def test_one_write_has_our_preface_and_what_answers_the_clients() -> None:
+    log = list[str]()
+    connection, wire = SocketConnection(Rig().engine), Wire(log)
+    connection.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
+    await asyncio.sleep(0)
+    assert log == []
+    connection.data_received(PREFACE + frames.settings([]))
+    await asyncio.sleep(0)
+    assert log == ["write "]
+    assert [(frame.kind, frame.flags) for frame in parse(wire.written)] == [
+        (SETTINGS, 0),
+        (WINDOW_UPDATE, 0),
+        (SETTINGS, ACK),
+    ]
+
+
+async def test_our_preface_does_not_wait_for_a_client_that_says_nothing() -> None:
+    connection, wire = SocketConnection(Rig().engine), Wire([])
+    connection.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert [frame.kind for frame in parse(wire.written)] == [SETTINGS, WINDOW_UPDATE]
 
 
 async def test_pieces_of_one_turn_are_heard_as_one() -> None:

@@ -1,17 +1,20 @@
 """Gathers header blocks from HEADERS and CONTINUATION frames, and decompresses them (RFC 9113, section 4.3).
 
 All blocks of a connection share one HPACK table, so each block is decompressed in order, even if its stream is refused.
+Nearly every connection begins with the same blocks as others, which are not decompressed again (known_blocks.py).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import hpack
 
 from .codes import END_HEADERS, END_STREAM, LAST_STREAM, PADDED, PRIORITISED, Code
 from .faults import ConnectionFault
 from .frames import UINT32, strip_padding
+from .known_blocks import DecodedBlock, KnownBlocks
 from .limits import Limit, Limits
 from .requests import Field, Request, read_request
 
@@ -23,6 +26,8 @@ _INDEXED = re.compile(rb"[\x81-\xfe]+").fullmatch
 
 # A header list of up to this many times the limit is still read, so that it costs its stream and not the connection.
 OVERSIZE_FACTOR = 4
+
+_KNOWN = KnownBlocks()  # of all connections
 
 
 class Block:
@@ -43,16 +48,21 @@ class HeaderBlocks:
 
     The calls of one client have equal headers. From the second call on all fields are in the table and the block is a
     few bytes of indexes; such a block is remembered with its fields and its request, and is not decoded again.
+
+    As long as all blocks are known from other connections, this one has no decoder. When it needs one, it decodes the
+    one block that filled the table once more.
     """
 
-    __slots__ = ("_decoder", "_last_block", "_last_request", "_limits", "in_progress")
+    __slots__ = ("_decoder", "_first", "_known", "_last", "_limits", "_most_bytes", "in_progress")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, known: KnownBlocks = _KNOWN) -> None:
         self.in_progress: Block | None = None
         self._limits = limits
-        self._decoder = hpack.Decoder(max_header_list_size=OVERSIZE_FACTOR * limits.header_bytes)
-        self._last_block: tuple[bytes, list[Field]] | None = None  # the last block, if it has only indexed fields
-        self._last_request: Request | None = None  # the request that it describes
+        self._known = known
+        self._most_bytes = OVERSIZE_FACTOR * limits.header_bytes  # of a block, and of the list that it describes
+        self._decoder: hpack.Decoder | None = None
+        self._first: bytes | None = b""  # the known block that filled the table, if any; None: others changed it, too
+        self._last: DecodedBlock | None = None
 
     def begin(self, flags: int, number: int, payload: bytes) -> Block | None:
         """Begin a block with a HEADERS frame. Return the block if the frame has END_HEADERS."""
@@ -82,42 +92,68 @@ class HeaderBlocks:
     def _add(self, block: Block, flags: int, payload: bytes) -> Block | None:
         """Add a fragment. Return the block if it is complete."""
         block.octets += payload
-        if len(block.octets) > OVERSIZE_FACTOR * self._limits.header_bytes:
+        if len(block.octets) > self._most_bytes:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block far too large", Limit.HEADER_LIST)
         if not flags & END_HEADERS:
             return None
         self.in_progress = None
         return block
 
-    def decode(self, block: Block) -> list[Field]:
+    def decode(self, block: Block) -> Sequence[Field]:
         """Decompress a block into its fields. Raises ConnectionFault: after an HPACK error the table is unknown."""
         octets = block.octets
-        if self._last_block is not None and self._last_block[0] == octets:
-            return self._last_block[1]
-        fields = self._decode(block)
-        self._last_block, self._last_request = ((octets, fields) if _INDEXED(octets) else None), None
-        return fields
+        last = self._last
+        if last is None or last.octets != octets or _INDEXED(octets) is None:
+            last = self._last = self._known_or_decoded(octets)
+        return last.fields
 
-    def request(self, fields: list[Field]) -> Request:
+    def request(self, fields: Sequence[Field]) -> Request:
         """Read the request from fields that `decode` returned. Raises StreamFault if they are malformed."""
-        if self._last_block is None or self._last_block[1] is not fields:
+        last = self._last
+        if last is None or last.fields is not fields:
             return read_request(fields)
-        if self._last_request is None:
-            self._last_request = read_request(fields)
-        return self._last_request
+        if last.request is None:
+            last.request = read_request(fields)
+        return last.request
 
-    def _decode(self, block: Block) -> list[Field]:
-        """Decompress a block that is not the remembered one."""
+    def _known_or_decoded(self, octets: bytes) -> DecodedBlock:
+        """Find a block among those that other connections had, or decompress it."""
+        changes_table = _INDEXED(octets) is None
+        first = self._first
+        if first is None or (first and changes_table):
+            decoded = self._decoded(octets)
+            if changes_table:
+                self._first = None
+            return decoded
+        key = (self._most_bytes, first, octets)
+        found, is_known = self._known.find(key), True
+        if found is None:
+            found = self._decoded(octets)
+            is_known = self._known.add(key, found)
+        elif changes_table:
+            self._decoder = None  # if there is one, it has not seen this block, and no other that matters
+        if changes_table:
+            self._first = octets if is_known else None
+        return found
+
+    def _decoded(self, octets: bytes) -> DecodedBlock:
+        """Decompress a block."""
         # RFC 7541, section 4.2 allows two size updates. More of them cost time and don't count in the list's size.
-        if _RESIZED(block.octets):
+        if _RESIZED(octets):
             why = "headers with more than two updates of the table size"
             raise ConnectionFault(Code.COMPRESSION_ERROR, why, Limit.HEADER_LIST)
+        decoder = self._decoder
         try:
-            return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block.octets, raw=True)]
+            if decoder is None:
+                decoder = self._decoder = hpack.Decoder(max_header_list_size=self._most_bytes)
+                if self._first:
+                    decoder.decode(self._first, raw=True)
+            fields = [(bytes(name), bytes(value)) for name, value in decoder.decode(octets, raw=True)]
         except hpack.OversizedHeaderListError as error:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header list far too large", Limit.HEADER_LIST) from error
         except (hpack.HPACKError, ValueError, IndexError) as error:
             raise ConnectionFault(Code.COMPRESSION_ERROR, "headers that can't be decompressed") from error
+        return DecodedBlock(octets, fields)
 
 
 def depends_on(payload: bytes) -> int:

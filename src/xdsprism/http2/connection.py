@@ -16,6 +16,7 @@ whose window we keep restoring can't overdraw it; only a stream that is held bac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from . import frames
@@ -353,7 +354,7 @@ class Connection:
         if block.depends_on == block.number:  # section 5.3.1 of RFC 7540
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
-    def _header_list(self, number: int, fields: list[Field], *, last: bool) -> None:
+    def _header_list(self, number: int, fields: Sequence[Field], *, last: bool) -> None:
         """Decide what a header list is: trailers, a new request, or an error."""
         stream = self.streams.get(number)
         if stream is not None and stream.can_receive:
@@ -365,7 +366,7 @@ class Connection:
         else:
             self._check_stray(number, stream, "HEADERS")
 
-    def _open(self, number: int, fields: list[Field], *, last: bool) -> None:
+    def _open(self, number: int, fields: Sequence[Field], *, last: bool) -> None:
         """Open a stream, or refuse it. Streams above the last accepted one are ignored (section 6.8)."""
         if number % 2 == 0:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "clients must use odd stream numbers")
@@ -383,7 +384,7 @@ class Connection:
             self._end_input(stream)
         self._events.append(Requested(stream, request, last))
 
-    def _trailers(self, stream: Stream, fields: list[Field], *, last: bool) -> None:
+    def _trailers(self, stream: Stream, fields: Sequence[Field], *, last: bool) -> None:
         """Take the trailers of a request, which end it (section 8.1)."""
         if not last:
             raise StreamFault(Code.PROTOCOL_ERROR, "headers in the middle of a message")

@@ -10,6 +10,7 @@ from .codes import Code
 from .faults import StreamFault
 
 Field = tuple[bytes, bytes]
+FIELD_OVERHEAD = 32  # bytes that each field counts beside its name and value (RFC 9113, section 10.5.1)
 
 # Section 8.2.1: names have no upper-case characters.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
@@ -42,7 +43,7 @@ def read_request(headers: Sequence[Field]) -> Request:
     fields: list[Field] = []
     size = 0
     for name, value in headers:
-        size += len(name) + len(value) + 32
+        size += len(name) + len(value) + FIELD_OVERHEAD
         if name.startswith(b":"):
             _pseudo(name, value, pseudo, late=bool(fields))
         else:

@@ -45,6 +45,8 @@ def bind_socket(address: Address, before: Sequence[socket.socket]) -> socket.soc
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit it. Without it an update takes 40 ms; loops set it only for IPPROTO_TCP.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" and not before else 1)
         made.bind((host, port or (before[0].getsockname()[1] if before else 0), *rest))

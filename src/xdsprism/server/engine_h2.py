@@ -209,7 +209,6 @@ class SocketConnection(asyncio.Protocol):
             engine.report([HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
             self._transport.close()
             return
-        _without_delay(transport)
         age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # not a secret
         count, parting = engine.connection_limits.count, engine.parting
         rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
@@ -218,7 +217,8 @@ class SocketConnection(asyncio.Protocol):
         engine.add_connection(self)
         if slot.refused is not None:
             rpcs.connection.fail(slot.refused)
-        self.flush()
+        # The client's preface is on its way, or here: after the loop has read it, one write answers it and has ours.
+        self._loop.call_soon(engine.queue.add_output, self)
 
     def data_received(self, data: bytes) -> None:
         # Only store input, however much of it there is: if a whole fleet sends something, turns process a part each.
@@ -442,11 +442,3 @@ def _identities(transport: asyncio.BaseTransport) -> tuple[str, ...]:
     tls = transport.get_extra_info("ssl_object")
     shown = tls.getpeercert(binary_form=True) if tls is not None else None
     return identities_of(shown) if shown else ()
-
-
-def _without_delay(transport: asyncio.BaseTransport) -> None:
-    """Set TCP_NODELAY, without which an update takes 40 ms. Not every loop sets it on a socket that it did not make."""
-    raw = transport.get_extra_info("socket")
-    if raw is not None:
-        with suppress(OSError):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
