@@ -142,7 +142,7 @@ class DeltaRequests:
         for piece in pieces(versions.items()):
             refused = refused_among([(name, None) for name, _ in piece], spec.url, limits)
             kept = [one for one in piece if (one[0], None) not in refused] if refused else piece
-            found.update(kept if spec.on_demand else [(spelled(name), version) for name, version in kept])
+            found.update([(spelled(name), version) for name, version in kept] if spec.has_xdstp_names else kept)
             if len(piece) == EVERY:
                 yield
         return found
@@ -287,7 +287,7 @@ class DeltaRequests:
         """
         if not is_wild(name):
             return False
-        return name == WILDCARD or (not self._table.spec.on_demand and self._session.context.complaint(name) is None)
+        return name == WILDCARD or (self._table.spec.has_xdstp_names and self._session.context.complaint(name) is None)
 
     def _withdraw_silently_lost(self) -> Steps[None]:
         """Withdraw variants that only the subscriptions that end now kept alive at the client (PRX-31).
