@@ -7,7 +7,8 @@ from collections.abc import Callable
 from envoy.config.cluster.v3 import cluster_pb2
 
 from bench.figures import micro, paired, say, seconds
-from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.codec.resources import variant_of
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.events import DeltaRequest, Node, Request
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.facts import Facts

@@ -17,7 +17,7 @@ from tests.client.rig import MAKE
 from tests.support.examples import examples
 from xdsprism.client.checks import checking
 from xdsprism.core.codec.client_side import RequestEncoder, ResponseDecoder
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.constraints import canonical
 from xdsprism.core.model.events import WILDCARD, Key
 from xdsprism.core.model.facts import Ambiguous, Rejected

@@ -17,7 +17,7 @@ from tests.client.vhosts import vhost
 from tests.support.examples import examples
 from xdsprism.client.checks import checking
 from xdsprism.core.codec.client_side import RequestEncoder, ResponseDecoder
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.events import Key
 from xdsprism.core.model.facts import Ambiguous, Rejected
 from xdsprism.core.model.settings import Settings

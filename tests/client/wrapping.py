@@ -16,7 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 
 import xdsprism as xp
-from xdsprism.core.codec.server_side import name_of
+from xdsprism.core.codec.resources import name_of
 from xdsprism.testing import PeerStream
 
 

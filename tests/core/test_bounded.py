@@ -10,7 +10,7 @@ from google.rpc.status_pb2 import Status
 
 from xdsprism.core.codec.client_side import Checked, ResponseDecoder
 from xdsprism.core.codec.loads import decode_request
-from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.model.node_params import ENTRY, METADATA, VALUE_BYTES, node_of, params_of
 from xdsprism.core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from xdsprism.core.model.types import CLUSTER

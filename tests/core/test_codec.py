@@ -14,9 +14,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.status_pb2 import Status
 
-from xdsprism.core.codec import server_side as codec
+from xdsprism.core.codec import server_responses as codec
 from xdsprism.core.codec.constraints import constraint_to_proto
-from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.codec.resources import variant_of
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE, Constraint, Exists, Not
 from xdsprism.core.model.events import Absence, ResourceError, Send
 from xdsprism.core.model.expr import parse

@@ -11,10 +11,10 @@ from google.rpc.status_pb2 import Status
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xdsprism.core.codec import server_side as codec
+from xdsprism.core.codec import server_requests as codec
 from xdsprism.core.codec.constraints import constraint_from_proto, constraint_to_proto
 from xdsprism.core.codec.expression import Expression
-from xdsprism.core.codec.server_side import Decoder, node_of
+from xdsprism.core.codec.server_requests import Decoder, node_of
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
 from xdsprism.core.model.events import DeltaRequest, Node, Rejection, Request, SotwRequest
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, ROUTE, Params

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer
-from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.events import TTL, DeltaRequest, Node, Request, Send, SotwRequest
 from xdsprism.core.model.expr import parse

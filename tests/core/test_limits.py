@@ -7,7 +7,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.core.modes import both
-from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.model.events import DeltaRequest, Node, Request, SotwRequest
 from xdsprism.core.model.settings import Limits
 from xdsprism.core.model.types import CLUSTER, Params

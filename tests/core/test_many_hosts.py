@@ -10,7 +10,8 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 
 from tests.core.support import Bench, Peer, changeset
-from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.codec.resources import variant_of
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE, Constraint
 from xdsprism.core.model.events import DeltaRequest, Node, Send
 from xdsprism.core.model.host_lookup import HostLookup

@@ -11,7 +11,7 @@ from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
 from google.protobuf.json_format import MessageToDict
 
 from xdsprism.core.codec.loads import decode_request
-from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.model.expr import parse, show
 from xdsprism.core.model.node_params import NODE_FIELDS, write_named
 from xdsprism.core.model.settings import Settings

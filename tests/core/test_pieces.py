@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer
 from xdsprism.core.codec.pieces import Piece, RequestPieces
-from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.model.types import CLUSTER, VIRTUAL_HOST
 from xdsprism.errors import PeerError
 

@@ -21,7 +21,7 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, EXTENSION_CONFIG, ROUTE, SCOPED_ROUTE, Reference
 
 ADS: dict[str, Any] = {"ads": {}}

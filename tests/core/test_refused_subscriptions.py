@@ -9,7 +9,7 @@ import pytest
 
 from tests.core.modes import BAD, answer, both, connect, wanting
 from tests.core.support import Bench, Peer, shown
-from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.events import DeltaRequest, Key, Request
 from xdsprism.core.model.facts import Forgotten, Suppressed
 from xdsprism.core.model.settings import Limits, Settings

@@ -7,7 +7,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryResponse
 
 from tests.core.support import changeset, variant
 from xdsprism.core.codec.constraints import constraint_from_proto
-from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE, Eq
 from xdsprism.core.model.events import Send
 from xdsprism.core.model.expr import parse, show

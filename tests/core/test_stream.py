@@ -7,7 +7,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.core.modes import both, connect, wanting
 from tests.core.support import Bench, Thorough, play
-from xdsprism.core.codec.server_side import RESOURCE, Encoder
+from xdsprism.core.codec.server_responses import RESOURCE, Encoder
 from xdsprism.core.model.events import Node, Request
 from xdsprism.core.model.facts import Acked, Joined, Nacked, OtherNode
 from xdsprism.core.model.types import CLUSTER, LISTENER, ROUTE, Params

@@ -10,7 +10,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.rpc.status_pb2 import Status
 
-from xdsprism.core.codec.server_side import Decoder
+from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.codec.trimming import LARGE, NAME, SCANNED
 from xdsprism.core.codec.wire import join_field
 from xdsprism.core.model.events import Request

@@ -7,7 +7,8 @@ from envoy.api.v2 import discovery_pb2 as v2
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
-from xdsprism.core.codec.server_side import Encoder, variant_of
+from xdsprism.core.codec.resources import variant_of
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.events import Absence, Send
 from xdsprism.core.model.expr import parse

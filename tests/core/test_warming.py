@@ -7,7 +7,7 @@ from envoy.config.cluster.v3 import cluster_pb2
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, play
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.types import CLUSTER, ENDPOINT
 
 

@@ -16,7 +16,7 @@ import xdsprism as xp
 from tests.client.rig import MAKE
 from tests.client.test_against_server import Shown, shown
 from tests.relay.model import Clock, ModelClient, RelaySite, Site, Watcher
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.cached import NOTHING
 from xdsprism.core.model.constraints import Constraint, canonical, matches
 from xdsprism.core.model.events import WILDCARD

@@ -28,7 +28,7 @@ from tests.relay.test_model import RelayModel
 from xdsprism.client import last_good
 from xdsprism.client.disk import Disk, _prepare
 from xdsprism.client.last_good import ClientCache, LastGood
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.types import NO_PARAMS, Params
 from xdsprism.core.relay.relaying import LINGER
 

@@ -15,7 +15,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 import xdsprism as xp
 from tests.client.rig import bootstrap, both, cluster, follow, quiet, server, timeless
 from tests.relay.rig import Origin, marks, pair, station
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.type_versions import as_v2
 
 OLD = as_v2(xp.CLUSTER)

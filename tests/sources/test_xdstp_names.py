@@ -9,7 +9,7 @@ from envoy.config.listener.v3.listener_pb2 import Listener, ListenerCollection
 
 import xdsprism as xp
 from tests.sources.samples import CLUSTER, text
-from xdsprism.core.codec.server_side import variant_of
+from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.types import NO_PARAMS
 from xdsprism.errors import UsageError
 from xdsprism.sources.catalog import Catalog

@@ -29,7 +29,7 @@ from tests.wire.rig import (
     until,
 )
 from xdsprism import CLUSTER, ENDPOINT, SECRET, Limits, Server, Settings, Store
-from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.events import Send
 from xdsprism.core.model.listing import LOG_SLACK
 from xdsprism.core.model.types import Variant

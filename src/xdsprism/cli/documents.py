@@ -8,7 +8,7 @@ from envoy.service.discovery.v3.discovery_pb2 import Resource
 from google.protobuf.json_format import MessageToDict
 
 from ..admin.bodies import document_of
-from ..core.codec.server_side import name_of
+from ..core.codec.resources import name_of
 from ..core.model.constraints import TRUE
 from ..core.model.expr import show
 from ..core.model.type_versions import RESOURCE

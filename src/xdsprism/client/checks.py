@@ -10,7 +10,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
 from ..core.codec.client_side import Check, Checked
-from ..core.codec.server_side import name_of
+from ..core.codec.resources import name_of
 from ..core.model.types import CLUSTER, TypeUrl
 from ..core.model.xdstp import is_xdstp
 from ..errors import XdsError, show_path

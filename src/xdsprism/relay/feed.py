@@ -33,7 +33,7 @@ from ..client.disk import may_keep
 from ..client.line import Do, at_once
 from ..core.codec.client_side import FEATURES, LISTS_OF_ENDPOINTS, ResponseDecoder
 from ..core.codec.references import references_of
-from ..core.codec.server_side import routing_of
+from ..core.codec.resources import routing_of
 from ..core.model.constraints import TRUE, Constraint, canonical
 from ..core.model.dialect import Dialect, RequestForm
 from ..core.model.events import Key

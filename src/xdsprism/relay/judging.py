@@ -8,7 +8,7 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError, Message
 
 from ..core.codec.client_side import Check, Checked
-from ..core.codec.server_side import name_of
+from ..core.codec.resources import name_of
 from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ..core.model.types import TypeUrl
 from ..errors import show_path

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_hex
 
-from ..core.codec.server_side import Decoder, Encoder, Known
+from ..core.codec.server_requests import Decoder, Known
+from ..core.codec.server_responses import Encoder
 from ..core.loads.load_reports import LoadReports
 from ..core.model.demand import Demand
 from ..core.model.events import EncodedResponse, Request, Send

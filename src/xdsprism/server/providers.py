@@ -10,7 +10,7 @@ from datetime import timedelta
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 
-from ..core.codec.server_side import name_of, variant_of
+from ..core.codec.resources import name_of, variant_of
 from ..core.model.constraints import Constraint
 from ..core.model.facts import Ambiguous
 from ..core.model.types import Origin, Variant

@@ -12,7 +12,7 @@ from typing import Any
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 from google.protobuf.json_format import ParseDict, ParseError
 
-from ..core.codec.server_side import Encoder, sotw_forms
+from ..core.codec.server_responses import Encoder, sotw_forms
 from ..core.model.events import Send
 from ..core.model.types import Variant
 from ..errors import PeerError

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from google.protobuf.message import Message
 
 from ..core.codec.expression import Expression
-from ..core.codec.server_side import variant_of
+from ..core.codec.resources import variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
 from ..core.model.expr import parse
 from ..core.model.store import Store as CoreStore

@@ -22,7 +22,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.message import Message
 
 from ..core.codec.constraints import constraint_from_proto
-from ..core.codec.server_side import check_ttl, name_of, variant_of
+from ..core.codec.resources import check_ttl, name_of, variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint
 from ..core.model.expr import parse as parse_expression
 from ..core.model.template import WHEN, Compiled, TemplateError, compile_template

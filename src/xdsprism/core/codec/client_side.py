@@ -36,7 +36,7 @@ from ..model.type_versions import RESOURCE, as_v2, as_v3
 from ..model.types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
 from ..model.xdstp import spelled as _name  # XTP-1: an xdstp name has one spelling in here
 from .constraints import constraint_from_proto
-from .server_side import domains_of
+from .resources import domains_of
 from .wire import join_field
 
 USER_AGENT = "xdsprism"

@@ -17,7 +17,7 @@ from enum import Enum
 from math import inf
 from typing import Literal
 
-from .types import Params, TypeUrl
+from .types import Params, TypeSpec, TypeUrl
 from .xdstp import is_xdstp
 
 RefusalKind = Literal[
@@ -173,11 +173,11 @@ class SubscriptionBudget:
         self.refused[kind] += count
 
 
-def counted_as(params: Mapping[str, str] | None, *, on_demand: bool) -> Counted:
-    """Return the limit that a subscription counts against. `params` is None for a plain name."""
-    if on_demand:
+def counted_as(spec: TypeSpec, *, located: bool) -> Counted:
+    """Return the limit that a subscription counts against: by a locator, or by a plain name."""
+    if spec.on_demand:  # VHD-26: third parties make Envoy ask for these
         return "hosts"
-    return "subscriptions" if params is None else "locators"
+    return "locators" if located else "subscriptions"
 
 
 def is_utf8(text: str) -> bool:

@@ -75,7 +75,7 @@ class StagedChanges:
         self.aliased: list[Change] = []  # changes of resources that have aliases, before or after
         self.placed: list[tuple[str, Change]] = []  # changes of xdstp names, with their glob collections
         self.special = SpecialCounts()
-        self._has_globs = not spec.on_demand  # virtual hosts are in no glob collection
+        self._has_globs = spec.has_xdstp_names
 
     def count(self) -> Steps[None]:
         """Sum up every change, in steps."""

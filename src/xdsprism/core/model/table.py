@@ -116,7 +116,7 @@ class Table:
         else:
             self._sets[change.name] = change.after
         self.everything.note(change)
-        path = collection_of(change.name) if not self.spec.on_demand else None
+        path = collection_of(change.name) if self.spec.has_xdstp_names else None
         if path is not None:
             self._note_path(path, change)
 

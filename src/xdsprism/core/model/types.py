@@ -302,6 +302,19 @@ class TypeSpec:
         return self.wildcard or self.on_demand
 
     @property
+    def has_xdstp_names(self) -> bool:
+        """Whether names may be xdstp URLs, with one canonical spelling, and members of glob collections (XTP-1, XTP-3).
+
+        VHD-2: the name of a virtual host begins with the name of its route configuration, and is compared as written.
+        """
+        return not self.on_demand
+
+    @property
+    def is_numerous(self) -> bool:
+        """Whether one client may have a million of them (V15), so that nothing keeps or searches an index for each."""
+        return self.on_demand
+
+    @property
     def label(self) -> str:
         """Return the short name of the type, or the full message name if there is no short one."""
         return self.words[0] if self.words else self.url.removeprefix(PREFIX)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..model.asked_hosts import AskedHosts
 from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
 from ..model.variants import VariantSet
+from ..model.views import alike
 from .provider import Subject
 
 
@@ -28,6 +30,39 @@ class Topic:
         self.wanted: dict[Params, int] = {}  # subscriptions by class
         self.known: CachedSet = NOTHING
         self.generation = 0  # how often it was invalidated
+
+    def keep(self, findings: Iterable[Finding], troubles: tuple[UpstreamProblem, ...] | None = None) -> None:
+        """Have these findings, and these problems in place of the known ones if they are given."""
+        self.known = made_set(findings, self.known.troubles if troubles is None else troubles)
+
+    def doubt(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Mark findings as stale. Return those that are dropped instead: absences.
+
+        A client can go on with a stale resource, but there is nothing to keep of an absence.
+        """
+        doubtful = {id(each) for each in findings}
+        kept: list[Finding] = []
+        dropped: list[Finding] = []
+        for each in self.known.findings:
+            if id(each) not in doubtful or each.stale:
+                kept.append(each)
+            elif each.variant is not None:
+                kept.append(replace(each, stale=True))
+            else:
+                dropped.append(each)
+        self.keep(kept)
+        return dropped
+
+    def learn(self, finding: Finding) -> Finding:
+        """Add a finding, in place of the one with the same constraints. Return it as it is kept.
+
+        An equal variant keeps the object that sessions have sent, so that they do not send it again.
+        """
+        old = next((each for each in self.known.findings if each.form == finding.form), None)
+        if old is not None and alike(old.variant, finding.variant):
+            finding = replace(finding, variant=old.variant)
+        self.keep((finding, *(each for each in self.known.findings if each is not old)))
+        return finding
 
 
 class Topics:

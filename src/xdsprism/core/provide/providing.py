@@ -24,8 +24,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from ...errors import UsageError
 from ...timer_heap import TimerHeap
@@ -37,9 +37,8 @@ from ..model.facts import Ambiguous, Consulted, Fact, Outcome
 from ..model.store import Applied, Store
 from ..model.types import NO_PARAMS, Params, TypeUrl, Variant
 from ..model.variants import VariantSet, pins
-from ..model.views import alike
 from ..model.xdstp import is_wild, spelled
-from .made import NOTHING, IdleFindings, Topic, Topics, is_given, made_set
+from .made import NOTHING, IdleFindings, Topic, Topics, is_given
 from .provider import Job, JobQueues, Provider, Subject
 
 UNAVAILABLE = 14
@@ -106,10 +105,6 @@ class Providing:
         self._jobs.add_provider(provider.type_url)
         self._store.rely_on_provider(provider.type_url)
 
-    def makes(self, type_url: TypeUrl) -> bool:
-        """Whether a provider makes resources of this type."""
-        return type_url in self._providers
-
     # -- what sessions want (model/demand.py)
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:  # noqa: ARG002 # of no use
@@ -161,26 +156,10 @@ class Providing:
         for subject in subjects:
             topic = self._topics[subject]
             topic.generation += 1
-            self._doubt(subject, topic, topic.known.findings)
+            self._idle.drop(subject, topic.doubt(topic.known.findings))
             for category in topic.wanted:
                 self._failures.pop((subject, category), None)
             self._touch(subject)
-
-    def _doubt(self, subject: Subject, topic: Topic, findings: Iterable[Finding]) -> None:
-        """Mark findings as stale, and drop those that are absences.
-
-        A client can go on with a stale resource, but there is nothing to keep of an absence.
-        """
-        doubtful = {id(each) for each in findings}
-        kept: list[Finding] = []
-        for each in topic.known.findings:
-            if id(each) not in doubtful or each.stale:
-                kept.append(each)
-            elif each.variant is not None:
-                kept.append(replace(each, stale=True))
-            else:
-                self._idle.drop(subject, [each])
-        topic.known = made_set(kept, topic.known.troubles)
 
     def _applied(self, applied: Applied) -> None:
         """Mark the names that a transaction changed.
@@ -232,8 +211,7 @@ class Providing:
             self._touched = {}
             for subject, form in self._idle.excess(self.idle):
                 topic = self._topics[subject]
-                kept = (each for each in topic.known.findings if each.form != form)
-                topic.known = made_set(kept, topic.known.troubles)
+                topic.keep(each for each in topic.known.findings if each.form != form)
                 self._touched[subject] = None
         self._publish(news)
 
@@ -244,7 +222,7 @@ class Providing:
         if topic is None:
             return
         if finding is not None:
-            self._doubt(subject, topic, [finding])
+            self._idle.drop(subject, topic.doubt([finding]))
         self._touched[subject] = None
 
     def _plan(self, subject: Subject, topic: Topic, now: float) -> None:
@@ -278,7 +256,7 @@ class Providing:
         for each in kept:
             self._idle.note(subject, each, used=each.form in used)
         if gone or topic.known.troubles != tuple(troubles):
-            topic.known = made_set(kept, tuple(troubles))
+            topic.keep(kept, tuple(troubles))
 
     def _publish(self, news: Mapping[Subject, VariantSet | None]) -> None:
         """Publish findings to the store, but never over a written resource."""
@@ -352,16 +330,9 @@ class Providing:
         return failure is not None
 
     def _learn(self, job: Job, topic: Topic, finding: Finding, ttl: float | None) -> None:
-        """Add a finding, in place of the one with the same constraints.
-
-        A result that was invalidated during the call is stale, but better than none. An equal variant keeps the object
-        that sessions have sent, so that they do not send it again.
-        """
+        """Add a finding, and set a timer for its end. One that was invalidated during the call is stale at once."""
         before = topic.known
-        old = next((each for each in before.findings if each.form == finding.form), None)
-        if old is not None and alike(old.variant, finding.variant):
-            finding = replace(finding, variant=old.variant)  # keep the object that sessions have sent
-        topic.known = made_set((finding, *(each for each in before.findings if each is not old)), before.troubles)
+        finding = topic.learn(finding)
         self._compare(job, before, topic)
         if ttl is not None and not finding.stale:
             self._due.set(_Timed(job.subject, finding), finding.since + ttl)

@@ -30,7 +30,7 @@ from ..session.context import StreamContext
 from ..session.delta_requests import DeltaRequests
 from ..session.fast_path import is_at_rest, push
 from ..session.interest import Interest
-from ..session.refusals import RefusedTypes, note_refused
+from ..session.refusals import RefusedTypes, note_refused, refuses_type
 from ..session.session import Session
 from ..session.sotw_requests import SotwRequests
 from .follow_ups import follow_up, on_demand_configs, warm
@@ -85,7 +85,7 @@ class Stream:
             only_type is None,
         )
         self.sessions: dict[TypeUrl, Session] = {}  # in the order of their ranks
-        self._refused_types = RefusedTypes(self._context)  # answers about types that have no session
+        self._refused_types: RefusedTypes | None = None  # answers about types that have no session
         self._store = store
         self._settings = settings
         self._facts = facts
@@ -151,9 +151,10 @@ class Stream:
             note_refused(type_url, {refusal: request.unread}, self.room, self.number, self._facts)
         # The first request for a type creates its session.
         session = self._session(type_url)
-        if session is None:
+        if isinstance(session, Refusal):
             keys = request.body.subscribe if isinstance(request.body, DeltaRequest) else request.body.wanted
-            self._refused_types.refuse(self._store.spec(type_url), keys, len(self.sessions))
+            self._refused_types = self._refused_types or RefusedTypes(self._context)
+            self._refused_types.refuse(self._store.spec(type_url), keys, session)
             return
         session.v2 = request.v2
         session.ttl.is_read = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
@@ -217,7 +218,7 @@ class Stream:
 
     def _looking(self, now: float) -> Steps[list[Send]]:
         """Poll every session on the stream, in steps: first what is new, by rank, then removals, then heartbeats."""
-        sends = self._refused_types.take()
+        sends = self._refused_types.take() if self._refused_types is not None else []
         for session in self.sessions.values():
             session.ttl.tick(now)
         # If one session alone has something to send and nothing refers to its type, its removals need not wait.
@@ -260,7 +261,7 @@ class Stream:
     def closing(self) -> Steps[None]:
         """Drop all subscriptions of the stream, in steps. The stream has no sessions from the first step on."""
         sessions, self.sessions = self.sessions, {}
-        self._refused_types.take()
+        self._refused_types = None
         self._removals.clear()
         self._changed = None
         self._working = False
@@ -291,12 +292,13 @@ class Stream:
             raise PeerError("INVALID_ARGUMENT", f"this service serves {own}, not {asked}: use its own service or ADS")
         return self.only_type
 
-    def _session(self, type_url: TypeUrl) -> Session | None:
-        """Return the session of this type, created if needed; None: a limit does not allow one (DYN-46)."""
+    def _session(self, type_url: TypeUrl) -> Session | Refusal:
+        """Return the session of this type, created if needed, or why a limit does not allow one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
-            if self._refused_types.refusal(type_url, len(self.sessions)) is not None:
-                return None
+            refusal = refuses_type(self._context, type_url, len(self.sessions))
+            if refusal is not None:
+                return refusal
             table = self._store.table(type_url)
             session = Session(table, self._context, self._configs)
             self.sessions[type_url] = session

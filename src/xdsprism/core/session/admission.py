@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from ..model.events import WILDCARD, Key
 from ..model.limits import Refusal, counted_as
 from ..model.steps import EVERY, Steps, pieces
-from ..model.types import NO_PARAMS
 from .batch import Batch
 from .client_view import ClientView
 from .context import SessionContext
@@ -53,8 +52,8 @@ class Admission:
 
         The caller asks only where the budget is nearly used up.
         """
-        budget, on_demand = self._context.budget, self._context.table.spec.on_demand
-        kinds = {located: counted_as(NO_PARAMS if located else None, on_demand=on_demand) for located in (False, True)}
+        budget, spec = self._context.budget, self._context.table.spec
+        kinds = {located: counted_as(spec, located=located) for located in (False, True)}
         left = {kind: budget.left(kind) for kind in kinds.values()}
         for piece in pieces(leaving):
             for key in piece:

@@ -21,17 +21,20 @@ class Availability:
         self._context = context
         self._table = context.table
         self._subscriptions = subscriptions
-        self._open: dict[NameSubscription, None] = {}  # in a cache: subscriptions not yet seen answered by `is_waiting`
+        # In a cache: subscriptions not yet seen answered by `is_waiting`. None: there are none, as in any other store.
+        self._open: dict[NameSubscription, None] | None = None
         self.is_returning = False  # the client holds something from an earlier stream
 
     def add(self, want: NameSubscription) -> None:
         """Wait for the answer to this subscription, if this is a cache."""
         if not self._table.authoritative:
+            self._open = self._open or {}
             self._open[want] = None
 
     def forget(self, want: NameSubscription) -> None:
         """Wait no more: the subscription ended."""
-        self._open.pop(want, None)
+        if self._open:
+            self._open.pop(want, None)
 
     @property
     def is_waiting(self) -> bool:
@@ -41,9 +44,9 @@ class Availability:
         if any(not wild.started and not self.lists(wild) for wild in self._subscriptions.all_wildcards()):
             return True
         answered: list[NameSubscription] = []
-        waiting = next((want for want in self._open if self._waits_for(want, answered)), None)
+        waiting = next((want for want in self._open or () if self._waits_for(want, answered)), None)
         for want in answered:  # each is seen answered once; then only the open ones remain to be looked at
-            del self._open[want]
+            self.forget(want)
         return waiting is not None
 
     def _waits_for(self, want: NameSubscription, answered: list[NameSubscription]) -> bool:

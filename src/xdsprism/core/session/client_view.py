@@ -129,11 +129,11 @@ class ClientView:
     def needs(self, reference: Reference) -> bool:
         """Whether a resource that the client is to keep refers to this one.
 
-        For virtual hosts any one in the store counts, whether or not this client holds it.
+        Of a numerous type any one in the store counts, whether or not this client holds it.
         """
         if not self._table.referring.get(reference):
             return False
-        if self._table.spec.on_demand or any(reference in variant.references for variant in self._kept()):
+        if self._table.spec.is_numerous or any(reference in variant.references for variant in self._kept()):
             return True
         wilds = self._subscriptions.all_wildcards()
         return any(reference in wild.listing.references(wild.params) for wild in wilds)

@@ -41,17 +41,13 @@ class Collector:
     """Finds what one client must be sent."""
 
     __slots__ = (
-        "_availability",
+        "_client",
         "_context",
         "_delivery",
-        "_due",
-        "_holdings",
         "_lifecycle",
         "_members",
         "_rules",
-        "_subscriptions",
         "_verdicts",
-        "_view",
     )
 
     def __init__(
@@ -64,11 +60,7 @@ class Collector:
         rules: TypeRules,
     ) -> None:
         self._context = context
-        self._due = client.due
-        self._subscriptions = client.subscriptions
-        self._holdings = client.holdings
-        self._view = client.view
-        self._availability = client.availability
+        self._client = client
         self._verdicts = verdicts
         self._delivery = delivery
         self._lifecycle = lifecycle
@@ -82,19 +74,19 @@ class Collector:
         leave anything out (SOT-4), so `_catch_up` looks at those changes too.
         """
         batch = Batch()
-        owed = self._due.take_owed()
+        owed = self._client.due.take_owed()
         yield from self._collect_names(batch)
-        for wild in list(self._subscriptions.all_wildcards()):
+        for wild in list(self._client.subscriptions.all_wildcards()):
             yield from self._members.collect(wild, batch)
         for keys in pieces(owed) if owed else ():
             for key in keys:
                 self._members.collect_owed(key, batch)
             if len(keys) == EVERY:
                 yield
-        if self._context.full_state and self._due.dirty:
+        if self._context.full_state and self._client.due.dirty:
             yield from self._catch_up(batch)
         yield from self._delivery.withdraw_replaced(batch)
-        leaving = self._holdings.leaving
+        leaving = self._client.holdings.leaving
         if leaving and (batch.removed or batch.withdrawn):
             # A removal for one subscription removes the variant for all. So release the others that wait for the same
             # removal: a variant that is replaced for some subscriptions may only go away for others.
@@ -104,16 +96,16 @@ class Collector:
         if batch.located and not self._context.table.authoritative:
             yield from self._repeat_overtaken(batch)
             batch.located = dict.fromkeys(self.oldest_first(batch.located))
-        if self._holdings.unknown:
+        if self._client.holdings.unknown:
             yield from self._lifecycle.forget_unknown()
-        if self._due.passing:
+        if self._client.due.passing:
             yield from self._answer_passing(batch)
         yield from self._rules.collected(batch)
         return batch
 
     def foresee(self) -> Steps[None]:
         """Let the table compute, in steps, the snapshots and differences that `collect` will ask it for."""
-        for wild in list(self._subscriptions.all_wildcards()):
+        for wild in list(self._client.subscriptions.all_wildcards()):
             if not wild.started or wild.again or (wild.is_behind and not self._context.delta):
                 yield from wild.listing.snapshotting(wild.params)
             if wild.started and wild.is_behind:
@@ -123,32 +115,33 @@ class Collector:
 
     def _collect_names(self, batch: Batch) -> Steps[None]:
         """Look at each dirty name subscription, in steps if there are many."""
-        dirty = self._due.take_dirty()
+        dirty = self._client.due.take_dirty()
         if len(dirty) <= EVERY:
             for want in dirty:
                 self._collect_name(want, batch)
             return
         for piece in pieces(dirty):
             for want in piece:
-                if want not in self._due.dirty:  # otherwise it changed since this began, and the next response has it
+                # What changed again since this began is in the next response.
+                if want not in self._client.due.dirty:
                     self._collect_name(want, batch)
             yield
 
     def _collect_name(self, want: NameSubscription, batch: Batch) -> None:
         """Find what one name subscription should hold, and put the transition into the batch."""
-        was_answered, before = want.answered, want.held
+        was_answered, before, availability = want.answered, want.held, self._client.availability
         self._delivery.warn(want, batch)
-        after = self._availability.selected(want)
+        after = availability.selected(want)
         if after is None:
             unresolved = self._rules.needs_empty_resource(want)
             # Otherwise the upstream has not answered: the client keeps what it has.
-            if self._availability.knows(want) or self._availability.is_given_up(want, unresolved=unresolved):
+            if availability.knows(want) or availability.is_given_up(want, unresolved=unresolved):
                 self._miss(want, batch)
-        elif self._availability.serves(want):
+        elif availability.serves(want):
             # DLT-13: the client came back with this version, so it need not be sent.
             if want.claimed is not None and not want.answered and self.is_claimed(want, after):
-                self._holdings.claim(want, after)
-            elif self._holdings.deliver(want, after):
+                self._client.holdings.claim(want, after)
+            elif self._client.holdings.deliver(want, after):
                 self._delivery.deliver(batch, before, after, located=want.located)
         self._rules.collected_name(want, before, was_answered=was_answered)
 
@@ -156,7 +149,7 @@ class Collector:
         """Handle a subscription that matches nothing: let go of what the client holds, or answer negatively."""
         asks = want.located and want.held is None
         absence = self._delivery.negative(want.name, want.params) if asks else None
-        if self._holdings.miss(want, absence):
+        if self._client.holdings.miss(want, absence):
             self._delivery.absent(batch, want)
 
     def is_claimed(self, want: NameSubscription, found: Variant) -> bool:
@@ -170,10 +163,9 @@ class Collector:
 
     def _answer_passing(self, batch: Batch) -> Steps[None]:
         """Answer the names that were passed over, of which the session remembers nothing (VHD-25)."""
-        for piece in pieces(self._due.take_passing()):
+        for piece in pieces(self._client.due.take_passing()):
             for want in piece:
                 self._delivery.absent(batch, want)
-                self._holdings.unknown.pop(want, None)
             yield
 
     # -- a full state, which must be of one moment
@@ -188,7 +180,7 @@ class Collector:
 
     def _drop_outdated_errors(self, batch: Batch) -> None:
         """Drop the errors about names that changed since: the next look makes them anew, if they are still true."""
-        names = {want.name for want in self._due.dirty}
+        names = {want.name for want in self._client.due.dirty}
         for error in [error for error in batch.errors if error.about.name in names]:
             del batch.errors[error]
 
@@ -202,11 +194,11 @@ class Collector:
         (PRX-24).
         """
         coming: dict[str, list[Variant]] = {}
-        for variant in batch.located if not self._context.table.spec.on_demand else ():
+        for variant in batch.located if self._rules.may_overlap else ():
             coming.setdefault(variant.name, []).append(variant)
         for name, variants in coming.items():
             first = FirstMatch([each.constraint for each in variants])
-            for piece in cut(self._view.located(name)):
+            for piece in cut(self._client.view.located(name)):
                 for held, params in piece:
                     if held not in batch.located and first.find(params) is not None:
                         batch.located[held] = None

@@ -71,4 +71,4 @@ class SessionContext:
 
     def complaint(self, name: str) -> str | None:
         """Return why no server can have a resource of this name, or None (XTP-9)."""
-        return complaint(name, self.type_url, globs=self.delta) if not self.table.spec.on_demand else None
+        return complaint(name, self.type_url, globs=self.delta) if self.table.spec.has_xdstp_names else None

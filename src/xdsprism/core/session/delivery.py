@@ -34,24 +34,18 @@ class Delivery:
     """What one client is told, and how."""
 
     __slots__ = (
-        "_availability",
+        "_client",
         "_context",
-        "_holdings",
         "_rules",
-        "_subscriptions",
         "_ttl",
         "_verdicts",
-        "_view",
     )
 
     def __init__(
         self, context: SessionContext, client: ClientState, verdicts: Verdicts, ttl: Ttl, rules: TypeRules
     ) -> None:
         self._context = context
-        self._subscriptions = client.subscriptions
-        self._holdings = client.holdings
-        self._view = client.view
-        self._availability = client.availability
+        self._client = client
         self._verdicts = verdicts
         self._ttl = ttl
         self._rules = rules
@@ -66,10 +60,8 @@ class Delivery:
         """
         if not located:
             batch.plain[after.name] = after
-        elif self._context.table.spec.on_demand:
-            batch.locate(after)
         else:
-            batch.located[after] = None
+            self._rules.deliver_located(batch, after)
         replaced = before is not None and (before.identity != after.identity if located else before.name != after.name)
         if before is not None and replaced:
             # DYN-24: the old variant goes in the response that brings the new one. For a plain name this happens only
@@ -103,10 +95,10 @@ class Delivery:
         DYN-26: a removal has the form of the subscription: a name, or a name with constraints.
         """
         batch = Batch()
-        gone = self._holdings.release(keys)
+        gone = self._client.holdings.release(keys)
         if not self._context.delta:
             for key, held in gone.items():
-                want = self._subscriptions.find(key)
+                want = self._client.subscriptions.find(key)
                 if want is not None:
                     self._explain(want, held, batch)
         for (_, tag), held in gone.items():
@@ -122,7 +114,7 @@ class Delivery:
 
         Two aliases of one resource are two subscriptions, but the client holds one resource.
         """
-        others = self._view.held(held.name, located=located)
+        others = self._client.view.held(held.name, located=located)
         if not located and next(others, None) is None:
             batch.removed[held.name] = None
         elif located and all(other.identity != held.identity for other in others):
@@ -144,7 +136,7 @@ class Delivery:
         absence = self.negative(want.name, want.params) if want.located else TRUE
         if want.located and absence == TRUE and not self._context.table.authoritative:
             absence = held.constraint
-        self._holdings.note_absence(want, absence)
+        self._client.holdings.note_absence(want, absence)
         self.absent(batch, want)
 
     # -- that there is nothing
@@ -157,7 +149,8 @@ class Delivery:
         """
         table = self._context.table
         known = table.get(name)
-        beside = self._subscriptions.params_keys(name) if not table.authoritative else ()  # a store knows its keys
+        # A store knows its keys.
+        beside = self._client.subscriptions.params_keys(name) if not table.authoritative else ()
         return known.negative(params, beside) if known is not None else TRUE
 
     def absent(self, batch: Batch, want: NameSubscription) -> None:
@@ -168,7 +161,6 @@ class Delivery:
         elif self._rules.needs_empty_resource(want):
             self._unresolve(want, batch)
         elif delta:
-            self._holdings.unknown[want] = None
             batch.removed[want.name] = None
         told = self._context.settings.resource_errors
         if told == "none":
@@ -183,7 +175,6 @@ class Delivery:
 
     def _unresolve(self, want: NameSubscription, batch: Batch) -> None:
         """Answer with an empty resource for this host, unless the client came back with that answer (VHD-7)."""
-        self._holdings.unknown[want] = None
         claimed, want.claimed = want.claimed or {}, None
         if claimed.get(want.name, "").startswith(ABSENT):
             self._verdicts.suppressed(1)  # the client has the answer from an earlier stream
@@ -207,7 +198,7 @@ class Delivery:
 
         The error has the upstream's own message. It is no answer: the client keeps what it holds.
         """
-        trouble = self._availability.trouble(want)
+        trouble = self._client.availability.trouble(want)
         if trouble is not None and trouble != want.trouble:
             if trouble.refused and isinstance(want, NameSubscription) and want.held is not None:
                 self._warn_holder(want, trouble, batch)
@@ -224,7 +215,7 @@ class Delivery:
         """
         if not self._context.full_state:
             batch.errors[_error(want.name, trouble)] = None
-            self._holdings.tell_again(want)
+            self._client.holdings.tell_again(want)
 
 
 def _error(name: str, trouble: ResourceProblem) -> ResourceError:

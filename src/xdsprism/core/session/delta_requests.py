@@ -61,21 +61,12 @@ class DeltaRequests:
         first, self.is_first = self.is_first, False
         # DLT-16: only the first request of the type counts, which may come in several parts (SRV-24).
         claimed = request.initial_versions if first or continues else {}
-        initial = (yield from self._spelled(claimed)) if claimed else {}
-        session.availability.is_returning = session.availability.is_returning or bool(initial)
-        session.rules.claim(initial)
-        if continues and initial:
-            self._claim_more(initial)
+        initial = yield from self._claim(claimed, continues=continues)
         if first and not request.subscribe and not request.unsubscribe and legacy_wildcard:
             self._begin_wildcard(initial)
         leaving = (yield from chosen(gone, lambda key: key not in wanted)) if gone else []  # DLT-18
-        most = session.context.settings.limits.unresolved
-        passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
-        kept = (yield from chosen(wanted, lambda key: key not in passing)) if passing else wanted
-        if session.context.budget.is_short(len(kept)):
-            refused |= yield from session.admission.lacking_room(kept, leaving)
+        allowed = yield from self._admit(wanted, leaving, initial, refused)
         # Subscribe before unsubscribing, so that a name takes over from its wildcard what the client holds.
-        allowed = (yield from chosen(kept, lambda key: key not in refused)) if refused else kept
         yield from self._subscribe_all(allowed, initial)
         for piece in pieces(leaving):
             for key in piece:
@@ -132,6 +123,16 @@ class DeltaRequests:
 
     # -- what the client holds from an earlier stream
 
+    def _claim(self, claimed: Mapping[str, str], *, continues: bool) -> Steps[Mapping[str, str]]:
+        """Take note of initial_resource_versions, in steps, and return them with canonical names."""
+        session = self._session
+        initial = (yield from self._spelled(claimed)) if claimed else {}
+        session.availability.is_returning = session.availability.is_returning or bool(initial)
+        session.rules.claim(initial)
+        if continues and initial:
+            self._claim_more(initial)
+        return initial
+
     def _spelled(self, versions: Mapping[str, str]) -> Steps[Mapping[str, str]]:
         """Return initial_resource_versions with canonical names (XTP-1), in steps.
 
@@ -142,7 +143,7 @@ class DeltaRequests:
         for piece in pieces(versions.items()):
             refused = refused_among([(name, None) for name, _ in piece], spec.url, limits)
             kept = [one for one in piece if (one[0], None) not in refused] if refused else piece
-            found.update(kept if spec.on_demand else [(spelled(name), version) for name, version in kept])
+            found.update([(spelled(name), version) for name, version in kept] if spec.has_xdstp_names else kept)
             if len(piece) == EVERY:
                 yield
         return found
@@ -154,6 +155,18 @@ class DeltaRequests:
             self._session.due.response = True
 
     # -- names that are past a limit, or are answered and forgotten
+
+    def _admit(
+        self, wanted: Collection[Key], leaving: Collection[Key], initial: Mapping[str, str], refused: dict[Key, Refusal]
+    ) -> Steps[Collection[Key]]:
+        """Return the keys to subscribe to, in steps. Note in `refused` those for which the budget has no room."""
+        session = self._session
+        most = session.context.settings.limits.unresolved
+        passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
+        kept = (yield from chosen(wanted, lambda key: key not in passing)) if passing else wanted
+        if session.context.budget.is_short(len(kept)):
+            refused |= yield from session.admission.lacking_room(kept, leaving)
+        return (yield from chosen(kept, lambda key: key not in refused)) if refused else kept
 
     def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str], most: int) -> Steps[Collection[Key]]:
         """Return the names to answer negatively at once, without a subscription, out of very many (VHD-25).
@@ -287,7 +300,7 @@ class DeltaRequests:
         """
         if not is_wild(name):
             return False
-        return name == WILDCARD or (not self._table.spec.on_demand and self._session.context.complaint(name) is None)
+        return name == WILDCARD or (self._table.spec.has_xdstp_names and self._session.context.complaint(name) is None)
 
     def _withdraw_silently_lost(self) -> Steps[None]:
         """Withdraw variants that only the subscriptions that end now kept alive at the client (PRX-31).

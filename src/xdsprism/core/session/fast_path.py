@@ -48,7 +48,7 @@ _NOTHING: list[Send] = []
 def is_at_rest(session: Session) -> bool:
     """Whether only a change or a request can make a response due."""
     return not (
-        session.table.spec.on_demand
+        not session.rules.has_fast_path
         or session.due
         or session.holdings.leaving
         or session.admission.refusals
@@ -68,7 +68,7 @@ def greet(session: Session, now: float) -> list[Send] | None:
     wild = wildcards.get(WILDCARD, {}).get(None) if len(wildcards) == 1 and not subscriptions.names else None
     if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
         return None
-    odd = table.spec.on_demand or session.holdings.leaving or due.owed or due.dirty or session.ttl
+    odd = not session.rules.has_fast_path or session.holdings.leaving or due.owed or due.dirty or session.ttl
     if (
         odd
         or session.progress.sent

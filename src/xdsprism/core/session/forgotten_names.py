@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model.hosts import forms, split
-from ..model.types import VIRTUAL_HOST, Change
+from ..model.types import VIRTUAL_HOST, Change, TypeUrl
 
 BITS = 1 << 23  # 1 MiB, for each type on a stream that drops names
 _SHIFT = 23
@@ -22,17 +22,18 @@ LEFT = 10_000  # names remembered as unsubscribed after they were dropped
 class ForgottenNames:
     """The names of one type that one session dropped. After a million of them, 1 in 20 other names is a false hit."""
 
-    __slots__ = ("_bits", "_configs", "_left")
+    __slots__ = ("_bits", "_configs", "_is_host", "_left")
 
-    def __init__(self) -> None:
+    def __init__(self, type_url: TypeUrl) -> None:
+        self._is_host = type_url == VIRTUAL_HOST
         self._bits = bytearray(BITS // 8)
         self._configs: set[str] = set()  # for virtual hosts: the route configurations of the dropped hosts
         self._left: dict[str, None] = {}  # dropped names that the client unsubscribed from since, the oldest first
 
-    def add(self, name: str, *, is_host: bool) -> None:
+    def add(self, name: str) -> None:
         """Mark a dropped name. A host is marked in each form in which a domain may be written."""
         self._left.pop(name, None)
-        if is_host:
+        if self._is_host:
             config, host = split(name)
             self._configs.add(config)
             for form in forms(host):
@@ -57,7 +58,7 @@ class ForgottenNames:
 
     def concerned(self, change: Change) -> Iterator[str]:
         """Yield the names to subscribe to again because of this change."""
-        if change.type_url != VIRTUAL_HOST:
+        if not self._is_host:
             yield from filter(self.awaits, change.names)
             return
         config, _ = split(change.name)

@@ -46,6 +46,8 @@ from .due import Due
 from .subscription import Group, NameSubscription, WildcardSubscription
 from .subscriptions import Subscriptions
 
+NO_KEYS: frozenset[Key] = frozenset()  # one for all sessions: each empty set takes 216 bytes
+
 
 class ResourceState(Enum):
     """The state of one resource at one client."""
@@ -93,10 +95,10 @@ class Holdings:
         self._context = context
         self._subscriptions = subscriptions
         self._due = due
-        self._is_grouped = not context.table.spec.on_demand  # a stream may have a million hosts
+        self._is_grouped = not context.table.spec.is_numerous
         # Variants that the client holds and should not hold any more: their removals wait (ORD-2).
         self.leaving: dict[Key, Variant] = {}
-        self.declined: frozenset[Key] = frozenset()  # VHD-11: members of a wildcard that the client unsubscribed
+        self.declined = NO_KEYS  # VHD-11: members of a wildcard that the client unsubscribed
         self.unknown: dict[NameSubscription, None] = {}  # VHD-25: delta, plain names that match nothing
         self.digest = HeldDigest() if not context.delta else None
 
@@ -154,7 +156,7 @@ class Holdings:
                 owed.pop(key, None)
                 self.leaving.pop(key, None)
         if self.declined:
-            self.declined = frozenset(key for key in self.declined if key[1] != wild.tag)
+            self.declined = frozenset(key for key in self.declined if key[1] != wild.tag) or NO_KEYS
 
     # -- the client asks again, or must be told again
 
@@ -225,6 +227,8 @@ class Holdings:
             self._lack(want)
             return False
         if not want.located:
+            if not answered and self._context.delta:
+                self.unknown[want] = None
             return not answered
         if answered and want.absence in (None, absence):
             return False
@@ -265,7 +269,7 @@ class Holdings:
 
     def take_back(self, keys: Iterable[Key]) -> None:
         """Let the wildcard send these members again: the client asked for them (VHD-11)."""
-        self.declined = self.declined.difference(keys)
+        self.declined = self.declined.difference(keys) or NO_KEYS
 
     # -- what a subscription holds
 

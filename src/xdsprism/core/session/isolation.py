@@ -19,6 +19,7 @@ changed meanwhile, or that nobody subscribes to any more, is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from ..model.constraints import canonical
 from ..model.events import Absence, Key, Send
@@ -27,34 +28,48 @@ from .batch import Batch, Slot, slot_of
 from .client_view import ClientView
 
 
+@dataclass(slots=True)
+class Waiting:
+    """What goes out again. By slot, so that there can't be more of it than of resources."""
+
+    alone: dict[Slot, Batch] = field(default_factory=dict)  # each goes out by itself
+    until_change: dict[Slot, Batch] = field(default_factory=dict)  # SotW: the same, once something changes
+    removals: Batch | None = None  # delta: removals that go out again
+    withdrawals: dict[str, dict[Absence, None]] = field(default_factory=dict)  # delta, by name: they go with what comes
+
+    def __bool__(self) -> bool:
+        return bool(self.alone or self.until_change or self.removals or self.withdrawals)
+
+
 class Isolation:
     """The resources of NACKed responses that go out again."""
 
-    __slots__ = ("_alone", "_removals", "_until_change", "_withdrawals")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        # By slot, so that there can't be more of them than of resources.
-        self._alone: dict[Slot, Batch] = {}  # each goes out by itself
-        self._until_change: dict[Slot, Batch] = {}  # SotW: the same, once something changes
-        self._removals: Batch | None = None  # delta: removals that go out again; None, as nearly always: none
-        self._withdrawals: dict[str, dict[Absence, None]] = {}  # delta, by name: they go with what comes next of it
+        self._waiting: Waiting | None = None  # made at the first NACK: most clients never send one
+
+    def _queue(self) -> Waiting:
+        """Return what goes out again, to add to it."""
+        self._waiting = waiting = self._waiting if self._waiting is not None else Waiting()
+        return waiting
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._until_change or self._removals or self._withdrawals)
+        return bool(self._waiting)
 
     def __len__(self) -> int:
         """How many resources wait to be sent alone."""
-        return len(self._alone) + len(self._until_change)
+        return len(self._waiting.alone) + len(self._waiting.until_change) if self._waiting is not None else 0
 
     @property
     def is_waiting(self) -> bool:
         """Whether something is to go out as soon as there is room for it."""
-        return bool(self._alone or self._removals)
+        return self._waiting is not None and bool(self._waiting.alone or self._waiting.removals)
 
     @property
     def has_resources(self) -> bool:
         """Whether the client has yet to judge resources that are sent alone."""
-        return bool(self._alone)
+        return self._waiting is not None and bool(self._waiting.alone)
 
     # -- a NACK came
 
@@ -64,7 +79,7 @@ class Isolation:
         is_outdated: there was a change since, so that they may go out now.
         """
         if send.count > 1:
-            queue = self._alone if is_outdated else self._until_change
+            queue = self._queue().alone if is_outdated else self._queue().until_change
             for variant in send.plain:
                 queue[slot_of(variant, located=False)] = Batch(plain={variant.name: variant})
             for variant in send.located:
@@ -80,14 +95,15 @@ class Isolation:
         batch.withdrawn = {absence: None for absence in send.withdrawn if not absence.never}
         units, gone = batch.alone()
         if len(units) + bool(gone) + bool(send.unresolved) > 1:
+            alone = self._queue().alone
             for slot, unit in units.items():
-                unit.withdrawn.update(self._alone.pop(slot, unit).withdrawn)
-                self._alone[slot] = unit
+                unit.withdrawn.update(alone.pop(slot, unit).withdrawn)
+                alone[slot] = unit
             self._add_removals(gone)
             return
         for variant in batch.located:
             if view.has(variant, located=True):
-                self._withdrawals.setdefault(variant.name, {}).update(batch.withdrawn)
+                self._queue().withdrawals.setdefault(variant.name, {}).update(batch.withdrawn)
             else:
                 self.withdraw_again(batch.withdrawn)  # it was overtaken: what it replaced must still go
 
@@ -97,29 +113,34 @@ class Isolation:
 
     def _add_removals(self, gone: Batch) -> None:
         if gone:
-            self._removals = self._removals or Batch()
-            self._removals.join(gone)
+            waiting = self._queue()
+            waiting.removals = waiting.removals or Batch()
+            waiting.removals.join(gone)
 
     # -- something changed
 
     def note_change(self) -> None:
         """SotW: the store has news, so what waited for a change may go out with it."""
-        self._alone.update(self._until_change)
-        self._until_change = {}
+        if self._waiting is not None:
+            self._waiting.alone.update(self._waiting.until_change)
+            self._waiting.until_change = {}
 
     def drop_outdated(self, view: ClientView) -> None:
         """SotW: drop what the client is not to have any more."""
-        current = ((slot, _still_current(part, view)) for slot, part in self._alone.items())
-        self._alone = {slot: part for slot, part in current if part}
+        if self._waiting is not None:
+            current = ((slot, _still_current(part, view)) for slot, part in self._waiting.alone.items())
+            self._waiting.alone = {slot: part for slot, part in current if part}
 
     def forget_withdrawals(self, names: Iterable[str], view: ClientView) -> None:
         """A client drops by itself what none of its locators covers any more (WLD-9)."""
-        for name in names:
-            if name in self._withdrawals and not view.is_subscribed(name, located=True):
-                del self._withdrawals[name]
+        withdrawals = self._waiting.withdrawals if self._waiting is not None else {}
+        for name in names if withdrawals else ():
+            if name in withdrawals and not view.is_subscribed(name, located=True):
+                del withdrawals[name]
 
     def forget_all_withdrawals(self, view: ClientView) -> None:
-        self.forget_withdrawals(list(self._withdrawals), view)
+        if self._waiting is not None:
+            self.forget_withdrawals(list(self._waiting.withdrawals), view)
 
     # -- a response goes out
 
@@ -130,18 +151,19 @@ class Isolation:
         goes in the same response, whether its successor was rejected or waits to be sent alone. What waits and is said
         by this batch, or is outdated, is dropped.
         """
-        if not (self._withdrawals or self._alone):
+        waiting = self._waiting
+        if waiting is None or not (waiting.withdrawals or waiting.alone):
             return
         names = {variant.name for variant in batch.located}
         names.update(absence.name for absence in batch.withdrawn if not absence.never)
-        for name in names.intersection(self._withdrawals):
-            withdrawn = self._withdrawals.pop(name)
+        for name in names.intersection(waiting.withdrawals):
+            withdrawn = waiting.withdrawals.pop(name)
             batch.withdrawn.update((absence, None) for absence in withdrawn if _is_gone(absence, view))
-        for slot in [slot for slot in self._alone if slot[1] in (names if slot[0] else batch.plain)]:
-            part = _still_current(self._alone[slot], view)
+        for slot in [slot for slot in waiting.alone if slot[1] in (names if slot[0] else batch.plain)]:
+            part = _still_current(waiting.alone[slot], view)
             batch.withdrawn.update(part.withdrawn)
             if part.plain or part.located.keys() <= batch.located.keys():
-                del self._alone[slot]
+                del waiting.alone[slot]
 
     def take(self, said: Batch, view: ClientView, room: int, limit: int) -> list[Batch]:
         """The responses that go out now, `room` at most: resources alone, and after the last of them the removals.
@@ -150,12 +172,15 @@ class Isolation:
         limit  on the bytes of a response
         """
         parts: list[Batch] = []
-        while self._alone and len(parts) < room:
-            part = _still_current(self._alone.pop(next(iter(self._alone))), view)
+        waiting = self._waiting
+        if waiting is None:
+            return parts
+        while waiting.alone and len(parts) < room:
+            part = _still_current(waiting.alone.pop(next(iter(waiting.alone))), view)
             if part and not _is_said(part, said):
                 parts.append(part)
-        if not self._alone and len(parts) < room and self._removals:
-            gone, self._removals = _still_current(self._removals, view), None
+        if not waiting.alone and len(parts) < room and waiting.removals:
+            gone, waiting.removals = _still_current(waiting.removals, view), None
             gone.removed = {name: None for name in gone.removed if name not in said.removed}
             gone.withdrawn = {absence: None for absence in gone.withdrawn if absence not in said.withdrawn}
             parts += gone.parts(limit) if gone else []

@@ -31,19 +31,15 @@ class Lifecycle:
     """Begins and ends the subscriptions of one session."""
 
     __slots__ = (
-        "_availability",
+        "_client",
         "_context",
-        "_due",
         "_forgotten",
         "_given_up",
-        "_holdings",
         "_is_over",
         "_isolation",
         "_rules",
-        "_subscriptions",
         "_ttl",
         "_verdicts",
-        "_view",
     )
 
     def __init__(
@@ -56,11 +52,7 @@ class Lifecycle:
         rules: TypeRules,
     ) -> None:
         self._context = context
-        self._due = client.due
-        self._subscriptions = client.subscriptions
-        self._holdings = client.holdings
-        self._view = client.view
-        self._availability = client.availability
+        self._client = client
         self._isolation = isolation
         self._verdicts = verdicts
         self._ttl = ttl
@@ -73,7 +65,7 @@ class Lifecycle:
 
     def begin(self, key: Key) -> NameSubscription:
         """Return the subscription with this key. Begin it if there is none."""
-        want = self._subscriptions.find(key)
+        want = self._client.subscriptions.find(key)
         if want is None:
             want = self._note(key)
             self._follow(want)
@@ -85,7 +77,7 @@ class Lifecycle:
         A dictionary that grows is copied as a whole, which takes 10 ms for 200,000 entries. All dictionaries with one
         entry per subscription would grow at the same subscription. So each step adds to one or two of them only.
         """
-        wants = [self._note(key) for key in keys if self._subscriptions.find(key) is None]
+        wants = [self._note(key) for key in keys if self._client.subscriptions.find(key) is None]
         try:
             yield
         finally:  # even if the caller abandons the work: `end` takes all of this back
@@ -95,14 +87,14 @@ class Lifecycle:
 
     def _note(self, key: Key) -> NameSubscription:
         """Remember and count a new subscription."""
-        want = self._subscriptions.note(key)
-        self._availability.add(want)
+        want = self._client.subscriptions.note(key)
+        self._client.availability.add(want)
         return want
 
     def _follow(self, want: NameSubscription) -> None:
         """Register a new subscription, and let it hold what the client has of it already."""
-        self._subscriptions.register(want)
-        self._holdings.begin(want)
+        self._client.subscriptions.register(want)
+        self._client.holdings.begin(want)
 
     def end(self, want: NameSubscription) -> None:
         """End a subscription and undo all that was done for it.
@@ -110,14 +102,14 @@ class Lifecycle:
         In a cache, note the variant that the client held by it (PRX-31).
         """
         held = want.held
-        self._subscriptions.remove(want)
-        self._due.drop(want)
-        self._availability.forget(want)
-        self._holdings.forget(want)
+        self._client.subscriptions.remove(want)
+        self._client.due.drop(want)
+        self._client.availability.forget(want)
+        self._client.holdings.forget(want)
         self._verdicts.forget_unwanted()
         if held is not None:
             self._ttl.forget(held, located=want.located)
-        self._isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self._view)
+        self._isolation.forget_withdrawals([want.name] if held is None else [want.name, held.name], self._client.view)
         noted = self._context.delta and not self._context.table.authoritative and not self._is_over
         if noted and held is not None and want.located:
             self._given_up = self._given_up or {}
@@ -125,14 +117,14 @@ class Lifecycle:
 
     def begin_wildcard(self, key: Key) -> WildcardSubscription:
         """Return the wildcard subscription with this key. Begin it if there is none."""
-        return self._subscriptions.add_wildcard(key)
+        return self._client.subscriptions.add_wildcard(key)
 
     def end_wildcard(self, wild: WildcardSubscription) -> None:
         """End a wildcard, and forget what only it owed the client, or covered (WLD-9)."""
-        self._subscriptions.remove_wildcard(wild)
-        self._holdings.forget_wildcard(wild)
+        self._client.subscriptions.remove_wildcard(wild)
+        self._client.holdings.forget_wildcard(wild)
         self._verdicts.forget_unwanted()
-        self._isolation.forget_all_withdrawals(self._view)
+        self._isolation.forget_all_withdrawals(self._client.view)
         self._rules.wildcard_ended(wild)
 
     def take_given_up(self) -> dict[str, dict[Variant, None]]:
@@ -143,17 +135,17 @@ class Lifecycle:
     def closing(self) -> Steps[None]:
         """End all subscriptions, in steps, without withdrawing anything: the stream is over."""
         self._is_over = True
-        names = [*self._subscriptions.names]
+        names = [*self._client.subscriptions.names]
         names.reverse()
         while names:  # `del` frees the list in pieces too: one large list would take long to free
             piece = names[: -EVERY - 1 : -1]
             del names[-EVERY:]
             for name in piece:
-                for want in [*self._subscriptions.names[name].values()]:
+                for want in [*self._client.subscriptions.names[name].values()]:
                     self.end(want)
             if len(piece) == EVERY:
                 yield
-        for wild in list(self._subscriptions.all_wildcards()):
+        for wild in list(self._client.subscriptions.all_wildcards()):
             self.end_wildcard(wild)
         if self._forgotten is not None:
             self._context.interest.remove_forgetful(self._context.session, self._context.type_url)
@@ -162,7 +154,7 @@ class Lifecycle:
 
     def forget_unknown(self) -> Steps[None]:
         """Drop the oldest subscriptions to names that match nothing, above a limit (VHD-25), in steps."""
-        unknown, context = self._holdings.unknown, self._context
+        unknown, context = self._client.holdings.unknown, self._context
         excess = len(unknown) - context.settings.limits.unresolved
         for oldest in pieces([*islice(unknown, max(0, excess))]):
             self.forget([want.name for want in oldest])
@@ -178,10 +170,10 @@ class Lifecycle:
             return
         context, spec = self._context, self._context.table.spec
         if self._forgotten is None:
-            self._forgotten = ForgottenNames()
+            self._forgotten = ForgottenNames(spec.url)
             context.interest.add_forgetful(context.session, spec.url)
         for name in names:
-            self._forgotten.add(name, is_host=spec.on_demand)
+            self._forgotten.add(name)
         context.facts.append(Forgotten(context.stream, spec.url, len(names)))
 
     def unsubscribe_forgotten(self, name: str) -> None:
@@ -192,13 +184,13 @@ class Lifecycle:
     def has_forgotten(self, name: str) -> bool:
         """Whether the client still waits for this name although the session dropped its subscription (VHD-25)."""
         forgotten = self._forgotten
-        return forgotten is not None and forgotten.awaits(name) and name not in self._subscriptions.names
+        return forgotten is not None and forgotten.awaits(name) and name not in self._client.subscriptions.names
 
     def recall(self, change: Change) -> bool:
         """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any."""
         names = self._forgotten.concerned(change) if self._forgotten is not None else ()
         keys: list[Key] = [(name, None) for name in names]
-        recalled = [self.begin(key) for key in keys if self._subscriptions.find(key) is None]
+        recalled = [self.begin(key) for key in keys if self._client.subscriptions.find(key) is None]
         for want in recalled:
-            self._holdings.recall(want)
+            self._client.holdings.recall(want)
         return bool(recalled)

@@ -83,25 +83,13 @@ class RefusedTypes:
         self._bytes = 0
         self._count = 0
 
-    def refusal(self, type_url: TypeUrl, types: int) -> Refusal | None:
-        """Return why a stream with so many types can't have this one, too, or None (DYN-46).
-
-        The service of one type always has its own type.
-        """
-        limits = self._context.settings.limits
-        if not self._context.is_aggregated:
-            return None
-        if types >= limits.types:
-            return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
-        return limits.refuses(type_url, "", None)
-
-    def refuse(self, spec: TypeSpec, keys: Collection[Key], types: int) -> None:
+    def refuse(self, spec: TypeSpec, keys: Collection[Key], refusal: Refusal) -> None:
         """Answer a request for a type that has no session, and keep nothing of it (DYN-46).
 
         SotW answers nothing, as for an unknown type (SRV-5).
         """
-        context, refusal = self._context, self.refusal(spec.url, types)
-        if refusal is not None and keys:
+        context = self._context
+        if keys:
             note_refused(spec.url, {refusal: len(keys)}, context.budget, context.number, context.facts)
             if context.delta:
                 self._add(spec, keys, refusal)
@@ -143,6 +131,19 @@ class RefusedTypes:
             gone = len(each.removed) + len(each.withdrawn)
             self._context.facts.append(Sent(self._context.number, each.type_url, each.nonce, 0, gone))
         return sends
+
+
+def refuses_type(context: StreamContext, type_url: TypeUrl, types: int) -> Refusal | None:
+    """Return why a stream with so many types can't have this one, too, or None (DYN-46).
+
+    The service of one type always has its own type.
+    """
+    limits = context.settings.limits
+    if not context.is_aggregated:
+        return None
+    if types >= limits.types:
+        return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
+    return limits.refuses(type_url, "", None)
 
 
 def note_refused(

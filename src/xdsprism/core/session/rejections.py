@@ -6,8 +6,9 @@ of any of them, so all of them count as rejected. For delta, isolation.py finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..model.constraints import Constraint, unpadded
 from ..model.events import Rejection, Send
@@ -35,20 +36,24 @@ class RejectedResource:
     part: Part
 
 
+# Nearly always nothing is rejected, so one empty mapping serves all sessions.
+_NOTHING: Mapping[str, RejectedResource] = MappingProxyType({})
+
+
 class Rejections:
     """What one client has rejected of one type, by the label that status pages show."""
 
     __slots__ = ("by_label",)
 
     def __init__(self) -> None:
-        self.by_label: dict[str, RejectedResource] = {}
+        self.by_label: Mapping[str, RejectedResource] = _NOTHING
 
     def __bool__(self) -> bool:
         return bool(self.by_label)
 
     def add(self, parts: Mapping[str, Part], response: InFlightResponse, error: Rejection) -> None:
-        for label, part in parts.items():
-            self.by_label[label] = RejectedResource(response.number, error, part)
+        rejected = {label: RejectedResource(response.number, error, part) for label, part in parts.items()}
+        self.by_label = {**self.by_label, **rejected}
 
     def accept(self, send: Send, is_current: Callable[[Part], bool]) -> None:
         """Forget what the client now accepted, and what an accepted resource took the place of."""
@@ -56,17 +61,22 @@ class Rejections:
         for part in parts_of(send):
             labels.add(part.label)
             names.add((part.name, part.located))
-        for label, rejected in list(self.by_label.items()):
-            part = rejected.part
-            if label in labels or ((part.name, part.located) in names and not is_current(part)):
-                del self.by_label[label]
+        self._keep(
+            label
+            for label, rejected in self.by_label.items()
+            if label not in labels
+            and ((rejected.part.name, rejected.part.located) not in names or is_current(rejected.part))
+        )
 
     def discard_unless(self, keep: Callable[[Part], bool]) -> bool:
         """Forget each rejected resource for which `keep` says no. Return whether that left none."""
-        lost = [label for label, rejected in self.by_label.items() if not keep(rejected.part)]
-        for label in lost:
-            del self.by_label[label]
-        return bool(lost) and not self.by_label
+        had_some = bool(self.by_label)
+        self._keep(label for label, rejected in self.by_label.items() if keep(rejected.part))
+        return had_some and not self.by_label
+
+    def _keep(self, labels: Iterable[str]) -> None:
+        """Forget all other resources."""
+        self.by_label = {label: self.by_label[label] for label in labels} or _NOTHING
 
     def has_variant_of(self, name: str, *, located: bool) -> bool:
         """Whether a variant of this name was rejected in this form: then the client still has the one before."""

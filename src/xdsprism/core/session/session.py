@@ -54,9 +54,11 @@ from .subscription import NameSubscription
 from .ttl import Ttl
 from .type_rules import TypeRules
 from .verdicts import Verdicts
-from .virtual_hosts import VirtualHostRules
+from .virtual_hosts import SotwVirtualHostRules, VirtualHostRules
 
-ORDINARY = TypeRules()  # the rules of all types but virtual hosts; they have no state
+# Rules without state, shared by all sessions that they are for.
+ORDINARY = TypeRules()  # all types but virtual hosts
+SOTW_VIRTUAL_HOSTS: TypeRules = SotwVirtualHostRules()
 
 
 class Session:
@@ -108,7 +110,7 @@ class Session:
         self.isolation = isolation = Isolation()
         self.ttl = ttl = Ttl(context, client, in_flight.progress, rejections)
         self.verdicts = verdicts = Verdicts(context, client.view, in_flight, rejections, ttl)
-        rules = ORDINARY
+        rules = SOTW_VIRTUAL_HOSTS if table.spec.on_demand else ORDINARY
         if stream.delta and table.spec.on_demand:
             rules = VirtualHostRules(context, client, in_flight, configs, is_alone=not stream.is_aggregated)
         self.rules: TypeRules = rules

@@ -26,6 +26,8 @@ from .sotw_responses import version_of
 if TYPE_CHECKING:
     from .session import Session
 
+_NONE_TOLD: frozenset[int] = frozenset()  # one for all sessions: each empty set takes 216 bytes
+
 
 class SotwRequests:
     """The requests of one type on one SotW stream."""
@@ -49,7 +51,7 @@ class SotwRequests:
         self.client_version = ""  # version_info of the last request
         self._list: tuple[Key, ...] = ()  # the keys of the last request, without the refused ones
         self._refused_mark: int | None = None  # a hash of the keys of the last request that were refused
-        self._told_refused: frozenset[int] = frozenset()  # hashes of refused keys that were answered, up to a limit
+        self._told_refused = _NONE_TOLD  # hashes of refused keys that were answered, up to a limit
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
         """Take one request, in steps: the ACK or NACK, then the list."""

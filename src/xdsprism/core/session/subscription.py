@@ -86,11 +86,7 @@ class WildcardSubscription:
 
 
 def read_keys(keys: tuple[Key, ...], spec: TypeSpec) -> tuple[Key, ...]:
-    """Return the keys with each xdstp name in its canonical spelling (XTP-1).
-
-    VHD-2: the name of a virtual host begins with the name of its route configuration, and is compared as it is written.
-    So it stays as the client sent it.
-    """
-    if spec.on_demand or not any(is_xdstp(name) for name, _ in keys):
+    """Return the keys with each xdstp name in its canonical spelling (XTP-1)."""
+    if not spec.has_xdstp_names or not any(is_xdstp(name) for name, _ in keys):
         return keys
     return tuple((spelled(name), tag) for name, tag in keys)

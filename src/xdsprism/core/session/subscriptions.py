@@ -31,7 +31,8 @@ class Subscriptions:
         # alias of the resource, or a host that a virtual host serves (VHD-3).
         self.aliased: dict[str, dict[NameSubscription, None]] = {}
         self._count = 0  # how many subscriptions there are
-        self._asked_keys: dict[str, Counter[str]] = {}  # of names with many subscriptions: uses of each params key
+        # Of names with many subscriptions: uses of each params key. None: no such name was asked about.
+        self._asked_keys: dict[str, Counter[str]] | None = None
 
     # -- which there are
 
@@ -101,9 +102,10 @@ class Subscriptions:
         wants = self.names.get(name, {})
         if len(wants) <= FEW:
             return {key for want in wants.values() for key in want.params}
-        if name not in self._asked_keys:
-            self._asked_keys[name] = Counter(key for want in wants.values() for key in want.params)
-        return [key for key, count in self._asked_keys[name].items() if count]
+        asked = self._asked_keys = self._asked_keys or {}
+        if name not in asked:
+            asked[name] = Counter(key for want in wants.values() for key in want.params)
+        return [key for key, count in asked[name].items() if count]
 
     # -- which come and go
 
@@ -114,7 +116,7 @@ class Subscriptions:
         # DYN-13: a locator without params matches like a plain name.
         want = NameSubscription(key, params or context.plain_params(name), context.table.revision)
         self.names.setdefault(name, {})[key] = want
-        if name in self._asked_keys:
+        if self._asked_keys and name in self._asked_keys:
             self._asked_keys[name].update([*want.params])
         self._charge(key, 1)
         return want
@@ -130,12 +132,13 @@ class Subscriptions:
         """Undo `note` and `register`."""
         context, name = self._context, want.name
         del self.names[name][want.key]
-        if name in self._asked_keys:
-            self._asked_keys[name].subtract([*want.params])
+        asked = self._asked_keys or {}
+        if name in asked:
+            asked[name].subtract([*want.params])
         self._charge(want.key, -1)
         if not self.names[name]:
             del self.names[name]
-            self._asked_keys.pop(name, None)
+            asked.pop(name, None)
             self._lose_interest(name)
         if context.complaint(name) is None:
             context.interest.demand.unwant(context.type_url, name, want.params)
@@ -187,4 +190,4 @@ class Subscriptions:
     def _charge(self, key: Key, step: int) -> None:
         """Count a subscription that came (`step` 1) or went (-1), here and in the budget of the stream."""
         self._count += step
-        self._context.budget.count(counted_as(key[1], on_demand=self._context.table.spec.on_demand), step)
+        self._context.budget.count(counted_as(self._context.table.spec, located=key[1] is not None), step)

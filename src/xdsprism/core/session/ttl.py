@@ -5,7 +5,7 @@ heartbeat.py keeps the times. A session without any TTL pays for one test: `if s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from ..model.constraints import TRUE
@@ -30,15 +30,13 @@ class Ttl:
     """
 
     __slots__ = (
+        "_client",
         "_delta",
-        "_due",
         "_full_state",
         "_heartbeats",
-        "_holdings",
         "_now_due",
         "_progress",
         "_rejections",
-        "_view",
         "is_read",
     )
 
@@ -48,20 +46,18 @@ class Ttl:
         self.is_read = False  # TTL-1: the client reads TTLs
         self._full_state = context.full_state
         self._delta = context.delta  # NAK-29: the resources of a NACKed response are judged when sent again alone
-        self._holdings = client.holdings
-        self._view = client.view
-        self._due = client.due
+        self._client = client
         self._progress = progress
         self._rejections = rejections
-        self._heartbeats = Heartbeats()
-        self._now_due: list[TimedResource] = []  # a heartbeat goes out in this turn
+        self._heartbeats: Heartbeats | None = None  # made for the first response with a TTL: most types have none
+        self._now_due: Sequence[TimedResource] = ()  # a heartbeat goes out in this turn
 
     def __bool__(self) -> bool:
         return bool(self._heartbeats or self._now_due)
 
     @property
     def deadline(self) -> float | None:
-        return self._heartbeats.deadline
+        return self._heartbeats.deadline if self._heartbeats is not None else None
 
     def concerns(self, variants: Iterable[Variant]) -> bool:
         """TTL-1: whether one of these has a TTL and the client reads it."""
@@ -72,32 +68,44 @@ class Ttl:
     def sent(self, send: Send, number: int) -> Timed:
         """Note a response. Return the resources in it that have a TTL, or take the place of one that had."""
         timed = self._whole(send) if self._full_state else self._timed(send)
-        for slot, _ in timed:
-            self._heartbeats.sent(slot, number)
+        if timed:
+            self._heartbeats = heartbeats = self._heartbeats if self._heartbeats is not None else Heartbeats()
+            for slot, _ in timed:
+                heartbeats.sent(slot, number)
         return timed
 
     def accepted(self, response: InFlightResponse) -> None:
-        for slot, variant in response.timed:
-            self._heartbeats.accepted(slot, variant, response.number, response.sent_at)
+        if self._heartbeats is not None:
+            for slot, variant in response.timed:
+                self._heartbeats.accepted(slot, variant, response.number, response.sent_at)
 
     def rejected(self, response: InFlightResponse) -> None:
         """NAK-3: a rejected heartbeat is not repeated. NAK-29: of several resources, each is judged when sent alone."""
         if not (self._delta and response.send is not None and response.send.count > 1):
-            for slot, _ in response.timed:
-                self._heartbeats.rejected(slot, response.number, lost=response.is_heartbeat)
+            self._lose(response, lost=response.is_heartbeat)
 
     def forgotten(self, response: InFlightResponse) -> None:
         """The client never answered this response, so nobody knows which version it has."""
-        for slot, _ in response.timed:
-            self._heartbeats.rejected(slot, response.number, lost=True)
+        self._lose(response, lost=True)
+
+    def _lose(self, response: InFlightResponse, *, lost: bool) -> None:
+        """Go back to the versions before this response; `lost`: nobody knows them."""
+        if self._heartbeats is not None:
+            for slot, _ in response.timed:
+                self._heartbeats.rejected(slot, response.number, lost=lost)
 
     def forget(self, held: Variant, *, located: bool) -> None:
         """Forget the TTL of a variant, unless the client holds it by another subscription."""
-        if self and not any(self._view.held(held.name, located=located)):
-            self._heartbeats.forget(slot_of(held, located=located))
+        if self and not any(self._client.view.held(held.name, located=located)):
+            self._stop(slot_of(held, located=located))
+
+    def _stop(self, slot: Slot) -> None:
+        """Stop heartbeats for this resource, if there are any."""
+        if self._heartbeats is not None:
+            self._heartbeats.forget(slot)
 
     def _timed(self, send: Send) -> Timed:
-        known = self._heartbeats
+        known = self._heartbeats or ()
         if not known and not self.concerns((*send.plain, *send.located)):
             return ()
         found = [(slot_of(variant, located=False), variant) for variant in (*send.plain, *send.beats)]
@@ -108,7 +116,7 @@ class Ttl:
         sent = (*send.plain, *send.located) if send.ttl else ()
         timed = [(variant.ttl, variant) for variant in sent if variant.ttl is not None]
         if not timed:
-            self._heartbeats.forget(EVERYTHING)
+            self._stop(EVERYTHING)
             return ()
         return ((EVERYTHING, min(timed, key=itemgetter(0))[1]),)
 
@@ -116,13 +124,13 @@ class Ttl:
 
     def tick(self, now: float) -> None:
         """Find what is due: half of its TTL is over since the client was last told (TTL-2)."""
-        for life in self._heartbeats.take(now):
+        for life in self._heartbeats.take(now) if self._heartbeats is not None else ():
             if not self._keeps(life):
-                self._heartbeats.forget(life.slot)
+                self._stop(life.slot)
             elif self._full_state or now >= life.at(1):
                 self._renew(life)
             else:
-                self._now_due.append(life)
+                self._now_due = [*self._now_due, life]
 
     def take_due(self, limit: int) -> Iterator[tuple[tuple[Variant, ...], tuple[Variant, ...]]]:
         """Yield the heartbeats of this turn, plain and located, in as few responses below `limit` as possible.
@@ -130,7 +138,7 @@ class Ttl:
         Those whose resource a response in flight is about are left out. DYN-15: plain heartbeats and those with
         constraints go out in separate responses.
         """
-        due, self._now_due = self._now_due, []
+        due, self._now_due = self._now_due, ()
         lives = [(life.slot[0], life.variant) for life in due if not life.response and life.variant is not None]
         plain, located = ([variant for form, variant in lives if form is each] for each in (False, True))
         yield from ((part, ()) for part in portions(plain, limit, whole=not self._delta))
@@ -145,9 +153,9 @@ class Ttl:
         # A resource whose removal waits is kept alive until the removal goes out. So is the accepted version of a
         # resource whose newer version the client rejected (NAK-3).
         located, variant = life.slot[0], life.variant
-        going = (held for (_, tag), held in self._holdings.leaving.items() if (tag is not None) == located)
+        going = (held for (_, tag), held in self._client.holdings.leaving.items() if (tag is not None) == located)
         return (
-            self._view.has(variant, located=located)
+            self._client.view.has(variant, located=located)
             or any(alike(held, variant) for held in going)
             or self._rejections.has_variant_of(variant.name, located=located)
         )
@@ -155,11 +163,11 @@ class Ttl:
     def _renew(self, life: TimedResource) -> None:
         """Send a resource as if it were new: it is too late for a heartbeat, so the client has dropped it."""
         if self._full_state:
-            self._due.response = True
+            self._client.due.response = True
             return
         located, variant = life.slot[0], life.variant
-        if variant is None or not self._view.has(variant, located=located):
-            self._heartbeats.forget(life.slot)
+        if variant is None or not self._client.view.has(variant, located=located):
+            self._stop(life.slot)
             return
         for name in (variant.name, *variant.aliases):
-            self._holdings.resend(name)
+            self._client.holdings.resend(name)

@@ -19,6 +19,10 @@ class TypeRules:
 
     __slots__ = ()
 
+    has_fast_path = True  # what is due may be all that a change or an ACK makes due (fast_path.py)
+    has_full_wildcard = True  # a wildcard has sent the client every resource that the client may name
+    may_overlap = True  # variants of one name that a cache has may overlap at a client (DYN-45)
+
     # -- a request
 
     def claim(self, initial: Mapping[str, str]) -> None:
@@ -48,6 +52,10 @@ class TypeRules:
     def paced_until(self) -> float | None:
         """Return until when the session sends nothing to a client that is slow to ACK; None: it does not wait."""
         return None
+
+    def deliver_located(self, batch: Batch, variant: Variant) -> None:
+        """Put into the batch a variant that the client subscribed to by a locator."""
+        batch.located[variant] = None
 
     def collected_name(self, want: NameSubscription, before: Variant | None, *, was_answered: bool) -> None:
         """The collector has compared a subscription with the store."""

@@ -36,6 +36,20 @@ AHEAD = 4  # responses about virtual hosts that may be in flight
 PATIENCE = 0.5  # seconds that a response waits for a client with AHEAD of them in flight
 
 
+class SotwVirtualHostRules(TypeRules):
+    """The virtual hosts of one SotW stream. VHDS is a delta protocol, so none of its answers are given here."""
+
+    __slots__ = ()
+
+    has_fast_path = False  # a host may get another virtual host, and several strings may lead to one
+    has_full_wildcard = False  # it stands for the base set
+    may_overlap = False  # each host has one
+
+    def deliver_located(self, batch: Batch, variant: Variant) -> None:
+        """Put a virtual host into the batch, once for all hosts that it serves."""
+        batch.locate(variant)
+
+
 class VirtualHostRules(TypeRules):
     """The virtual hosts of one delta stream.
 
@@ -45,17 +59,18 @@ class VirtualHostRules(TypeRules):
 
     __slots__ = (
         "_answering",
-        "_availability",
         "_claims",
+        "_client",
         "_configs",
         "_context",
-        "_holdings",
         "_in_flight",
         "_is_alone",
         "_released",
-        "_subscriptions",
-        "_view",
     )
+
+    has_fast_path = False  # as in SotW
+    has_full_wildcard = False
+    may_overlap = False
 
     def __init__(
         self,
@@ -67,10 +82,7 @@ class VirtualHostRules(TypeRules):
         is_alone: bool,
     ) -> None:
         self._context = context
-        self._subscriptions = client.subscriptions
-        self._holdings = client.holdings
-        self._view = client.view
-        self._availability = client.availability
+        self._client = client
         self._in_flight = in_flight
         self._configs = configs
         self._is_alone = is_alone
@@ -90,17 +102,17 @@ class VirtualHostRules(TypeRules):
 
         The client may ask for the one host, or for the whole base set.
         """
-        declined = self._holdings.declined
+        declined = self._client.holdings.declined
         if declined:
             name, tag = key
             meant = self.member_meant(key)
             back = {each for each in declined if each[1] == tag and (name == WILDCARD or each[0] == meant)}
-            self._holdings.take_back(back)
+            self._client.holdings.take_back(back)
 
     def member_meant(self, key: Key) -> str | None:
         """Return the virtual host of the base set that this string means, by name or by host; None: none of it."""
         name, tag = key
-        wild = self._subscriptions.wildcard((WILDCARD, tag))
+        wild = self._client.subscriptions.wildcard((WILDCARD, tag))
         if wild is None or name == WILDCARD:
             return None
         if wild.listing.member(name, wild.params) is not None:
@@ -110,8 +122,8 @@ class VirtualHostRules(TypeRules):
 
     def unsubscribed(self, member: str, key: Key) -> None:
         """Let a base host go with the last string that the client has for it (VHD-11)."""
-        if all(want.key[1] != key[1] for want in self._subscriptions.holders(member)):
-            self._holdings.decline((member, key[1]))
+        if all(want.key[1] != key[1] for want in self._client.subscriptions.holders(member)):
+            self._client.holdings.decline((member, key[1]))
 
     def wildcard_ended(self, wild: WildcardSubscription) -> None:
         """Forget which route configurations wait for an answer: the client left the base set."""
@@ -134,17 +146,17 @@ class VirtualHostRules(TypeRules):
         VHD-23: for a route configuration that is new to it, Envoy does not ask for the base set (V4), so the base set
         is sent.
         """
-        for piece in pieces([*self._subscriptions.names.values()]):
+        for piece in pieces([*self._client.subscriptions.names.values()]):
             for want in [want for wants in piece for want in wants.values()]:
                 if want.held is not None and split(want.name)[0] in configs:
-                    self._holdings.ask_again(want)
+                    self._client.holdings.ask_again(want)
             if len(piece) == EVERY:
                 yield
-        for wild in [*self._subscriptions.all_wildcards()]:
+        for wild in [*self._client.subscriptions.all_wildcards()]:
             for members in cut(self._base(wild)):
                 for config, name in members:
-                    if config in configs and self._subscriptions.find((name, wild.tag)) is None:
-                        self._holdings.owe((name, wild.tag))
+                    if config in configs and self._client.subscriptions.find((name, wild.tag)) is None:
+                        self._client.holdings.owe((name, wild.tag))
                 if len(members) == EVERY:
                     yield
             if wild.tag is None and wild.started:
@@ -153,7 +165,7 @@ class VirtualHostRules(TypeRules):
     def _base(self, wild: WildcardSubscription) -> Iterator[tuple[str, str]]:
         """Yield the base set of this client, as route configurations and names."""
         for variant in wild.listing.snapshot(wild.params).variants:
-            if (variant.name, wild.tag) not in self._holdings.declined:
+            if (variant.name, wild.tag) not in self._client.holdings.declined:
                 yield split(variant.name)[0], variant.name
 
     # -- what is due
@@ -187,6 +199,10 @@ class VirtualHostRules(TypeRules):
                 if config not in based:
                     batch.removed[f"{config}/_"] = None  # V3: the cheapest answer that ends Envoy's waiting
 
+    def deliver_located(self, batch: Batch, variant: Variant) -> None:
+        """Put a virtual host into the batch, once for all hosts that it serves."""
+        batch.locate(variant)
+
     def collected_name(self, want: NameSubscription, before: Variant | None, *, was_answered: bool) -> None:
         """Note that a virtual host answers this host."""
         if want.held is not None and not (was_answered and alike(before, want.held)):
@@ -205,24 +221,24 @@ class VirtualHostRules(TypeRules):
     @property
     def knows_claims(self) -> bool:
         """Whether all requested hosts are resolved: one of them may lead to a virtual host that the client holds."""
-        return not self._availability.is_waiting
+        return not self._client.availability.is_waiting
 
     def collected(self, batch: Batch) -> Steps[None]:
         """Remove what the client claimed to hold and no longer asks for, in steps."""
-        if self._claims and not self._availability.is_waiting:
+        if self._claims and not self._client.availability.is_waiting:
             claims, self._claims = self._claims, {}
-            if not self._subscriptions.wildcards:
+            if not self._client.subscriptions.wildcards:
                 yield from self._disclaim(claims, batch)
 
     def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> Steps[None]:
         """Remove virtual hosts that the client holds and that no requested host leads to (DLT-14), in steps."""
-        if all(None not in (tag for _, tag in wants) for wants in self._subscriptions.names.values()):
+        if all(None not in (tag for _, tag in wants) for wants in self._client.subscriptions.names.values()):
             return  # locators only: each was answered by what replaces its variant
         for number, (name, version) in enumerate(claims.items()):
             if number % EVERY == EVERY - 1:
                 yield
-            asked = self._subscriptions.find((name, None)) is not None or version.startswith(ABSENT)
-            if not asked and not any(self._view.held(name, located=False)):
+            asked = self._client.subscriptions.find((name, None)) is not None or version.startswith(ABSENT)
+            if not asked and not any(self._client.view.held(name, located=False)):
                 batch.removed[name] = None
 
     # -- a response
@@ -256,7 +272,7 @@ class VirtualHostRules(TypeRules):
         config, _ = split(variant.name)
         domains = explicit(variant.domains) if not located else ()
         strings = dict.fromkeys(f"{config}/{domain}" for domain in domains)
-        wants = self._answering.get(variant.name) or self._subscriptions.aliased.get(variant.name, {})
+        wants = self._answering.get(variant.name) or self._client.subscriptions.aliased.get(variant.name, {})
         for piece in pieces(list(wants)):
             for want in piece:
                 if want.located == located and want.held is not None and want.held.identity == variant.identity:

@@ -25,14 +25,11 @@ class WildcardMembers:
     """Finds what one client must be sent by its wildcards."""
 
     __slots__ = (
-        "_availability",
+        "_client",
         "_delivery",
-        "_holdings",
         "_rules",
-        "_subscriptions",
         "_table",
         "_verdicts",
-        "_view",
     )
 
     def __init__(
@@ -44,10 +41,7 @@ class WildcardMembers:
         rules: TypeRules,
     ) -> None:
         self._table = context.table
-        self._subscriptions = client.subscriptions
-        self._holdings = client.holdings
-        self._view = client.view
-        self._availability = client.availability
+        self._client = client
         self._verdicts = verdicts
         self._delivery = delivery
         self._rules = rules
@@ -56,7 +50,7 @@ class WildcardMembers:
         """Put into the batch what a wildcard has new, in steps."""
         self._delivery.warn(wild, batch)  # ERR-6
         if not wild.started:
-            if not self._availability.lists(wild):  # a relay does not know the whole listing yet
+            if not self._client.availability.lists(wild):  # a relay does not know the whole listing yet
                 return
             wild.started = True
             wild.cursor = wild.listing.advance(wild.cursor)
@@ -68,8 +62,8 @@ class WildcardMembers:
             located = wild.tag is not None
             for piece in pieces(transitions.values()):
                 for change in piece:
-                    if self._view.speaks_for(wild, change.name):
-                        before, is_due = self._holdings.deliver_member((change.name, wild.tag), change)
+                    if self._client.view.speaks_for(wild, change.name):
+                        before, is_due = self._client.holdings.deliver_member((change.name, wild.tag), change)
                         if is_due and change.after is not None:
                             self._delivery.deliver(batch, before, change.after, located=located)
                 if len(piece) == EVERY:
@@ -87,14 +81,14 @@ class WildcardMembers:
         A member is owed an answer when the client unsubscribed its name and the wildcard still covers it, or after
         `resend`.
         """
-        wild = next(self._subscriptions.over(key), None)
-        if wild is None or key in self._holdings.leaving:
+        wild = next(self._client.subscriptions.over(key), None)
+        if wild is None or key in self._client.holdings.leaving:
             return
         name, tag = key
         current = wild.listing.member(name, wild.params)
         if current is not None:
             self._delivery.deliver(batch, None, current, located=tag is not None)
-        elif not self._table.spec.on_demand:  # a wildcard never sent the client what it requested on demand
+        elif self._rules.has_full_wildcard:
             self._delivery.depart(name, wild, batch)  # WLD-6
 
     def _collect_all(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
@@ -102,7 +96,7 @@ class WildcardMembers:
         members = wild.listing.snapshot(wild.params).variants
         for piece in pieces(members):
             for variant in piece:
-                if self._view.speaks_for(wild, variant.name):
+                if self._client.view.speaks_for(wild, variant.name):
                     self._collect_member(wild, variant, batch)
             if len(piece) == EVERY:
                 yield
@@ -126,12 +120,12 @@ class WildcardMembers:
                 yield
             if wild.name not in wildcards(name):
                 continue
-            held = self._view.held(name, located=wild.tag is not None)
+            held = self._client.view.held(name, located=wild.tag is not None)
             still = any(wild.tag is None or matches(variant.constraint, wild.params) for variant in held)
-            if still or self._subscriptions.find((name, wild.tag)) is not None:
+            if still or self._client.subscriptions.find((name, wild.tag)) is not None:
                 continue
             if wild.tag is None:  # ORD-2: its removal waits until nothing refers to it
-                self._holdings.leave((name, None), remnant(self._table.spec.url, name))
+                self._client.holdings.leave((name, None), remnant(self._table.spec.url, name))
             else:
                 self._delivery.depart(name, wild, batch)
         wild.initial = {}
