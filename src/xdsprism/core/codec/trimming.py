@@ -4,9 +4,9 @@ A message of 64 MiB may be a list of names, which `wire.split_fields` splits. It
 millions of metadata keys, a locator with millions of params, the text of a NACK. To parse such a field takes seconds,
 and nobody else would be served meanwhile. So a message above LARGE is trimmed first, by a table of its fields:
 
-    _whole       kept as it is
+    _whole       kept as it is; a name of any length is answered (VHD-26)
     Short        a text: only its beginning is kept, with a digest of the whole, so that two long texts stay distinct
-    _name        dropped above NAME bytes
+    _short_entry dropped above MOST bytes: a client that does not name a version is sent the resource again
     Inside       a message: its own fields are trimmed
     Metadata     of a node's metadata, what node_params.py may use
     (no entry)   dropped
@@ -29,7 +29,7 @@ from ..model.truncation import TEXT_BYTES, marked
 from .wire import fields_of, join_field
 
 LARGE = 128 * 1024  # bytes; less is parsed within milliseconds, whatever is in it
-NAME = 1024 * 1024  # bytes of the longest name that is read and answered
+MOST = 1024 * 1024  # bytes of the longest type_url, version entry, and metadata entry that is no text
 CHUNK = 1024 * 1024  # bytes of a text to digest between two steps
 SCANNED = 1_000  # fields to look at between two steps
 
@@ -121,7 +121,7 @@ class Metadata:
                 yield
             is_other = key not in heads and text is not None and others < OTHERS
             others += is_other
-            if is_other or (key in heads and (text is not None or len(entry) <= NAME)):
+            if is_other or (key in heads and (text is not None or len(entry) <= MOST)):
                 kept.append(join_field(1, (yield from _ENTRY(entry)) if text is not None else entry))
         return b"".join(kept)
 
@@ -159,8 +159,8 @@ def _whole(payload: Bytes) -> Steps[Bytes | None]:
     yield
 
 
-def _name(payload: Bytes) -> Steps[Bytes | None]:
-    return payload if len(payload) <= NAME else None
+def _short_entry(payload: Bytes) -> Steps[Bytes | None]:
+    return payload if len(payload) <= MOST else None
     yield
 
 
@@ -184,7 +184,7 @@ class Short:
 
 
 def _type_url(payload: Bytes) -> Steps[Bytes | None]:
-    if len(payload) > NAME:
+    if len(payload) > MOST:
         raise PeerError("INVALID_ARGUMENT", f"the type_url has {len(payload):,} bytes")
     return payload
     yield
@@ -192,7 +192,7 @@ def _type_url(payload: Bytes) -> Steps[Bytes | None]:
 
 # -- tables, with the field numbers of the protos
 
-TEXT, NAMED = Field(Short(VALUE_BYTES)), Field(_name)
+TEXT, NAMED = Field(Short(VALUE_BYTES)), Field(_whole)
 _ENTRY = Inside({1: TEXT, 2: Field(Inside({3: TEXT}))})  # of a Struct
 _PARAM = Inside({1: TEXT, 2: TEXT})
 _LOCALITY = Inside({1: TEXT, 2: TEXT, 3: TEXT})
@@ -212,7 +212,7 @@ def discovery_request(*, delta: bool, limits: Limits, names: Collection[str] | N
     # One more param than allowed, so that the locator is refused.
     locator = Field(Inside({1: NAMED, 2: Field(_PARAM, limits.params + 1)}))
     if delta:
-        lists = {3: NAMED, 4: NAMED, 5: NAMED, 8: locator, 9: locator}
+        lists = {3: NAMED, 4: NAMED, 5: Field(_short_entry), 8: locator, 9: locator}
         return Inside({1: node, 2: type_url, **lists, 6: TEXT, 7: status})
     version = Field(Short(TEXT_BYTES))
     return Inside({1: version, 2: node, 3: NAMED, 4: type_url, 5: TEXT, 6: status, 7: locator})
