@@ -12,7 +12,7 @@ import pytest
 from tests.support.carrying import Carrying
 from xdsprism.core.model.facts import Fact, ShareExceeded
 from xdsprism.core.model.limits import Client, Scarce
-from xdsprism.core.model.steps import finish
+from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import ENDPOINT, Params
 from xdsprism.core.relay.fairness import Competitors, Fairness
 from xdsprism.core.relay.upstream_subscription import UpstreamSubscription
@@ -40,7 +40,8 @@ class World:
         self.wants: dict[Client, dict[Question, None]] = {}
         self._numbers: dict[int, Client] = {}
         self.facts: list[Fact] = []
-        competitors = Competitors(self._numbers.get, self._wanting, self._group)
+        self.spare: list[Entry] = []  # what takes room though no client needs it
+        competitors = Competitors(self._numbers.get, self._wanting, self._group, self._let_go)
         self.fairness = Fairness(self, competitors, self._give_way, self.facts)
 
     def _wanting(self, subscription: UpstreamSubscription) -> Iterator[Client]:
@@ -51,6 +52,12 @@ class World:
 
     def _group(self, params: Params) -> Hashable:
         return params.get("env")
+
+    def _let_go(self) -> Steps[bool]:
+        yield
+        gone = [self.held.pop(entry) for entry in self.spare]
+        self.spare.clear()
+        return bool(gone)
 
     def used(self) -> dict[Scarce, int]:
         questions = [*self.held.values()]
@@ -107,7 +114,7 @@ class World:
 
     def flush(self) -> None:
         asked: Counter[Question] = Counter()
-        while again := finish(self.fairness.again()):
+        while again := self.fairness.again(3):
             for each in again:
                 question = each.subject, each.params
                 if self.asked.get(question) is each:
@@ -189,6 +196,18 @@ def test_what_is_past_a_share_is_counted_once_a_turn() -> None:
         world.ask(each)
     world.fairness.rest()
     assert world.facts == [ShareExceeded(Scarce.SUBSCRIPTIONS, GREEDY, gave_way=False, count=45)]
+
+
+def test_what_no_client_needs_gives_way_before_any_client_does() -> None:
+    # PRX-35
+    world = World(subscriptions=3)
+    for number in range(2):
+        world.want(GREEDY, question(ENDPOINT, f"mine{number}"))
+    taken = world.subscribe(ENDPOINT, "spare", Params({}))
+    assert isinstance(taken, Carrying)
+    world.spare.append(taken.entry)
+    world.want(MODEST, question(ENDPOINT, "other"))
+    assert (world.lacks(GREEDY), world.lacks(MODEST), world.facts) == ([], [], [])
 
 
 @pytest.mark.parametrize("seed", range(30))

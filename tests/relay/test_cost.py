@@ -13,10 +13,14 @@ import xdsprism as xp
 from tests.client.rig import cluster, endpoint, quiet, timeless
 from tests.client.vhosts import vhost
 from tests.relay.rig import Raw, Station, held, pair
+from tests.relay.test_guard_types import custom, want_all
 from tests.support.work import counted
 from xdsprism.core.model import cached
 from xdsprism.core.model.steps import EVERY
+from xdsprism.core.model.types import make_variant
+from xdsprism.core.relay.fairness import EVICTED
 from xdsprism.core.relay.planning import LOOKS
+from xdsprism.core.relay.upstream_subscriptions import SOME
 from xdsprism.core.watch.apply_response import Reading
 
 READING = (
@@ -226,14 +230,23 @@ async def test_to_say_that_there_is_nothing_for_many_params_costs_what_each_does
     assert await denied(400) <= 4.4 * await denied(100)
 
 
-MOST = {"arrived": EVERY, "taken": EVERY, "planned": LOOKS, "asked": 2 * LOOKS, "counted": 4 * EVERY}  # in one step
+MOST = {  # in one step
+    "arrived": EVERY,
+    "taken": EVERY,
+    "planned": LOOKS,
+    "asked": 2 * LOOKS,
+    "ended": 2 * SOME,
+    "gave way": EVICTED,
+    "looked for clients": 2 * EVERY,
+    "counted": 4 * EVERY,
+}
 
 
 def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
     """What each step of the relay's long work does, from now on.
 
-    It counts resources of a response that arrive, those that somebody takes, names that are planned and subscriptions
-    that come or go.
+    It counts resources of a response that arrive, those that somebody takes, names that are planned, upstream
+    subscriptions that are made, end or give way or whose clients are looked for, and subscriptions that come or go.
     """
     sizes: list[Counter[str]] = [Counter()]
 
@@ -250,6 +263,9 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
     note(Reading, "_take", "taken")
     note(relay.relay.relaying._planner, "look_at", "planned")
     note(relay.relay.relaying._subscriptions, "_add", "asked")
+    note(relay.relay.relaying._subscriptions, "release", "ended")
+    note(relay.relay.relaying._subscriptions, "give_way", "gave way")
+    note(relay.hub.interest, "wanting", "looked for clients")
     note(relay.relay.relaying._subscribers, "_count_some", "counted", len)
     stepped = relay.relay._work._step
 
@@ -319,6 +335,63 @@ async def test_many_params_of_one_name_are_asked_for_by_small_steps(monkeypatch:
         assert came >= many
         assert sum(sizes, Counter())["asked"] >= many
         assert all(size <= MOST[what] for what, size in largest(sizes).items()), largest(sizes)
+
+
+@timeless
+async def test_a_type_with_many_subscriptions_gives_way_and_is_asked_for_again_by_small_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # PRX-35, SRV-19: whoever else is there is served meanwhile
+    many = 600
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 1)
+    monkeypatch.setattr("xdsprism.core.relay.spread.TYPES_PER_STREAM", 2)
+    async with pair(linger=1.0) as (origin, relay):
+        few, large, other = types = custom(3, "Type")
+        names = [f"n{number}" for number in range(many)]
+        origin.store.apply(
+            {(each, name): (make_variant(each, name, b"1"),) for each in types for name in ["a", *names]}
+        )
+        greedy = await want_all(relay, [few], delta=True, whose="greedy")
+        await greedy.want(large, *names)
+        await settled(greedy)
+        assert len(origin.asked(large)) == many
+        sizes = steps(relay, monkeypatch)
+        modest = await want_all(relay, [other], delta=True, whose="modest")
+        assert [each.type_url for each in await settled(modest)] == [other]
+        assert (len(origin.asked(large)), len(origin.asked(other))) == (0, 1)
+        told = {error.resource_name.name for each in await settled(greedy) for error in each.resource_errors}
+        assert told == {*names}
+        done = sum(sizes, Counter())
+        assert (done["gave way"], done["planned"] >= many) == (many, True)
+        modest.close()
+        await quiet(10)
+        assert (len(origin.asked(large)), len(origin.asked(other))) == (many, 0)
+        assert sum(sizes, Counter())["ended"] >= many
+        assert all(size <= MOST[what] for what, size in largest(sizes).items()), largest(sizes)
+
+
+async def refused(number: int) -> int:
+    """What it is to refuse so many names of a type for which there is no room."""
+    async with pair() as (_, relay):
+        full, other = custom(2, "Type")
+        first = await want_all(relay, [full], delta=True, whose="first")
+        await settled(first)
+        second = await want_all(relay, [other], delta=True, whose="second")
+        with counted(
+            "core/relay/fairness.py", "core/relay/budgets.py", "core/relay/shares.py", "server/hub.py"
+        ) as calls:
+            await second.want(other, *(f"n{each}" for each in range(number)))
+            told = [error for each in await settled(second) for error in each.resource_errors]
+        assert len(told) == number + 1
+        return calls.total()
+
+
+@timeless
+async def test_to_refuse_many_names_of_one_type_costs_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PRX-35
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 1)
+    monkeypatch.setattr("xdsprism.core.relay.spread.TYPES_PER_STREAM", 1)
+    assert await refused(400) <= 4.4 * await refused(100)
 
 
 async def overtaking(number: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -13,8 +14,10 @@ from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import Raw, held, pair
 from tests.relay.test_vhds import envoy, heard, host, routes
 from tests.support.carrying import Carrying
+from xdsprism.core.model.limits import Scarce
+from xdsprism.core.model.steps import finish
 from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
-from xdsprism.core.relay.revisiting import AT_ONCE, EVERY, MOST, MOST_BYTES, PAUSE, REST, Revisits
+from xdsprism.core.relay.revisiting import AT_ONCE, ENDED, EVERY, LOOKED_AT, MOST, MOST_BYTES, PAUSE, REST, Revisits
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry, Event
 from xdsprism.errors import WatchError
@@ -89,6 +92,28 @@ async def test_what_was_forgotten_is_asked_for_some_at_a_time_until_its_client_l
         assert len(origin.wire.requests) == before
 
 
+@timeless
+async def test_names_that_were_forgotten_take_no_room_from_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PRX-35, VHD-25: a batch has all the room there is, and the server takes its time
+    monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 1)
+    async with pair(settings=SMALL) as (origin, relay):
+        raw = await relay.raw()
+        await scan(raw, xp.CLUSTER, [f"c{number}" for number in range(3 * FEW)])
+        await quiet(60)
+        monkeypatch.setattr("xdsprism.core.relay.spread.SUBSCRIPTIONS_PER_STREAM", 3 * FEW)
+        origin.wire.ends[-1].window = asyncio.Semaphore(0)
+        await quiet(EVERY + PAUSE)
+        assert len(origin.asked(xp.CLUSTER)) == 3 * FEW
+        other = await relay.raw()
+        await other.want(xp.ENDPOINT, "a")
+        await quiet(0.1)
+        assert [name for name, _ in origin.asked(xp.ENDPOINT)] == ["a"]
+        assert len(origin.asked(xp.CLUSTER)) == FEW
+        assert relay.relay.relaying.room(Scarce.SUBSCRIPTIONS) == (FEW + 1, 0, 0)
+        other.close()
+        raw.close()
+
+
 def _asked(request: Any) -> list[str]:
     return [each.name for each in request.resource_locators_subscribe]
 
@@ -144,6 +169,52 @@ def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> N
     assert feed.names == names[AT_ONCE + 1 :]  # the first were asked for a moment ago
     assert revisits.look(3.0 + EVERY) == ([], [])  # what has no answer is let go of too
     assert feed.names == [*first, *names[AT_ONCE + 1 :]][:AT_ONCE]
+
+
+def test_a_batch_that_gives_way_is_sent_in_its_next_turn() -> None:
+    # PRX-35
+    feed = Counter()
+    revisits = made(feed)
+    names = [f"n{number}" for number in range(2 * ENDED + 1)]
+    for name in names:
+        revisits.add("t", name, NO_PARAMS)
+    revisits.look(0.0)
+    revisits.look(PAUSE)
+    assert feed.names == names
+    assert len([*revisits.give_way()]) == 2  # in steps
+    assert feed.names == []
+    assert not finish(revisits.give_way())
+    now = PAUSE
+    while not feed.names:
+        assert revisits.due is not None
+        now = max(revisits.due, now)
+        revisits.look(now)
+    assert feed.names == names
+    assert PAUSE + EVERY <= now <= EVERY + 2 * PAUSE
+
+
+def test_names_that_no_client_waits_for_any_more_are_looked_at_some_at_a_time() -> None:
+    # VHD-25, SRV-19
+    feed = Counter()
+    looked: list[str] = []
+
+    def is_forgotten(_: str, name: str) -> bool:
+        looked.append(name)
+        return name == "last"
+
+    revisits = made(feed, is_forgotten)
+    for number in range(2 * LOOKED_AT):
+        revisits.add("t", f"n{number}", NO_PARAMS)
+    revisits.add("t", "last", NO_PARAMS)
+    revisits.look(0.0)
+    now = 0.0
+    while not feed.names:
+        assert revisits.due is not None
+        now = max(revisits.due, now)
+        before = len(looked)
+        revisits.look(now)
+        assert len(looked) - before <= LOOKED_AT
+    assert (feed.names, len(looked)) == (["last"], 2 * LOOKED_AT + 1)
 
 
 class Clock:

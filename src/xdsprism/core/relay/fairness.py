@@ -14,14 +14,14 @@ that clients may make up, and groups. An upstream subscription needs room in eac
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..model.facts import Fact, ShareExceeded
 from ..model.limits import Client, Scarce
-from ..model.steps import EVERY, Steps, pieces
+from ..model.steps import Steps, pieces
 from ..model.types import Params
 from ..watch.entry import Entry
 from ..watch.query_params import crowded_entry
@@ -99,14 +99,17 @@ class Fairness:
         self._groups = SharedBudget(Scarce.GROUPS, wanting, lambda each: pool(each.params))
         self._came: dict[tuple[Subject, Params], int] = {}  # the stream that came for each since the last turn
         self._refused = 0  # how many upstream subscriptions have `refused_by`
-        self._woken: list[Collection[UpstreamSubscription]] = []  # refused before, and there may be room now
-        self._again: dict[UpstreamSubscription, None] = {}  # refused before, to try again
-        self._retried: set[tuple[Subject, Params]] = set()  # since the last turn
+        # Of those that were refused: there may be room now, each list from its end; to try again; to try in the next
+        # turn; and what was tried again since the last turn.
+        self._woken: deque[list[UpstreamSubscription]] = deque()
+        self._again: OrderedDict[UpstreamSubscription, None] = OrderedDict()
+        self._next_turn: dict[UpstreamSubscription, None] = {}
+        self._retried: set[tuple[Subject, Params]] = set()
 
     @property
     def is_scarce(self) -> bool:
         """Whether an upstream subscription is refused at present."""
-        return bool(self._refused or self._again)
+        return bool(self._refused or self._again or self._next_turn)
 
     def room(self, kind: Scarce) -> RoomTaken:
         """Return how much of one kind is in use."""
@@ -119,7 +122,7 @@ class Fairness:
         """Note that a stream came for a name. Its upstream subscription gets another try if it was refused."""
         self._came[subject, params] = stream
         if subscription is not None and self._forgive(subscription):
-            self._again[subscription] = None
+            self._try_again(subscription)
 
     def part(self, subscription: UpstreamSubscription) -> None:
         """Note that one client no longer wants an upstream subscription."""
@@ -127,22 +130,19 @@ class Fairness:
             for budget in self._budgets(subscription):
                 budget.part(subscription)
 
-    def again(self) -> Steps[list[UpstreamSubscription]]:
-        """Return the refused upstream subscriptions to try again: there is room, or another client came for them.
+    def again(self, most: int) -> list[UpstreamSubscription]:
+        """Take refused upstream subscriptions to try again: there is room, or another client came for them.
 
-        In steps. Each is returned once in a turn: one that gives way in one budget leaves room in others, which could
-        go on in circles.
+        Each is returned once in a turn: one that gives way in one budget leaves room in others, which could go on in
+        circles.
         """
-        woken, self._woken = self._woken, []
-        for some in woken:
-            for piece in pieces(some):
-                for each in piece:
-                    if self._forgive(each):
-                        self._again[each] = None
-                if len(piece) == EVERY:
-                    yield
-        again = [each for each in self._again if (each.subject, each.params) not in self._retried]
-        self._again = dict.fromkeys(each for each in self._again if (each.subject, each.params) in self._retried)
+        while self._woken and len(self._again) < most:
+            woken = self._woken[0]
+            if self._forgive(each := woken.pop()):
+                self._try_again(each)
+            if not woken:
+                self._woken.popleft()
+        again = [self._again.popitem(last=False)[0] for _ in range(min(most, len(self._again)))]
         self._retried.update((each.subject, each.params) for each in again)
         return again
 
@@ -152,6 +152,8 @@ class Fairness:
         self._exceeded.clear()
         self._came.clear()
         self._retried.clear()
+        self._again.update(self._next_turn)
+        self._next_turn.clear()
 
     def subscribe(self, subscription: UpstreamSubscription, asked: Params) -> Steps[None]:
         """Subscribe, in steps if others have to give way. A refused subscription gets an entry that says so.
@@ -199,6 +201,7 @@ class Fairness:
         One that gave way is refused by now, and the room in that budget is for the newcomer.
         """
         self._again.pop(subscription, None)
+        self._next_turn.pop(subscription, None)
         if not subscription.has_room:
             self._forgive(subscription)
             return
@@ -247,7 +250,12 @@ class Fairness:
     def _wake(self, refused: Collection[UpstreamSubscription]) -> None:
         """Queue these refused upstream subscriptions for another try."""
         if refused:
-            self._woken.append(refused)
+            self._woken.append([*refused][::-1])
+
+    def _try_again(self, subscription: UpstreamSubscription) -> None:
+        """Queue an upstream subscription that was refused until now for this turn, or for the next one."""
+        retried = (subscription.subject, subscription.params) in self._retried
+        (self._next_turn if retried else self._again)[subscription] = None
 
     # -- budgets
 

@@ -310,11 +310,11 @@ class Relaying:
 
         Returns whether a name is marked.
         """
-        for piece in pieces((yield from self._fairness.again()), SOME):
-            for each in piece:
+        while again := self._fairness.again(SOME):
+            for each in again:
                 if each in self._subscriptions:
                     self._subscriptions.release(each)
                     self._marked.add_whole(each.subject)
-            if len(piece) == SOME:
+            if len(again) == SOME:
                 yield
         return bool(self._marked)

@@ -32,6 +32,7 @@ EVERY = 5.0  # seconds that a server has to answer a batch, and between two subs
 PAUSE = 1.0  # seconds from the answer to a batch until the next one, at least
 REST = 3.0  # times as long as the server took to answer, at least
 AT_ONCE = 500  # names in a batch
+LOOKED_AT = 10 * AT_ONCE  # names of the queue for one batch; some of them no client waits for any more
 ENDED = 32  # of these, in one step where they give way
 MOST = 100_000  # names in the queue; the oldest are dropped
 MOST_BYTES = 16 * 1024 * 1024  # of these names, in all
@@ -152,7 +153,9 @@ class Revisits:
 
     def _next(self, now: float) -> Iterator[Forgotten]:
         """Yield the names that have waited longest, each once, if a client still waits for them."""
-        while self._waiting and next(iter(self._waiting.values())) <= now:
+        for _ in range(LOOKED_AT):
+            if not self._waiting or next(iter(self._waiting.values())) > now:
+                return
             each = self._pop()
             if self._is_forgotten(each[0], each[1]):
                 yield each
