@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ...native import mypyc_attr
 from .dialect import RequestForm
 from .events import Node, Rejection
 from .limits import Client, RefusalKind, Scarce
@@ -372,6 +373,7 @@ Fact = (
 
 
 # A plain list, because the core appends to it with every request and response.
+@mypyc_attr(native_class=False)  # mypyc compiles no class that is a list
 class Facts(list[Fact]):
     """The list of facts since the last `take`, and the counters of routine pushes."""
 
