@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import UsageError
+from ...native import mypyc_attr
 from ...timer_heap import TimerHeap
 from ..model.backoff import Backoff
 from ..model.cached import Finding, Form, UpstreamProblem
@@ -402,6 +403,7 @@ class Providing:
         self._end(job)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProvidingStore(Store):
     """A store that can have providers."""
 
