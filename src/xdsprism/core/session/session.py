@@ -62,6 +62,7 @@ ORDINARY = TypeRules()  # the rules of all types but virtual hosts; they have no
 class Session:
     """One resource type on one stream. `configs`: returns the route configurations that use VHDS."""
 
+    __deletable__ = ("requests", "responses")  # compiled, no other attributes can be deleted
     __slots__ = (
         "admission",
         "availability",
