@@ -37,9 +37,10 @@ polled and must say exactly what the `<` lines hold: no such line means silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
+from typing import Any
 
 from xdsprism.core.model.constraints import FALSE, TRUE, Constraint
 from xdsprism.core.model.events import (
@@ -201,16 +202,22 @@ def _normal(found: re.Match[str]) -> str:
 # -- the bench
 
 
-class Thorough(Stream):
+class Thorough:
     """A stream that never takes the fast path, so that each request and response is a fact of its own."""
 
+    def __init__(self, *shared: Any, **options: Any) -> None:
+        self._stream = Stream(*shared, **options)
+
     def receive(self, request: Request, now: float) -> bool:
-        self.stir(None)
-        return super().receive(request, now)
+        self._stream.stir(None)
+        return self._stream.receive(request, now)
 
     def poll(self, now: float) -> list[Send]:
-        self.stir(None)
-        return super().poll(now)
+        self._stream.stir(None)
+        return self._stream.poll(now)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @dataclass
@@ -220,7 +227,7 @@ class Bench:
     settings: Settings = field(default_factory=Settings)
     types: tuple[TypeSpec, ...] = ()
     now: float = 100.0
-    kind: type[Stream] = Stream
+    kind: Callable[..., Any] = Stream
 
     def __post_init__(self) -> None:
         self.store = Store(self.types)
@@ -414,7 +421,7 @@ def play(
     nodes: Mapping[str, Mapping[str, str]] | None = None,
     settings: Settings | None = None,
     types: tuple[TypeSpec, ...] = (),
-    kind: type[Stream] = Stream,
+    kind: Callable[..., Any] = Stream,
 ) -> Bench:
     """Act a transcript out. `modes` and `nodes` are by stream; the one without a letter has `mode` and `node`."""
     bench = Bench(settings or Settings(), types, kind=kind)

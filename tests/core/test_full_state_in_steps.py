@@ -34,7 +34,7 @@ class Scene:
         self.stream.receive(Request(CLUSTER, SotwRequest(wanted=wanted), Node("n")), 0.0)
 
     def create(self, names: Sequence[str]) -> None:
-        self._store.apply({(CLUSTER, name): [make_variant(CLUSTER, name, b"")] for name in names})
+        self._store.apply({(CLUSTER, name): (make_variant(CLUSTER, name, b""),) for name in names})
 
     def touch(self, names: Sequence[str]) -> None:
         """Have them come and go, so that the session looks at them once more."""

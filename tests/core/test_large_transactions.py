@@ -37,7 +37,7 @@ FIRST: Changeset = {
     (CLUSTER, "goes"): (cluster("goes", "1", "zone=a"),),
     (CLUSTER, "comes"): (),
     (CLUSTER, MEMBER): (cluster(MEMBER, "1"),),
-    (LISTENER, "l"): (make_variant(LISTENER, "l", b"1", references=frozenset({(CLUSTER, "goes")})),),
+    (LISTENER, "l"): (make_variant(LISTENER, "l", b"1", references=((CLUSTER, "goes"),)),),
     (VIRTUAL_HOST, "r/one"): (host("r/one", "1", "one.example.com", "*.one.example.com"),),
     (VIRTUAL_HOST, "r/two"): (host("r/two", "1", "two.example.com"),),
 }
@@ -47,7 +47,7 @@ SECOND: Changeset = {
     (CLUSTER, "goes"): (),
     (CLUSTER, "comes"): (cluster("comes", "2", "true", "moving"),),
     (CLUSTER, MEMBER): (),
-    (LISTENER, "l"): (make_variant(LISTENER, "l", b"2", references=frozenset({(CLUSTER, "comes")})),),
+    (LISTENER, "l"): (make_variant(LISTENER, "l", b"2", references=((CLUSTER, "comes"),)),),
     (VIRTUAL_HOST, "r/one"): (host("r/one", "2", "one.example.com", "*.one.example.com"),),
     (VIRTUAL_HOST, "r/two"): (host("r/two", "2", "three.example.com"),),
 }

@@ -27,6 +27,11 @@ class Script(Call):
         self.outbox: list[bytes] = []
         self.due: float | None = None
         self.error: Exception | None = None
+        self.busy = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self.busy
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
@@ -482,10 +487,10 @@ def test_a_call_that_is_busy_does_not_end_before_it_is_done() -> None:
     # OPS-10
     rig = Rig()
     call = rig.call()
-    call.is_busy = True
+    call.busy = True
     call.end()
     assert not of(HEADERS, rig.hear())
-    call.is_busy = False
+    call.busy = False
     call.say(b"done")
     found = rig.hear()
     assert bodies(found) == message(b"done")

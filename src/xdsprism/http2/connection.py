@@ -16,7 +16,7 @@ whose window we keep restoring can't overdraw it; only a stream that is held bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from . import frames
@@ -285,11 +285,11 @@ class Connection:
             if kind != SETTINGS or flags & ACK:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
             self.is_established = True
-        if kind >= len(self.READERS):  # section 5.5: unknown ones are ignored
+        if kind >= len(READERS):  # section 5.5: unknown ones are ignored
             self._charge(self._noise, Limit.NOISE)
             return
         try:
-            self.READERS[kind](self, flags, number, payload)
+            READERS[kind](self, flags, number, payload)
         except StreamFault as fault:
             self._reset_faulty(number, fault)
 
@@ -556,16 +556,21 @@ class Connection:
         if not allowance.spend(self.out.now):
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)
 
-    # By frame type (section 6).
-    READERS = (
-        _data,
-        _headers,
-        _priority,
-        _rst_stream,
-        _read_settings,
-        _push_promise,
-        _ping,
-        _goaway,
-        _window_update,
-        _continuation,
-    )
+    @classmethod
+    def readers(cls) -> tuple[Callable[[Connection, int, int, bytes], None], ...]:
+        """Return what reads a frame, by its type (section 6)."""
+        return (
+            cls._data,
+            cls._headers,
+            cls._priority,
+            cls._rst_stream,
+            cls._read_settings,
+            cls._push_promise,
+            cls._ping,
+            cls._goaway,
+            cls._window_update,
+            cls._continuation,
+        )
+
+
+READERS = Connection.readers()  # a constant of the module, because mypyc can't set one of the class

@@ -171,4 +171,4 @@ class TokenBucket:
         return True
 
     def refill(self) -> None:
-        self._left = self._burst
+        self._left = float(self._burst)

@@ -23,8 +23,10 @@ from dataclasses import dataclass, field
 from ..core.model.events import EncodedResponse
 from ..errors import PeerError
 from ..http2.grpc import PiecesFactory
+from ..native import mypyc_attr
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CallPort:
     """What a call may ask of the transport that carries it. This one belongs to no transport, and does nothing."""
 
@@ -40,11 +42,11 @@ class CallPort:
 DETACHED = CallPort()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Call(ABC):
     """One RPC in progress."""
 
     finished = False  # once true, the next poll is the last; when that is written the RPC ends with status OK
-    is_busy = False  # it processes a message in slices, and wakes when that is done: don't end it before
 
     def __init__(self) -> None:
         self.port = DETACHED
@@ -56,6 +58,11 @@ class Call(ABC):
     def wake(self) -> None:
         """Ask the transport for a poll."""
         self.port.wake()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it processes a message in slices. It wakes when that is done; don't end it before."""
+        return False
 
     @abstractmethod
     def receive(self, message: bytes) -> None:

@@ -37,6 +37,7 @@ from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, Typ
 from ..core.serve.stream import Stream
 from ..core.session.interest import Interest, Interested
 from ..messages.api_versions import to_v2
+from ..native import mypyc_attr
 from .calls import Call, Peer
 from .connection_limits import host_of
 from .long_work import LongWork
@@ -245,6 +246,7 @@ class Hub:
             self.turn()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class XdsCall(Call):
     """One discovery stream: decodes requests and encodes responses. All decisions are the stream's.
 
@@ -343,7 +345,7 @@ class XdsCall(Call):
     # -- long work
 
     @property
-    def is_busy(self) -> bool:  # type: ignore[override] # depends on the work
+    def is_busy(self) -> bool:
         """Whether long work is in progress."""
         return self._work is not None and self._work.is_busy
 

@@ -32,7 +32,7 @@ class LoadCall(Call):
         self._half_closed = False
 
     @property
-    def is_busy(self) -> bool:  # type: ignore[override] # depends on the job
+    def is_busy(self) -> bool:
         """Whether a long message is being processed."""
         return self._job is not None
 

@@ -181,7 +181,7 @@ class Checked:
     `message` is None if its type is not known here, or if it can't be decoded.
     """
 
-    message: object
+    message: AnyType
     name: str
     faults: tuple[str, ...] = ()
 

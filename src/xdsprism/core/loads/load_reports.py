@@ -114,7 +114,7 @@ def fault_in(report: ClusterReport, name_bytes: int) -> str | None:
     return None
 
 
-def _numbers(report: ClusterReport) -> Iterator[tuple[str, float]]:
+def _numbers(report: ClusterReport) -> Iterator[tuple[str, int | float]]:
     """Yield all figures of a report, each with the name of its field."""
     for category, count in report.drops:
         yield f"dropped_requests of {category!r}" if category else "total_dropped_requests", count

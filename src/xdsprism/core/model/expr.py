@@ -267,9 +267,10 @@ def _unary(constraint: Constraint) -> str:
             return "true"
         case AnyOf(()):
             return "not true"
-        case AnyOf((Eq(key, _), *_)) if _is_choice(constraint):
-            values = ", ".join(_name(item.value) for item in constraint.items if isinstance(item, Eq))
-            return f"{_name(key)} in ({values})"
+        case AnyOf() if _is_choice(constraint):
+            choices = [item for item in constraint.items if isinstance(item, Eq)]
+            values = ", ".join(_name(item.value) for item in choices)
+            return f"{_name(choices[0].key)} in ({values})"
         case All() | AnyOf():
             return f"({_or(constraint)})"
         case _:

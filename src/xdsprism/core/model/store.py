@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...errors import ConfigError, Problem
+from ...native import mypyc_attr
 from .constraints import canonical
 from .demand import Demand
 from .host_lookup import HostLookup, conflicting_domains
@@ -52,6 +53,7 @@ class _Prepared:
     tallies: Mapping[TypeUrl, StagedChanges]  # the sums of a large transaction, by type; empty for a small one
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Store:
     """All tables. Any type URL works; a table is made when something writes to the type or follows it."""
 

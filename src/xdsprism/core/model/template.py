@@ -114,7 +114,7 @@ def _survey(document: Any) -> dict[Condition, Constraint]:
             continue
         seen.add((id(item), optional))
         if isinstance(item, list):
-            todo.extend((value, (*path, index), True) for index, value in reversed(list(enumerate(item))))
+            todo.extend((item[index], (*path, index), True) for index in reversed(range(len(item))))
             continue
         _check_marks(item, path, optional=optional)
         for where, text in _conditions(item, path):

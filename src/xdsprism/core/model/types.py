@@ -18,6 +18,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import UsageError
+from ...native import mypyc_attr
 from .constraints import TRUE, Constraint, canonical, unpadded
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ Reference = tuple[TypeUrl, str]
 PREFIX = "type.googleapis.com/"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Params(Mapping[str, str]):
     """The key/value pairs of a subscription: an immutable, hashable mapping.
 

@@ -367,8 +367,8 @@ def _pinned(constraint: Constraint) -> set[str]:
             return {key}
         case All(items):
             return set().union(*map(_pinned, items))
-        case AnyOf((first, *rest)):
-            return _pinned(first).intersection(*map(_pinned, rest))
+        case AnyOf(items) if items:
+            return _pinned(items[0]).intersection(*map(_pinned, items[1:]))
         case _:
             return set()
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from ...errors import UsageError
 from ..model.types import Params, TypeUrl
@@ -45,7 +46,7 @@ class Provided:
     A provider may return the message alone. `ttl`: for how many seconds the result is good.
     """
 
-    message: object  # None: the resource does not exist
+    message: Any  # None: the resource does not exist
     ttl: float | timedelta | None = None
 
 

@@ -47,6 +47,7 @@ class SessionContext:
         "table",
         "type_url",
     )
+    __deletable__ = ("session",)  # compiled, no other attribute can be deleted
 
     def __init__(self, session: Interested, table: Table, stream: StreamContext) -> None:
         self.session = session  # as the index of subscriptions knows it; deleted when the session closes

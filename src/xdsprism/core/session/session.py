@@ -64,6 +64,7 @@ SOTW_VIRTUAL_HOSTS: TypeRules = SotwVirtualHostRules()
 class Session:
     """One resource type on one stream. `configs`: returns the route configurations that use VHDS."""
 
+    __deletable__ = ("requests", "responses")  # compiled, no other attributes can be deleted
     __slots__ = (
         "admission",
         "availability",

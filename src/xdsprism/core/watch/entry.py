@@ -35,6 +35,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ...errors import WatchError
+from ...native import mypyc_attr
 from ..model.constraints import Constraint, canonical
 from ..model.events import Key
 from ..model.responses import Arrival
@@ -119,6 +120,7 @@ class Recalled:
     absence: Constraint | None = None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Watch:
     """One watcher, which takes its notices one at a time.
 
