@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _STEP = 0.01
+_LOCK = threading.RLock()  # tests stop programs in threads
 _PRELOADED = ("xdsprism.cli.main", "xdsprism.app", "uvloop", "anyio._backends._asyncio")
 
 
@@ -32,9 +34,10 @@ class Forked:
         self.pid = int(_ask("start", list(args), str(log), dict(environment), str(Path.cwd())))
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self.returncode = _ask("poll", self.pid)
-        return self.returncode
+        with _LOCK:  # the process is told of an exit once
+            if self.returncode is None:
+                self.returncode = _ask("poll", self.pid)
+            return self.returncode
 
     def wait(self, timeout: float = 60) -> int:
         deadline = time.monotonic() + timeout
@@ -69,12 +72,13 @@ def _origin() -> subprocess.Popen[bytes]:
 
 
 def _ask(*question: object) -> Any:
-    origin = _origin()
-    assert origin.stdin is not None
-    assert origin.stdout is not None
-    origin.stdin.write(json.dumps(question).encode() + b"\n")
-    origin.stdin.flush()
-    return json.loads(origin.stdout.readline())
+    with _LOCK:
+        origin = _origin()
+        assert origin.stdin is not None
+        assert origin.stdout is not None
+        origin.stdin.write(json.dumps(question).encode() + b"\n")
+        origin.stdin.flush()
+        return json.loads(origin.stdout.readline())
 
 
 def _answer() -> None:
