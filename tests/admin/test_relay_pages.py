@@ -21,7 +21,7 @@ from xdsprism.admin import cache_model
 from xdsprism.admin import http as pages
 from xdsprism.config import RelayConfig
 from xdsprism.core.model.steps import Steps
-from xdsprism.core.relay import holdings
+from xdsprism.core.relay import cached_answers
 
 FREE = "127.0.0.1:0"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -383,7 +383,7 @@ async def test_of_very_many_variants_of_a_name_some_are_listed_and_found_in_step
 ):
     monkeypatch.setattr(cache_model, "VARIANTS", 3)
     monkeypatch.setattr(cache_model, "EVERY", 2)
-    monkeypatch.setattr(holdings, "EVERY", 2)
+    monkeypatch.setattr(cached_answers, "EVERY", 2)
     async with Peer(relay.listen, delta=True) as peer:
         await peer.ask(CLUSTER, **_with(env="prod"))
         for number in range(7):
