@@ -5,17 +5,19 @@ runs for it. Whoever owns the rule for a fact changes it, and nobody else does:
 
     fact                                     changed by
     ---------------------------------------  -----------------------------------------------------------------------
-    `entry`, `carrier`                       fairness.py: the subscription was made, or refused for want of room
+    `entry`, `carrier`                       fairness.py: it was made, or refused for want of room;
+                                             `UpstreamSubscriptions`: it is too large to be sent, or gave way
     `has_room`, `owner`, `refused_by`        fairness.py and shares.py: the room that it takes, and whose share that is
     `is_lent`, and until when it is kept     `SubscriptionGrace` (timers.py)
     `is_late`, and when it becomes late      `OverdueQueries` (timers.py)
-    `is_too_old`                             `StalenessTracker` (timers.py)
+    `is_too_old`                             `StalenessTracker` (timers.py); a new one that shares an entry begins
+                                             with what the others know of it
     `refreshed_for`                          `NoCacheRefresh` (timers.py)
     until when a wildcard may be incomplete  `Listings` (listings.py)
     `holds`                                  `FindingIndex` (finding_index.py)
-    `lost`                                   `UpstreamSubscriptions.note_member` (upstream_subscriptions.py)
+    `lost`                                   `UpstreamSubscriptions`: members come and go (`note_member`)
 
-`UpstreamSubscriptions` has all of them by name and params, and is the only one that ends them.
+`UpstreamSubscriptions` (upstream_subscriptions.py) has all of them by name and params, and alone makes and ends them.
 """
 
 from __future__ import annotations
