@@ -77,7 +77,8 @@ breaks: venv-test $(ENVOY_VENV)
 # Those that run the core and the transport in their own process; what a program does that a test starts is not seen.
 REACHING := tests/core tests/http2 tests/relay tests/client tests/strangers tests/wire
 
-MEASURE = $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(REACHING) $(LONG:%=--ignore %) --cov --cov-context=test
+# Tracing takes its time: the usual limit for a test is for tests that are not traced.
+MEASURE = $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(REACHING) $(LONG:%=--ignore %) --cov --cov-context=test --timeout 600
 
 coverage: venv-test
 	$(MEASURE) --cov-report=term-missing:skip-covered

@@ -5,8 +5,7 @@
 
 `make mutants` first writes to .coverage which test reaches which line. Of a changed line only those tests run, first
 those of the core, then those that reach the fewest lines, until one fails. If none fails, the change survives: a test
-is missing, or nobody could see a difference. No file changes: each change is tried in a fork, which gives the function
-in question another code object. A program that a test starts never sees it, and no test of the core starts one.
+is missing, or nobody could see a difference. Each change is tried in a fork, which replaces the code of one function.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 60  # of processor time for one test: a change may make a loop endless
+SECONDS = 60  # of processor time for one change, and for one test: a change may make a loop endless
 OTHER = {ast.Eq: ast.NotEq, ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 OTHER |= {other: each for each, other in OTHER.items()}
 # Each branch is taken always or never, each operand of `and` and `or` left out, each comparison turned round.
@@ -81,13 +80,14 @@ def tests_by_mutant(mutants: Sequence[Mutant]) -> dict[Mutant, list[str]]:
 
 
 def try_all(tests: dict[Mutant, list[str]], items: Sequence[Any]) -> bool:
-    by_id = {item.nodeid: item for item in items}
+    by_id, functions = {item.nodeid: item for item in items}, functions_in_use()
     waiting, running, survivors = [*tests], dict[int, Mutant](), list[str]()
     while waiting or running:
         if waiting and len(running) < (os.cpu_count() or 1):
             mutant = waiting.pop()
             if not (pid := os.fork()):
-                try_and_exit(mutant, [by_id[test] for test in tests[mutant] if test in by_id])
+                reaching = [by_id[test] for test in tests[mutant] if test in by_id]
+                try_and_exit(mutant, functions[str(mutant.path), mutant.function], reaching)
             running[pid] = mutant
         else:
             pid, status = os.wait()
@@ -99,17 +99,15 @@ def try_all(tests: dict[Mutant, list[str]], items: Sequence[Any]) -> bool:
     return True
 
 
-def try_and_exit(mutant: Mutant, items: Sequence[Any]) -> None:
+def try_and_exit(mutant: Mutant, function: FunctionType, items: Sequence[Any]) -> None:
     """End this process with 1 if a test fails with the change and passes without it, and with 0 if none does."""
-    status = 2
     try:
-        gc.unfreeze()  # tests/conftest.py hides from the collector what is there before the first test
-        function, changed = found_function(mutant)
-        original = function.__code__
-        status = int(any(fails(item, function, changed) and not fails(item, function, original) for item in items))
+        original, changed = function.__code__, changed_code(mutant)
+        tried = (item for item in items if os.times().user < SECONDS)
+        os._exit(int(any(fails(item, function, changed) and not fails(item, function, original) for item in tried)))
     except BaseException:  # noqa: BLE001 # whatever it is, a child must not go on as its parent
         traceback.print_exc(file=sys.__stderr__)
-    os._exit(status)
+        os._exit(2)
 
 
 def fails(item: Any, function: FunctionType, code: CodeType) -> bool:
@@ -118,15 +116,18 @@ def fails(item: Any, function: FunctionType, code: CodeType) -> bool:
     return any(report.failed for report in runtestprotocol(item, nextitem=None, log=False))
 
 
-def found_function(mutant: Mutant) -> tuple[FunctionType, CodeType]:
-    """The function as it was imported, and its code with the change."""
+def functions_in_use() -> dict[tuple[str, int], FunctionType]:
+    gc.unfreeze()  # tests/conftest.py hides from the collector what is there before the first test
+    functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    gc.freeze()  # or each fork would copy most of the memory
+    return {(each.__code__.co_filename, each.__code__.co_firstlineno): each for each in functions}
+
+
+def changed_code(mutant: Mutant) -> CodeType:
     codes = [compile(mutant.text, str(mutant.path), "exec")]
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    (code,) = (each for each in codes if each.co_firstlineno == mutant.function and not each.co_name.startswith("<"))
-    place = str(mutant.path), mutant.function
-    functions = (each for each in gc.get_objects() if isinstance(each, FunctionType))
-    return next(e for e in functions if (e.__code__.co_filename, e.__code__.co_firstlineno) == place), code
+    return next(each for each in codes if each.co_firstlineno == mutant.function and not each.co_name.startswith("<"))
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:

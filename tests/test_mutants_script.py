@@ -64,16 +64,17 @@ def test_a_change_is_seen_by_objects_that_were_there_before_it(path: Path):
     gate = imported(path).Gate()
     assert gate.lets(3, [1, 3]) is None
     (mutant,) = (each for each in mutants.mutants_of(path) if "<= LIMIT" in each.name)
-    function, code = mutants.found_function(mutant)
-    function.__code__ = code
+    mutants.functions_in_use()[str(path), mutant.function].__code__ = mutants.changed_code(mutant)
     assert gate.lets(3, [1, 3]) == [1]
 
 
 def test_every_change_can_be_given_to_its_function(path: Path):
     module = imported(path)
-    changed = []
+    changed, functions = [], mutants.functions_in_use()
     for mutant in mutants.mutants_of(path):
-        function, code = mutants.found_function(mutant)
-        function.__code__ = code  # raises if the change took a name away that comes from outside the function
+        function = functions[str(path), mutant.function]
+        function.__code__ = mutants.changed_code(
+            mutant
+        )  # raises if the change took a name away that comes from outside the function
         changed.append(function)
     assert {*changed} == {module.Gate.lets, module.Gate.other.fget}

@@ -147,7 +147,7 @@ def test_one_address_with_ever_new_names_has_a_rate(book: Book) -> None:
     for stream in range(MANY):
         book.write(*opened(stream, f"envoy-{stream}"), Closed(stream, ""))
     assert len(book.lines()) == ADDRESS.burst
-    assert len(book.reader._quota._accounts) <= MEMORY
+    assert len(book.reader._quota._accounts) <= MEMORY  # noqa: SLF001 # the bound on what it remembers shows in memory only
     book.write(*opened(MANY, "elsewhere", "ipv4:5.6.7.8"))
     assert len(book.lines()) == 1  # others are heard of as ever
 
@@ -156,9 +156,9 @@ def test_one_address_with_ever_new_names_has_a_rate(book: Book) -> None:
 def test_what_is_remembered_of_peers_is_bounded(book: Book) -> None:
     for stream in range(MEMORY + 100):
         book.write(*opened(stream, f"envoy-{stream}", f"ipv6:{stream}"), Closed(stream, ""))
-    quota = book.reader._quota
-    assert (len(quota._accounts), len(quota._addresses)) == (MEMORY, MEMORY)
-    assert not book.reader._told
+    quota = book.reader._quota  # noqa: SLF001 # as above
+    assert (len(quota._accounts), len(quota._addresses)) == (MEMORY, MEMORY)  # noqa: SLF001 # as above
+    assert not book.reader._told  # noqa: SLF001 # as above
 
 
 # PRX-26, NAK-17, PRX-18, PRX-35, DYN-45, LRS-1
@@ -198,7 +198,7 @@ def test_a_client_past_its_share_is_named_once_and_then_counted(book: Book) -> N
     assert f"{2 * MANY - 1} more lines about envoy-1" in count
     for number in range(MEMORY + 100):
         book.write(replace(refused, client=("ipv4:10.0.0.3", f"made up {number}")))
-    assert len(book.reader._told_peers) == MEMORY
+    assert len(book.reader._told_peers) == MEMORY  # noqa: SLF001 # the bound on what it remembers shows in memory only
 
 
 # -- long lines

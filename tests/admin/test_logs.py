@@ -153,4 +153,4 @@ def test_who_only_asks_is_not_told_of_but_its_trouble_is(sink: tuple[io.StringIO
 def test_nothing_is_kept_of_streams_that_closed():
     log = FactLog()
     log(FACTS)
-    assert (log._opened, log._clients) == ({}, {})
+    assert (log._opened, log._clients) == ({}, {})  # noqa: SLF001 # what is left behind costs memory, and is never printed

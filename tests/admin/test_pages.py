@@ -153,7 +153,7 @@ async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeyp
 
     async with Office(store) as office:
         counting = asyncio.create_task(count())
-        page = await pages._page_response(pages.read_model.resources(store, limit=1_500))
+        page = await pages._page_response(pages.read_model.resources(store, limit=1_500))  # noqa: SLF001 # over HTTP others would take turns as well
         counting.cancel()
         assert turns >= 1_500
         assert len(json.loads(bytes(page.body))["resources"]) == 1_500

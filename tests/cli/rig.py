@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -31,7 +32,14 @@ FREE = "127.0.0.1:0"
 
 def run(*args: object) -> Result:
     """A command, as typed; what it wrote to stdout and stderr apart."""
-    return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="xdsprism", catch_exceptions=False)
+    root, own = logging.getLogger(), logging.getLogger("xdsprism")
+    before = root.handlers[:], root.level, own.level
+    try:
+        return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="xdsprism", catch_exceptions=False)
+    finally:  # daemons set up the log, of tests that come later too
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        own.setLevel(before[2])
 
 
 def write(folder: Path, file: str, *documents: Document) -> Path:

@@ -164,7 +164,7 @@ def test_what_envoy_would_refuse_is_a_warning_on_request(tmp_path: Path):
 
 
 def test_types_of_ones_own_are_given_as_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(protos, "_types", protos._Types())
+    monkeypatch.setattr(protos, "_types", protos._Types())  # noqa: SLF001 # types that a user gives stay for as long as the program runs
     config, own = tmp_path / "config", tmp_path / "own.binpb"
     config.mkdir()
     extension = {"@type": "envoy.config.core.v3.TypedExtensionConfig", "name": "x"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.elsewhere import Serve
-from tests.cli.rig import FREE, Daemon, run, separately, write
+from tests.cli.rig import FREE, Daemon, run, write
 from tests.support import web
 from tests.support.resources import static_cluster
 from tests.support.waiting import becomes, eventually
@@ -119,14 +119,14 @@ def test_max_removals_is_a_part_of_a_whole(many: Path, given: str):
 def test_an_empty_start_is_an_error_unless_it_is_allowed(tmp_path: Path):
     empty, missing = tmp_path / "empty", tmp_path / "missing"
     empty.mkdir()
-    done = separately("serve", empty, "--listen", FREE, "--admin", FREE)
-    assert done.returncode == 1
+    done = run("serve", empty, "--listen", FREE, "--admin", FREE)
+    assert done.exit_code == 1
     assert done.stderr.splitlines()[-2:] == [
         f"{empty}: has no resources; to start with none, say --allow-empty",
         "Error: the configuration is refused: 1 problem",
     ]
-    done = separately("serve", missing, "--listen", FREE, "--admin", FREE)
-    assert done.returncode == 2
+    done = run("serve", missing, "--listen", FREE, "--admin", FREE)
+    assert done.exit_code == 2
     assert done.stderr.endswith(f"CONFIG '{missing}' does not exist; to start without it, say --allow-empty\n")
     with Daemon(tmp_path, empty, missing, "--allow-empty") as daemon:
         assert daemon.page("/readyz") == {"status": "ready"}

@@ -90,7 +90,8 @@ def test_noise_to_a_plain_port(daemon: Daemon) -> None:  # OPS-15
 
 
 def test_tls_to_a_plain_port(daemon: Daemon) -> None:  # OPS-15
-    context = ssl._create_unverified_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     told_once(
         daemon,
         lambda daemon: shake_hands(daemon, context),

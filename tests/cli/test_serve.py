@@ -15,7 +15,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest
 from envoy.service.load_stats.v3.lrs_pb2_grpc import LoadReportingServiceStub
 
-from tests.cli.rig import ADS, FREE, READY, Daemon, Plain, ask, run, separately, write
+from tests.cli.rig import ADS, FREE, READY, Daemon, Plain, ask, run, write
 from tests.support import web
 from tests.support.resources import routes, static_cluster, to
 from tests.support.waiting import becomes, eventually
@@ -91,8 +91,8 @@ def test_rest_is_off_unless_it_is_asked_for(daemon: Daemon):
 
 
 def test_a_rest_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config: Path):
-    done = separately("serve", config, "--listen", FREE, "--admin", FREE, "--rest", daemon.admin)
-    assert done.returncode == 1
+    done = run("serve", config, "--listen", FREE, "--admin", FREE, "--rest", daemon.admin)
+    assert done.exit_code == 1
     assert f"Error: can't listen on {daemon.admin} for REST" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -129,8 +129,8 @@ def test_serves_without_uvloop(tmp_path: Path, config: Path):
 def test_a_broken_configuration_at_start_is_refused_with_every_problem(config: Path):
     first = write(config, "first", {"@type": "envoy.config.cluster.v3.Cluster", "name": "a", "wrong": 1})
     second = write(config, "second", {"@type": "envoy.config.cluster.v3.Cluster", "name": "b", "type": "NOPE"})
-    done = separately("serve", config, "--listen", FREE, "--admin", FREE)
-    assert done.returncode == 1
+    done = run("serve", config, "--listen", FREE, "--admin", FREE)
+    assert done.exit_code == 1
     *lines, last = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert [line.split(": ")[:2] for line in lines] == [[f"{first}:3", "wrong"], [f"{second}:3", "type"]]
     assert last == "Error: the configuration is refused: 2 problems"
@@ -217,9 +217,9 @@ def test_sighup_reads_everything_again(daemon: Daemon):
 
 def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config: Path):
     for flags in (["--listen", daemon.listen, "--admin", "off"], ["--listen", FREE, "--admin", daemon.admin]):
-        done = separately("serve", config, *flags)
+        done = run("serve", config, *flags)
         taken = daemon.listen if flags[3] == "off" else daemon.admin
-        assert done.returncode == 1
+        assert done.exit_code == 1
         assert f"Error: can't listen on {taken}" in done.stderr
         assert "Traceback" not in done.stderr
         assert not READY.search(done.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.rig import FREE, Daemon, run, separately
+from tests.cli.rig import FREE, Daemon, run
 from tests.support.certificates import Authority, Pair
 from tests.support.waiting import becomes, eventually
 
@@ -113,8 +113,8 @@ def test_flags_that_need_each_other_are_wrong_usage(tmp_path: Path, verb: str, g
 
 def test_a_bad_file_is_one_clean_message_and_status_1(config: Path, files: Files):
     files.key.write_bytes(files.client.key.read_bytes())
-    done = separately("serve", config, "--listen", FREE, "--admin", FREE, *files.flags)
-    assert done.returncode == 1
+    done = run("serve", config, "--listen", FREE, "--admin", FREE, *files.flags)
+    assert done.exit_code == 1
     told = f"{files.key}: the key does not belong to the first certificate in {files.certificate}\n"
     assert done.stderr.endswith(f"{told}Error: the configuration is refused: 1 problem\n")
     assert "Traceback" not in done.stderr

@@ -63,20 +63,29 @@ async def settled(before: set[asyncio.Task[Any]]) -> None:
 
 
 def remains(client: xp.Client) -> dict[str, Any]:
-    """Everything that watches leave behind in a client, if anything."""
-    subscriber = client.subscriber
-    askings = [asking for upstream in subscriber._upstreams for asking in upstream.requests._builders.values()]
+    """Everything that watches leave behind in a client, if anything.
+
+    It shows in memory only, after a long time: hence this looks inside.
+    """
+    subscriber, backpressure = client.subscriber, client.backpressure
+    authorities = client._authorities.values()  # noqa: SLF001 # see above
+    upstreams = [upstream for known in authorities for upstream in known.servers]
+    askings = [each for upstream in upstreams for each in upstream.requests._builders.values()]  # noqa: SLF001 # see above
     return {
         "topics": dict(subscriber.cache.topics),
-        "expiries": list(subscriber.cache._expiries._due),
+        "expiries": list(subscriber.cache._expiries._due),  # noqa: SLF001 # see above
         "facts": list(subscriber.facts),
-        "entries": [entry for known in client._authorities.values() for entry in known.entries],
-        "timers": [entry for upstream in subscriber._upstreams for entry in upstream.pending.timers],
-        "wants": [key for upstream in subscriber._upstreams for keys in upstream._wants.values() for key in keys],
-        "answers": [answer for asking in askings for answer in asking._answers],
-        "unsaid": [key for asking in askings for key in (*asking._wanted, *asking._unsent, *asking._dropped)],
-        "behind": set(client.backpressure._unread),
-        "impatient": set(client.backpressure._awaiting_first),
+        "entries": [entry for known in authorities for entry in known.entries],
+        "timers": [entry for upstream in upstreams for entry in upstream.pending.timers],
+        "wants": [key for each in upstreams for keys in each._wants.values() for key in keys],  # noqa: SLF001 # see above
+        "answers": [answer for asking in askings for answer in asking._answers],  # noqa: SLF001 # see above
+        "unsaid": [
+            key
+            for each in askings
+            for key in (*each._wanted, *each._unsent, *each._dropped)  # noqa: SLF001 # see above
+        ],
+        "behind": set(backpressure._unread),  # noqa: SLF001 # see above
+        "impatient": set(backpressure._awaiting_first),  # noqa: SLF001 # see above
         "deadline": subscriber.deadline(),
     }
 

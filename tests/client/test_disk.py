@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
+from tests.support import insides
 from xdsprism.client import disk as module
 from xdsprism.client.disk import CachedEntry, Disk, may_keep
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
@@ -131,7 +132,7 @@ async def test_scopes_and_types_are_apart(disk: Disk) -> None:
 
 
 async def test_a_large_state_is_read_page_by_page_and_in_full(path: Path) -> None:
-    count = 2 * module._PAGE + 1
+    count = 2 * module._PAGE + 1  # noqa: SLF001 # two pages and a bit, whatever their size
     await write(path, *(kept(f"n{number}") for number in range(count)))
     disk = Disk(path)
     assert list(contents(disk)) == [("s", f"n{number}") for number in range(count)]
@@ -187,7 +188,7 @@ async def test_nothing_is_written_before_a_flush_and_then_the_latest_only(path: 
     assert disk.is_dirty
     assert contents(disk) == {}
     statements: list[str] = []
-    disk._db.set_trace_callback(statements.append)
+    insides.database(disk).set_trace_callback(statements.append)
     await disk.flush()
     assert not disk.is_dirty
     assert len([one for one in statements if one.startswith("INSERT")]) == 1
@@ -211,7 +212,7 @@ async def test_writing_does_not_hold_up_the_loop(disk: Disk) -> None:
         assert go_on.wait(30)
 
     disk.put("s", CLUSTER, "a", [kept(body=b"1")])
-    disk._db.set_trace_callback(slow)
+    insides.database(disk).set_trace_callback(slow)
     flushing = asyncio.create_task(disk.flush())
     await asyncio.to_thread(began.wait, 30)
     disk.put("s", CLUSTER, "a", [kept(body=b"2")])  # while the first is on its way
@@ -220,7 +221,7 @@ async def test_writing_does_not_hold_up_the_loop(disk: Disk) -> None:
     assert not flushing.done()
     go_on.set()
     await flushing
-    disk._db.set_trace_callback(None)
+    insides.database(disk).set_trace_callback(None)
     assert [entry.variant.body for entry in await looking] == [b"2"]
     assert contents(disk) == {("s", "a"): [b"1"]}
     await disk.flush()
@@ -234,17 +235,17 @@ async def test_what_can_not_be_written_stays_for_the_next_time(disk: Disk) -> No
         statements.append(statement)
         disk.put("s", CLUSTER, "a", [kept(body=b"2")])
 
-    disk._db.execute("PRAGMA query_only = 1")
+    insides.database(disk).execute("PRAGMA query_only = 1")
     disk.put("s", CLUSTER, "a", [kept(body=b"1")])
     disk.put("s", CLUSTER, "b", [kept("b", b"1")])
-    disk._db.set_trace_callback(meanwhile)
+    insides.database(disk).set_trace_callback(meanwhile)
     await disk.flush()
-    disk._db.set_trace_callback(None)
+    insides.database(disk).set_trace_callback(None)
     (warning,) = disk.warnings()
     assert "readonly" in warning
     assert statements.count("BEGIN EXCLUSIVE") == 1  # no second attempt while nothing has changed
     assert [entry.variant.body for entry in await disk.find("s", CLUSTER, "b")] == [b"1"]
-    disk._db.execute("PRAGMA query_only = 0")
+    insides.database(disk).execute("PRAGMA query_only = 0")
     await disk.flush()
     assert disk.warnings() == []
     assert contents(disk) == {("s", "a"): [b"2"], ("s", "b"): [b"1"]}

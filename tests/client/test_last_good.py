@@ -10,6 +10,7 @@ import pytest
 
 import xdsprism as xp
 from tests.client.rig import accept, bootstrap, both, cluster, endpoint, exchange, follow, server, status, talk
+from tests.client.soundness import remains
 from xdsprism.core.watch.entry import State
 
 SOON = 0.3  # seconds of a real clock: long enough for everything that happens in memory
@@ -101,8 +102,7 @@ async def test_a_value_from_disk_is_waited_for_like_any_other(cache, delta):  # 
         assert [status(await watcher.next())[0] for _ in range(2)] == ["resource", "ambient"]
         await accept(peer)
         await asyncio.sleep(SOON)
-        (upstream,) = client.subscriber._upstreams
-        assert [entry.name for entry in upstream.pending.timers] == ["a"]
+        assert [entry.name for entry in remains(client)["timers"]] == ["a"]
         client.subscriber.tick(asyncio.get_running_loop().time() + 15)
         assert status(await watcher.next()) == ("ambient", "NOT_FOUND")
         assert [entry.state for entry in client.subscriber.entries()] == [State.DOES_NOT_EXIST]

@@ -285,7 +285,7 @@ async def test_a_time_to_live_that_is_renewed_over_and_over_leaves_one_timer() -
             await quiet(1)
 
         assert await growth(turn, 1000) < LITTLE
-        assert len(client.subscriber.cache._expiries) == 1
+        assert len(remains(client)["expiries"]) == 1
         await watched.close()
         await quiet()
         assert remains(client) == NOTHING

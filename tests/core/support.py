@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from textwrap import dedent
 from typing import Any
 
+from tests.support import insides
 from xdsprism.core.model.constraints import FALSE, TRUE, Constraint
 from xdsprism.core.model.events import (
     Absence,
@@ -270,12 +271,11 @@ class Bench:
 
         Nobody can see from outside that something was left behind, so this looks inside. Tests of leaks call it.
         """
-        interest = self.interest
-        kept = {"names": interest._names, "wildcards": interest._wild, "groups": interest._groups}
-        kept |= {"forgetful": interest._forgetful, "hosts": interest._hosts._configs}
+        kept = insides.kept_of_interest(self.interest)
         for table in self.store.tables():
             label, listing = table.spec.label, table.everything
-            kept |= {f"log {label}": listing._log, f"cursors {label}": listing._cursors, f"globs {label}": table._globs}
+            kept |= {f"log {label}": insides.log(listing), f"cursors {label}": insides.cursors(listing)}
+            kept[f"globs {label}"] = insides.globs(table)
         return {what: found for what, found in kept.items() if found}
 
     def said(self, kind: type) -> list[Fact]:

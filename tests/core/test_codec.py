@@ -171,7 +171,7 @@ def test_names_outside_ascii_survive():
 def test_a_variant_is_encoded_once_per_form_whatever_the_number_of_responses(monkeypatch):
     # DESIGN 9
     made: list[str] = []
-    forms = {form: lambda v, f=form, e=encode: made.append(f) or e(v) for form, encode in codec._FORMS.items()}
+    forms = {form: lambda v, f=form, e=encode: made.append(f) or e(v) for form, encode in codec._FORMS.items()}  # noqa: SLF001 # it counts how often each encodes
     monkeypatch.setattr(codec, "_FORMS", forms)
     one, encoders = route("a", PROD), [Encoder("here"), Encoder("there")]
     for encoder in encoders:

@@ -253,7 +253,7 @@ def test_who_has_what_was_right_a_moment_ago_keeps_it_if_it_is_not_known_any_mor
     assert isinstance(known, Send)
     asker = Asker(bench)
     assert asker.ask(A, version=known.version) is None
-    bench.store.table(SECRET)._sets.clear()  # as a cache that has to ask for each client anew
+    bench.store.table(SECRET)._sets.clear()  # noqa: SLF001 # as a cache that has to ask for each client anew
     assert asker.poll() is None
     assert not asker.fetch.is_held
     assert asker.fetch.deadline() == bench.now + 30

@@ -170,7 +170,7 @@ def test_what_was_not_heard_of_for_three_intervals_is_forgotten():
     assert len(desk.reports.clients(MISSED * INTERVAL)[0].clusters) == 2
     assert [each.cluster for each in desk.reports.clients(MISSED * INTERVAL + 0.1)[0].clusters] == ["slow"]
     reporter.receive(heard(), 200.0)
-    assert [key for key, _ in reporter._kept] == ["slow"]
+    assert [key for key, _ in reporter._kept] == ["slow"]  # noqa: SLF001 # what silent clusters leave behind costs memory, and is reported to nobody
 
 
 def test_who_leaves_takes_all_along():
@@ -273,7 +273,7 @@ def test_a_stream_keeps_so_much_and_no_more():
 # OPS-10: a message of a few bytes costs no look at all that is kept
 def test_small_reports_do_not_look_at_all_that_is_kept(monkeypatch: pytest.MonkeyPatch):
     looks = 0
-    is_old = Reporter._is_old
+    is_old = Reporter._is_old  # noqa: SLF001 # what is looked at is what a report costs
 
     def counted(reporter: Reporter, *given: Any) -> bool:
         nonlocal looks

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Iterator, Mapping
 
 import pytest
+from coverage import Coverage
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 
 from tests.core.support import Bench, Peer, changeset
@@ -46,8 +47,8 @@ def bench() -> Bench:
     table = made.store.table(VIRTUAL_HOST)
     lookup = table.lookup
     assert isinstance(lookup, HostLookup)
-    table._sets = lookup._sets = Unwalked(table._sets)
-    lookup._exact = {"rc": Unwalked(lookup._exact["rc"])}
+    table._sets = lookup._sets = Unwalked(table._sets)  # noqa: SLF001 # a stand-in that fails if somebody goes through all of them
+    lookup._exact = {"rc": Unwalked(lookup._exact["rc"])}  # noqa: SLF001 # as above
     return made
 
 
@@ -129,7 +130,7 @@ def test_route_configurations_that_change_together_are_looked_at_together(monkey
     assert looked(40) == looked(4)
 
 
-def test_a_virtual_host_that_is_written_down_concerns_the_provider_where_it_serves():
+def test_a_virtual_host_that_is_written_down_concerns_the_provider_where_it_serves(monkeypatch: pytest.MonkeyPatch):
     # VHD-19
     async def make(name: str, params: Params) -> object:
         raise AssertionError(name, params)
@@ -141,7 +142,8 @@ def test_a_virtual_host_that_is_written_down_concerns_the_provider_where_it_serv
         providing.want(VIRTUAL_HOST, f"rc/H{number}.test", NO_PARAMS)
     providing.turn(0.0)
     touched: list[str] = []
-    providing._touch = lambda subject: touched.append(subject[1])  # type: ignore[method-assign]
+    # What a change costs: one name too many would be looked at in vain, and answered as before.
+    monkeypatch.setattr(Providing, "_touch", lambda _, subject: touched.append(subject[1]))
     store.apply(changeset("vhds rc/x<h7.test>=1 rc/y<*.elsewhere>=1 other/z<*>=1 rc/h8.test=1"))
     assert touched == ["rc/h7.test", "rc/h8.test"]
     touched.clear()
@@ -163,8 +165,8 @@ def test_hosts_that_were_asked_for_and_forgotten_leave_nothing_behind():
         peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=((f"rc/scan{number}.test", None),)))
         peer.poll()
         peer.ask("ack")
-    asked = bench.interest._hosts._configs["rc"]
-    assert len(asked) == len(asked._new) == 10
+    asked = bench.interest._hosts._configs["rc"]  # noqa: SLF001 # leftovers cost memory, and alter no answer
+    assert len(asked) == len(asked._new) == 10  # noqa: SLF001 # as above
     assert len(peer.session("vhds").subscriptions) == len([*peer.session("vhds").subscriptions]) == 10
 
 
@@ -176,6 +178,7 @@ def virtual_host(number: int, base: Constraint | None = None) -> Variant:
     return variant_of(message, base=base)
 
 
+@pytest.mark.skipif(Coverage.current() is not None, reason="what coverage notes of lines would be weighed, too")
 def test_a_virtual_host_in_the_store_weighs_less_than_three_quarters_of_a_kilobyte():
     gc.collect()
     tracemalloc.start()

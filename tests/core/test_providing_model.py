@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.core.making import MadeBench
 from tests.core.support import Peer
 from tests.core.trees import KEYS, VALUES, Lenient, Tree, run_tree, trees
+from tests.support import insides
 from tests.support.examples import examples
 from xdsprism.core.model.cached import CachedSet
 from xdsprism.core.model.constraints import keys
@@ -148,9 +149,10 @@ class Anything(RuleBasedStateMachine):
 
     def check_what_is_left(self) -> None:
         providing = self.bench.providing
-        assert len(providing._idle) <= providing.idle
-        assert not providing._jobs._open
-        assert providing._jobs._running == {CLUSTER: 0}
+        kept = insides.kept_of_providing(providing)
+        assert len(kept["idle"]) <= providing.idle
+        assert not kept["open"]
+        assert kept["running"] == {CLUSTER: 0}
         for name, known in self.bench.store.table(CLUSTER):
             assert isinstance(known, CachedSet) == (name not in self.written)
             if isinstance(known, CachedSet):
@@ -160,9 +162,8 @@ class Anything(RuleBasedStateMachine):
             peer.close()
         providing.invalidate(CLUSTER)  # what nobody wants is not asked for again
         self.bench.run()
-        assert not providing._idle
-        assert not providing._topics
-        assert not providing._failures
+        kept = insides.kept_of_providing(providing)
+        assert not any(kept[what] for what in ("idle", "topics", "failures"))
         assert {name for name, _ in self.bench.store.table(CLUSTER)} == self.written.keys()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
+from xdsprism import CLUSTER
 from xdsprism.core.watch.quarantine import OFTEN, PAUSE, RETRY, SETTLED, Quarantine, Question
 
 
@@ -36,7 +37,7 @@ class Server:
         self.answered: set[str] = set()
         self.asked_last: list[list[str]] = []  # on the newest stream
         self.refuses_all = refuses_all
-        self._bad = bad
+        self.bad = bad
         self._silent = silent
         self._status = status
 
@@ -74,8 +75,8 @@ class Server:
             return
         self.quarantine.asked("type", [(name, None) for name in names], self.now)
         self.asked_last.append(names)
-        good = [name for name in names if name not in self._bad and name not in self._silent and not self.refuses_all]
-        if self.refuses_all or not set(self._bad).isdisjoint(names):
+        good = [name for name in names if name not in self.bad and name not in self._silent and not self.refuses_all]
+        if self.refuses_all or not set(self.bad).isdisjoint(names):
             self.end(self._status)
         elif good:
             self.answered.update(good)
@@ -146,7 +147,7 @@ def test_what_was_quarantined_is_asked_once_more_after_a_long_time() -> None:
     server.want("bad")
     server.run(RETRY + 60)
     assert (server.found, server.ends) == (["bad", "bad"], 3)
-    server._bad = ()  # somebody has put the server right
+    server.bad = ()  # somebody has put the server right
     server.run(RETRY + 60)
     assert server.ends == 3
     assert "bad" in server.answered
@@ -223,7 +224,7 @@ def test_what_was_asked_long_before_is_not_suspected() -> None:
     server.open()
     server.want("a")
     server.run(SETTLED)
-    server.quarantine._expire(server.now)
+    server.quarantine.asked(CLUSTER, (), server.now)  # the next request, with nothing new in it
     server.end("INVALID_ARGUMENT")
     assert not server.quarantine.keeps(question("a"))
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Bench, changeset
+from tests.support import insides
 from xdsprism.core.model import listing as listing_module
 from xdsprism.core.model.listing import LOG_SLACK
 from xdsprism.core.model.store import Store
@@ -182,7 +183,7 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
 def test_nothing_is_kept_where_nobody_follows():
     store = Store()
     table = edited(store, *(f"a={number} b{number}=1" for number in range(10)))
-    assert table.everything._log == []
+    assert insides.log(table.everything) == []
 
 
 def test_the_log_is_dropped_when_the_last_reader_leaves_and_cut_when_the_last_one_moves_on():
@@ -192,16 +193,16 @@ def test_the_log_is_dropped_when_the_last_reader_leaves_and_cut_when_the_last_on
     edited(store, "a=2", "a=3")
     fast = table.everything.advance(fast)
     edited(store, "a=4")
-    assert len(table.everything._log) == 3
+    assert len(insides.log(table.everything)) == 3
     slow = table.everything.advance(slow)
     edited(store, "a=5")
     assert told(table, fast) == {"a": ("3", "5")}
-    assert len(table.everything._log) == 2
+    assert len(insides.log(table.everything)) == 2
     table.everything.unfollow(fast)
     table.everything.unfollow(slow)
-    assert (table.everything._log, table.everything._cursors) == ([], {})
+    assert (insides.log(table.everything), insides.cursors(table.everything)) == ([], {})
     edited(store, "a=6")
-    assert table.everything._log == []
+    assert insides.log(table.everything) == []
 
 
 def test_a_reader_that_lags_pins_one_entry_per_name_and_not_each_edit():
@@ -213,7 +214,7 @@ def test_a_reader_that_lags_pins_one_entry_per_name_and_not_each_edit():
     longest = 0
     for number in range(1, 3 * LOG_SLACK):
         edited(store, f"a={number}")
-        longest = max(longest, len(table.everything._log))
+        longest = max(longest, len(insides.log(table.everything)))
         fast = table.everything.advance(fast)
     assert longest <= LOG_SLACK + 4
     assert told(table, slow) == {"a": ("0", str(3 * LOG_SLACK - 1))}
@@ -227,7 +228,7 @@ def test_names_that_are_used_once_do_not_pile_up_before_a_reader_that_lags():
     longest = 0
     for number in range(LOG_SLACK):
         edited(store, f"x{number}=1", f"-x{number}")
-        longest = max(longest, len(table.everything._log))
+        longest = max(longest, len(insides.log(table.everything)))
     edited(store, "a=1")
     assert longest <= LOG_SLACK + 4
     assert told(table, slow) == {"a": ("0", "1")}
@@ -243,7 +244,7 @@ def test_readers_at_different_places_each_keep_their_view_when_the_log_is_shorte
     last = f"3.{LOG_SLACK - 1}"
     befores = ["0", f"1.{LOG_SLACK - 1}", f"2.{LOG_SLACK - 1}"]
     assert [told(table, cursor) for cursor in cursors] == [{"a": (before, last)} for before in befores]
-    assert len(table.everything._log) <= LOG_SLACK + 8
+    assert len(insides.log(table.everything)) <= LOG_SLACK + 8
 
 
 def test_caches_hold_few_classes_whatever_clients_send():
@@ -255,8 +256,8 @@ def test_caches_hold_few_classes_whatever_clients_send():
         params = Params({"id": str(number)})
         assert [v.body for v in table.everything.snapshot(params).variants] == [b"3"]
         assert told(table, cursor, params) == {"a": ("1", "3")}
-    assert len(table.everything._snapshots) <= listing_module.CACHED_CLASSES
-    assert len(table.everything._differences) <= listing_module.CACHED_CLASSES
+    assert len(insides.snapshots(table.everything)) <= listing_module.CACHED_CLASSES
+    assert len(insides.differences(table.everything)) <= listing_module.CACHED_CLASSES
 
 
 # -- classes
@@ -323,6 +324,6 @@ def test_one_reader_that_lags_keeps_few_old_bodies_alive():
     cursor = table.everything.follow()
     for number in range(1000):
         store.apply({(CLUSTER, "a"): (make_variant(CLUSTER, "a", str(number).encode()),)})
-        assert len(table.everything._log) <= LOG_SLACK + 3
+        assert len(insides.log(table.everything)) <= LOG_SLACK + 3
     (change,) = table.everything.difference(cursor, NO_PARAMS).transitions.values()
     assert (change.before.body, change.after.body) == (b"first", b"999")

@@ -293,9 +293,9 @@ def test_keys_and_aliases_are_those_of_all_variants() -> None:
 # 10,000 resources that don't vary are the common case: nothing is kept for them but the variant.
 def test_an_unconstrained_variant_is_its_own_index() -> None:
     variants = build("true")
-    assert variants._index is variants.variants[0]
+    assert variants._index is variants.variants[0]  # noqa: SLF001 # 10,000 resources that don't vary are the common case: their size
     assert not hasattr(variants, "__dict__")
-    assert isinstance(build("env=prod")._index, Branch)
+    assert isinstance(build("env=prod")._index, Branch)  # noqa: SLF001 # as above
 
 
 def test_a_variant_set_shows_its_constraints() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import insides
 from xdsprism.core.model.events import DeltaRequest, Node, Request, Send, SotwRequest
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.facts import Facts
@@ -83,13 +84,13 @@ def test_what_is_found_in_steps_is_what_is_found_at_once() -> None:
     store.apply({(CLUSTER, "b"): tuple(make_variant(CLUSTER, "b", x.encode(), parse(f"env={x}")) for x in ("p", "q"))})
     for params in (NO_PARAMS, Params({"env": "q"})):
         snapshot, difference = listing.snapshot(params), listing.difference(cursor, params)
-        listing._snapshots.clear()
-        listing._differences.clear()
+        insides.snapshots(listing).clear()
+        insides.differences(listing).clear()
         finish(listing.snapshotting(params))
         finish(listing.differencing(cursor, params))
         found = (
-            listing._snapshots[listing.classify(params)],
-            listing._differences[cursor, listing.classify(params)],
+            insides.snapshots(listing)[listing.classify(params)],
+            insides.differences(listing)[cursor, listing.classify(params)],
         )
         assert found == (snapshot, difference)
 
@@ -105,10 +106,10 @@ def test_a_table_that_changes_while_it_is_looked_at_is_looked_at_again() -> None
     next(steps)
     fill(store, 3, EVERY + 1)
     finish(steps)
-    assert {variant.body for variant in listing._snapshots[NO_PARAMS].variants} == {b"1", b"3"}
+    assert {variant.body for variant in insides.snapshots(listing)[NO_PARAMS].variants} == {b"1", b"3"}
     steps = listing.differencing(cursor, NO_PARAMS)
     next(steps)
     fill(store, 4, EVERY + 1)
     finish(steps)
-    transitions = listing._differences[cursor, NO_PARAMS].transitions
+    transitions = insides.differences(listing)[cursor, NO_PARAMS].transitions
     assert {view.after.body for view in transitions.values() if view.after} == {b"4"}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.modes import both
 from tests.core.support import Bench, Peer, changeset, error_about, play
+from tests.support import insides
 from xdsprism.core.model.events import DeltaRequest, SotwRequest
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, LISTENER, NO_PARAMS, PREFIX, VIRTUAL_HOST, Params
@@ -307,7 +308,7 @@ def test_a_glob_that_is_left_is_quiet():
         store cds ~/foo/a=2 ~/foo/b=1 ~/bar/c=1
         """
     )
-    assert not bench.store.table(CLUSTER)._globs
+    assert not insides.globs(bench.store.table(CLUSTER))
 
 
 def test_each_member_of_a_glob_comes_in_the_variant_for_the_params():
@@ -681,7 +682,7 @@ def test_the_names_outside_a_collection_are_not_looked_at():
     assert heard(peer) == ["cds ~/foo/a=1"]
     bench.put(f"cds {BASE}/foo/b=1 {BASE}/other/1=2")
     assert heard(peer) == ["cds ~/foo/b=1"]
-    assert table.everything._log == [], "nobody follows the whole table"
+    assert insides.log(table.everything) == [], "nobody follows the whole table"
 
 
 def test_a_collection_that_nobody_follows_leaves_nothing_behind():
@@ -694,11 +695,11 @@ def test_a_collection_that_nobody_follows_leaves_nothing_behind():
     peer.close()
     table = bench.store.table(CLUSTER)
     assert bench.left_behind() == {}
-    assert table._paths == {}
+    assert insides.paths(table) == {}
     assert bench.interest.subscribers(CLUSTER, f"{BASE}/foo/a") == 0
 
 
 def test_virtual_hosts_have_no_collections():
     bench = Bench()
     bench.store.apply(changeset(f"vhds {RDS}/main/shop<shop.example>=1"))
-    assert bench.store.table(VIRTUAL_HOST)._paths == {}
+    assert insides.paths(bench.store.table(VIRTUAL_HOST)) == {}

@@ -21,7 +21,7 @@ from xdsprism.http2.codes import (
     Code,
 )
 from xdsprism.http2.connection import Connection
-from xdsprism.http2.limits import Limits, Times
+from xdsprism.http2.limits import ConnectionCount, Limits, Times
 from xdsprism.http2.rpc import RpcConnection, RpcEvent
 
 REQUEST = ((":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "here"))
@@ -90,7 +90,8 @@ class Client:
         age: float = float("inf"),
     ) -> None:
         self.now = 0.0
-        self.rpcs = RpcConnection(limits or Limits(), times or Times(), 0.0, "peer", age=age)
+        self.count = ConnectionCount(limits or Limits())
+        self.rpcs = RpcConnection(limits or Limits(), times or Times(), 0.0, "peer", age=age, count=self.count)
         self.connection: Connection = self.rpcs.connection
         self.events: list[RpcEvent] = []
         self.decoder = hpack.Decoder()

@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.http2.rig import CALL
+from tests.support import insides
 from tests.support.examples import examples
 from xdsprism.errors import STATUS
 from xdsprism.http2 import frames
@@ -292,13 +293,13 @@ class Pair(RuleBasedStateMachine):
         assert self.statuses.keys() - self.cancelled <= self.got_status.keys()
         assert self.ended - self.heard_end <= self.statuses.keys()
         self.they_agree_on_windows()
-        assert self.server._unfinished == 0
+        assert insides.unfinished(self.server) == 0
         assert set(self.rpcs) == set(self.server.connection.streams)
 
     def they_agree_on_windows(self) -> None:
         mine, theirs = self.server.connection, self.client
         assert mine.out.window == theirs.inbound_flow_control_window
-        assert left_of(LIMITS.connection_window, mine._credit) == theirs.outbound_flow_control_window
+        assert left_of(LIMITS.connection_window, mine._credit) == theirs.outbound_flow_control_window  # noqa: SLF001 # both ends must count alike before either is out of credit
         for number, stream in mine.streams.items():
             assert min(stream.window, mine.out.window) == theirs.remote_flow_control_window(number)
             if number in self.open:

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given
 
 from tests.http2.rig import CALL, Client, block, data, headers, message
+from tests.support import insides
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import END_HEADERS, END_STREAM, HEADERS
 from xdsprism.http2.grpc import framed
@@ -49,7 +50,7 @@ def test_any_frames_at_all(parts: list[bytes]) -> None:
     client = converse(parts)
     alive = client.connection.failed is None
     assert alive or client.connection.streams == {}
-    assert client.rpcs._unfinished == sum(
+    assert insides.unfinished(client.rpcs) == sum(
         stream.owner.reader.unfinished for stream in client.connection.streams.values() if stream.owner is not None
     )
 

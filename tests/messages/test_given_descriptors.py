@@ -19,7 +19,7 @@ ONE = FieldDescriptorProto.LABEL_OPTIONAL
 
 @pytest.fixture(autouse=True)
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protos, "_types", protos._Types())
+    monkeypatch.setattr(protos, "_types", protos._Types())  # noqa: SLF001 # types that a user gives stay for as long as the program runs
 
 
 def own_file(name: str = "acme/thing.proto", *, imports: tuple[str, ...] = ()) -> FileDescriptorProto:

@@ -74,8 +74,8 @@ class Line:
         self._node = Node(id="model")
         self._node.metadata.update(dict(node))
         self._decoder = ResponseDecoder(check or checking({}), delta=delta, dress=dress)
-        self._requests: deque[bytes] = deque()
-        self._responses: deque[bytes] = deque()
+        self.requests: deque[bytes] = deque()
+        self.responses: deque[bytes] = deque()
 
     def open(self) -> None:
         if self.call is None:
@@ -102,8 +102,8 @@ class Line:
     def _end_call(self, call: XdsCall) -> None:
         call.close()
         self.call = None
-        self._requests.clear()
-        self._responses.clear()
+        self.requests.clear()
+        self.responses.clear()
 
     def ask(self) -> bool:
         """The subscriber writes."""
@@ -112,27 +112,27 @@ class Line:
             self.upstream.renewed()
             self.open()
         asked = self.subscriber.poll(self.upstream, self.clock.now) if self.call is not None else []
-        self._requests.extend(self._encoder.encode(type_url, request.body) for type_url, request in asked)
+        self.requests.extend(self._encoder.encode(type_url, request.body) for type_url, request in asked)
         return bool(asked)
 
     def answer(self) -> bool:
         """The site reads what there is, and writes."""
         if self.call is None:
             return False
-        busy = bool(self._requests)
-        while self._requests:
-            self.call.receive(self._requests.popleft())
+        busy = bool(self.requests)
+        while self.requests:
+            self.call.receive(self.requests.popleft())
         self._site.turn()
         answers = [*self.call.poll()]
-        self._responses.extend(answers)
+        self.responses.extend(answers)
         return busy or bool(answers)
 
     def read(self, limit: int = 100) -> bool:
         """The subscriber reads, not necessarily all there is."""
         busy = False
-        while self._responses and limit:
+        while self.responses and limit:
             busy, limit = True, limit - 1
-            response = self._decoder.decode(self._responses.popleft())
+            response = self._decoder.decode(self.responses.popleft())
             self.subscriber.receive(self.upstream, response, self.clock.now)
         self.subscriber.tick(self.clock.now)
         return busy

@@ -19,9 +19,11 @@ from xdsprism.core.model import cached
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.types import make_variant
 from xdsprism.core.relay.fairness import EVICTED
-from xdsprism.core.relay.planning import LOOKS
-from xdsprism.core.relay.upstream_subscriptions import SOME
+from xdsprism.core.relay.planning import LOOKS, Planner
+from xdsprism.core.relay.subscribers import Subscribers
+from xdsprism.core.relay.upstream_subscriptions import SOME, UpstreamSubscriptions
 from xdsprism.core.watch.apply_response import Reading
+from xdsprism.relay.work import Work
 
 READING = (
     "core/watch/watched_type.py",
@@ -261,19 +263,19 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
 
     note(Reading, "_arrive", "arrived")
     note(Reading, "_take", "taken")
-    note(relay.relay.relaying._planner, "look_at", "planned")
-    note(relay.relay.relaying._subscriptions, "_add", "asked")
-    note(relay.relay.relaying._subscriptions, "release", "ended")
-    note(relay.relay.relaying._subscriptions, "give_way", "gave way")
+    note(Planner, "look_at", "planned")
+    note(UpstreamSubscriptions, "_add", "asked")
+    note(UpstreamSubscriptions, "release", "ended")
+    note(UpstreamSubscriptions, "give_way", "gave way")
     note(relay.hub.interest, "wanting", "looked for clients")
-    note(relay.relay.relaying._subscribers, "_count_some", "counted", len)
-    stepped = relay.relay._work._step
+    note(Subscribers, "_count_some", "counted", lambda _, some: len(some))
+    stepped = Work._step  # noqa: SLF001 # what is done in one step is what clients wait for, and they see no steps
 
-    def step(task: Any) -> bool:
+    def step(work: Work, task: Any) -> bool:
         sizes.append(Counter())
-        return stepped(task)
+        return stepped(work, task)
 
-    patch.setattr(relay.relay._work, "_step", step)
+    patch.setattr(Work, "_step", step)  # see above
     return sizes
 
 

@@ -116,7 +116,7 @@ async def test_what_a_returning_client_has_is_not_sent_again_even_if_the_relay_k
         assert await marks(watched) == [("b", "2")]
         async with station(origin.wire.connect) as fresh:
             sent = fresh.facts(Sent)
-            relay.wire.hub, relay.wire._methods = fresh.wire.hub, fresh.wire._methods  # the client meets another relay
+            relay.wire.hub, relay.wire._methods = fresh.wire.hub, fresh.wire._methods  # noqa: SLF001 # the client meets another relay
             relay.wire.cut()
             await quiet(60.0)
             assert await marks(watched) == []

@@ -25,7 +25,7 @@ class Legacy:
         self.nodes: list[Any] = []
         self.asked: list[tuple[str, str]] = []  # env of the node, name
         self.located = False
-        self._streams: list[tuple[PeerStream, str, dict[str, None]]] = []
+        self.streams: list[tuple[PeerStream, str, dict[str, None]]] = []
         self._round = 0
 
     async def serve(self) -> None:
@@ -38,7 +38,7 @@ class Legacy:
         self.nodes.append(request.node)
         env = MessageToDict(request.node.metadata).get("env", "none")
         names: dict[str, None] = {}
-        self._streams.append((stream, env, names))
+        self.streams.append((stream, env, names))
         while True:
             delta = stream.is_delta
             listed = request.resource_names_subscribe if delta else request.resource_names
@@ -52,7 +52,7 @@ class Legacy:
             request = await stream.request()
 
     def push(self, env: str) -> None:
-        for stream, of, names in self._streams:
+        for stream, of, names in self.streams:
             if of == env:
                 self._send(stream, env, list(names))
 
@@ -200,5 +200,5 @@ async def test_a_group_in_which_nobody_wants_anything_has_no_stream() -> None:
                 assert len(relay.relay.feed.clients) == 2
             await quiet(60.0)
             assert not relay.relay.feed.clients
-            assert all(stream.cancelled.is_set() for stream, _, _ in legacy._streams)
-        assert len(legacy._streams) == 4
+            assert all(stream.cancelled.is_set() for stream, _, _ in legacy.streams)
+        assert len(legacy.streams) == 4

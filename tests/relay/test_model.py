@@ -26,7 +26,9 @@ from xdsprism.core.model.types import Params
 from xdsprism.core.model.xdstp import is_wild, wildcards
 from xdsprism.core.relay.finding_index import FindingIndex
 from xdsprism.core.relay.findings import listen
+from xdsprism.core.relay.planning import Planner
 from xdsprism.core.relay.relaying import LINGER
+from xdsprism.core.relay.upstream_subscriptions import UpstreamSubscriptions
 
 NAMES = ("a", "b")
 TALKATIVE = 100  # turns after which nobody can have anything new to say
@@ -169,12 +171,18 @@ class RelayModel:
         if self.maybe():
             self.quiet()
 
+    @property
+    def parts(self) -> tuple[UpstreamSubscriptions, Planner]:
+        """What the relay keeps of names. A mistake in it shows to clients after further mistakes only, if at all."""
+        return self.relay.relaying._subscriptions, self.relay.relaying._planner  # noqa: SLF001 # see above
+
     def check_indexes(self) -> None:
         """What the relay keeps of a name is what a look at all of the name finds."""
-        relaying, subscriptions = self.relay.relaying, self.relay.relaying._subscriptions
+        subscriptions, planner = self.parts
+        pin = self.relay.relaying._feed.pin  # noqa: SLF001 # as `parts`
         for subject, kept in subscriptions.indexes.items():
-            known, asked = relaying._planner.known.get(subject, NOTHING), subscriptions.of(subject)
-            said = listen(subscriptions.answers(subject), known, relaying._feed.pin)
+            known, asked = planner.known.get(subject, NOTHING), subscriptions.of(subject)
+            said = listen(subscriptions.answers(subject), known, pin)
             holds = {params: each.holds for params, each in asked.items()}
             found = finish(FindingIndex.of(known, said, asked))
             assert holds == {params: each.holds for params, each in asked.items()}
@@ -259,10 +267,9 @@ class RelayModel:
         self.quiet()
         self.clock.now += LINGER + 1
         self.quiet()
-        relaying = self.relay.relaying
-        subscriptions = relaying._subscriptions
-        left = [relaying._audiences, subscriptions, relaying._planner.known, relaying._marked, subscriptions.indexes]
-        left += [subscriptions._sharing, *subscriptions.timers()]
+        relaying, (subscriptions, planner) = self.relay.relaying, self.parts
+        left = [relaying._audiences, relaying._marked, subscriptions._sharing]  # noqa: SLF001 # as `parts`
+        left += [planner.known, subscriptions, subscriptions.indexes, *subscriptions.timers()]
         assert not any(left), left
         assert not self.relay.supplier.sinks
         assert not self.relay.line.subscriber.entries()

@@ -67,7 +67,7 @@ class CacheFile:
 
     def write(self) -> None:
         self._file.client_cache().note_contacts()
-        self._file.disk._flush()
+        self._file.disk._flush()  # noqa: SLF001 # the model has no event loop
 
 
 class RestartModel(RelayModel):

@@ -236,12 +236,17 @@ async def test_a_confirmation_is_for_what_was_shown(conf: Path, put: Put):
         assert served.clusters() == MANY
 
 
+async def turn(served: Running) -> float:
+    """One look of the source at its files, and the seconds until it wants to look again; `run` would wait for them."""
+    return await served.source._turn(served.publish)  # noqa: SLF001 # a clock of the test's own, without a wait
+
+
 async def edit(served: Running, clock: Clock, file: Path, names: list[str]) -> None:
     """Edit a file, and have the source look at it until it is at rest, as `run` would."""
     rewrite(file, clusters(names))
-    assert await served.source._turn(served.publish) > 0
+    assert await turn(served) > 0
     clock.now += 1.0
-    assert await served.source._turn(served.publish) == 0
+    assert await turn(served) == 0
 
 
 # OPS-13
@@ -355,11 +360,11 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
         patched.setattr(files, "scan", lambda _: found)
         replace(file, cluster("a"))  # after the scan, and before it is read
         served.source.reload()
-        assert await served.source._turn(served.publish) > 0
+        assert await turn(served) > 0
         assert served.clusters() == ["a", "b"]
-    await served.source._turn(served.publish)
+    await turn(served)
     clock.now += 1.0
-    assert await served.source._turn(served.publish) == 0
+    assert await turn(served) == 0
     assert served.clusters() == ["a"]
 
 

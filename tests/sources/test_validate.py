@@ -184,7 +184,8 @@ def test_an_edit_costs_what_it_leads_to(size: int, monkeypatch: pytest.MonkeyPat
     catalog = read(*texts)
     assert errors(catalog) == []
     searched: list[usage.Key] = []
-    search = usage.Usage._search
+    search = usage.Usage._search  # noqa: SLF001 # how much is searched is what an edit costs
+    # As above.
     monkeypatch.setattr(usage.Usage, "_search", lambda self, key: searched.append(key) or search(self, key))
     catalog.read("0.yaml", (texts[0] + listener("more", "r0", grpc=True)).encode())
     assert errors(catalog) == []

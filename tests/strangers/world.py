@@ -132,9 +132,9 @@ class Client:
 
     def talk(self) -> bool:
         busy = self.line.ask()
-        self._note("asks", [*self.line._requests])
+        self._note("asks", [*self.line.requests])
         busy = self.line.answer() or busy
-        self._note("is told", [*self.line._responses])
+        self._note("is told", [*self.line.responses])
         while self.line.read(1):
             busy = True
             self._look()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.http2.rig import CALL, Frame, headers, parse
+from tests.support import insides
 from tests.wire.h2_rig import Raw
 from tests.wire.rig import PATIENCE, Stream, cluster, footprint, put, tag_of, until
 from xdsprism import CLUSTER, Server, Store
@@ -50,8 +51,7 @@ class Site:
 
     @property
     def engine(self) -> H2Engine:
-        assert isinstance(self.server._engine, H2Engine)
-        return self.server._engine
+        return insides.engine(self.server)
 
     def hurry(self) -> None:
         """Those who come from now on have little time; who is there has as much as ever."""
@@ -86,7 +86,7 @@ class Site:
         await until(lambda: self.connections() == 1 and count.open == 1)
         await until(lambda: footprint(self.server, [CLUSTER])["calls"].keys() == base["calls"].keys())
         assert count.unfinished == 0
-        assert len(self.engine._connections) == 1
+        assert len(insides.connections(self.engine)) == 1
         await until(lambda: not alive() - parts)
 
 

@@ -14,6 +14,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.admin.rig import ADS, Peer
+from tests.support import insides
 from xdsprism import Server, Store
 from xdsprism.core.model.types import make_variant
 from xdsprism.core.session.session import Session
@@ -34,20 +35,17 @@ SOTW = ADS + "StreamAggregatedResources"
 class Stream(Peer):
     """One stream of any method that takes and gives discovery messages."""
 
-    def __init__(self, address: str, method: str = DELTA, *, delta: bool | None = None) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
-        self._beside = False
+    def __init__(
+        self, address: str, method: str = DELTA, *, delta: bool | None = None, channel: grpc.aio.Channel | None = None
+    ) -> None:
+        self._channel = channel or grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._beside = channel is not None
         self._delta = "/Delta" in method if delta is None else delta
         self._method = method
 
     def beside(self, method: str = "") -> Stream:
         """Another stream of the same connection."""
-        other = Stream.__new__(Stream)
-        other._channel = self._channel
-        other._beside = True
-        other._method = method or self._method
-        other._delta = "/Delta" in other._method
-        return other
+        return Stream("", method or self._method, channel=self._channel)
 
     async def __aenter__(self) -> Self:
         self._call = self._channel.stream_stream(self._method, None, None)()
@@ -89,6 +87,9 @@ class Stream(Peer):
 
     def cancel(self) -> None:
         self._call.cancel()
+
+    async def disconnect(self) -> None:
+        await self._channel.close()
 
     async def status(self) -> tuple[grpc.StatusCode, str]:
         """How the stream ended. Nothing may be left unread."""
@@ -175,11 +176,10 @@ def footprint(server: Server, type_urls: Iterable[str]) -> dict[str, Any]:
     """All that streams can leave behind in what they share."""
     tables = {url: server.store.table(url) for url in type_urls}
     return {
-        "calls": dict(server.hub._calls),
-        "names": dict(server.hub.interest._names),
-        "wild": dict(server.hub.interest._wild),
-        "cursors": {url: dict(table.everything._cursors) for url, table in tables.items()},
-        "log": {url: list(table.everything._log) for url, table in tables.items()},
+        "calls": dict(insides.calls(server.hub)),
+        "interest": {what: dict(kept) for what, kept in insides.kept_of_interest(server.hub.interest).items()},
+        "cursors": {url: dict(insides.cursors(table.everything)) for url, table in tables.items()},
+        "log": {url: list(insides.log(table.everything)) for url, table in tables.items()},
         "sessions": {url: table.sessions for url, table in tables.items()},
         "types": {table.spec.url for table in server.store.tables()},
     }

@@ -19,7 +19,7 @@ import uvloop
 
 from tests.cli.rig import Daemon, write
 from tests.http2.rig import of
-from tests.support import web
+from tests.support import insides, web
 from tests.support.certificates import identity
 from tests.support.resources import static_cluster
 from tests.support.waiting import eventually
@@ -200,9 +200,9 @@ async def _left_behind(tls: ssl.SSLContext, trust: ssl.SSLContext) -> int:
         reader, writer = await asyncio.open_connection(host, int(port), ssl=trust, server_hostname="localhost")
         writer.write(PREFACE + frames.settings([]))
         assert await asyncio.wait_for(reader.read(100), PATIENCE)
-        assert len(rig.engine._connections) == 1
+        assert len(insides.connections(rig.engine)) == 1
         writer.transport.abort()
-        await until(lambda: not rig.engine._connections)
+        await until(lambda: not insides.connections(rig.engine))
         await asyncio.sleep(0.01)  # the loop lets go of it
         return _connections() - before
 

@@ -12,6 +12,7 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.http2.rig import data, message, of
+from tests.support import insides
 from tests.wire.abuse_rig import ASK, Site, alive, ask, hear, site
 from tests.wire.h2_rig import Raw, raw
 from tests.wire.rig import PATIENCE, cluster, put, until
@@ -226,8 +227,11 @@ async def test_who_reads_nothing_of_a_large_answer_holds_up_nobody() -> None:
         for number in range(30):
             put(found.server.store, cluster("large", str(number), 3_000_000))
             await found.is_unharmed()
-        (connection,) = [connection for connection in found.engine._connections if connection._is_writing_paused]
-        waiting = sum(len(piece) for each in connection._calls.rpcs.connection.streams.values() for piece in each.queue)
-        assert waiting + connection._transport.get_write_buffer_size() < 4_000_000
-        del connection  # it must be gone in the end
+        connections = insides.connections(found.engine)
+        (connection,) = [each for each in connections if each._is_writing_paused]  # noqa: SLF001 # it alone waits
+        streams = insides.calls_of(connection).rpcs.connection.streams
+        waiting = sum(len(piece) for each in streams.values() for piece in each.queue)
+        written = connection._transport.get_write_buffer_size()  # noqa: SLF001 # memory that nobody else counts
+        assert waiting + written < 4_000_000
+        del connection, connections, streams  # they must be gone in the end
         assert found.limited() == {}

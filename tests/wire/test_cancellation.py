@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support import insides
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, footprint, heap, put, sessions, until
 from xdsprism import CLUSTER, Server, Store
 
@@ -32,8 +33,7 @@ async def server(server: Server, caplog: pytest.LogCaptureFixture) -> AsyncItera
     yield server
     await until(lambda: footprint(server, [CLUSTER]) == base)
     await until(lambda: len(running()) <= tasks)
-    assert server._engine is not None
-    await until(lambda: server._engine is not None and server._engine.open_calls == 0)
+    await until(lambda: insides.open_calls(server) == 0)
     assert complaints(caplog) == []
 
 
@@ -133,7 +133,7 @@ async def test_a_connection_that_breaks(server: Server, path: str) -> None:
         async with Stream(server.address, path) as stream:
             await stream.ask(CLUSTER, ["small"])
             await stream.send(type_url=CLUSTER)
-            await stream._channel.close()
+            await stream.disconnect()
 
 
 @PATHS

@@ -16,6 +16,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from bench import churn
 from bench.churn import WAYS, Client
 from tests.http2.rig import CALL, data, headers, message
+from tests.support import insides
 from tests.wire.abuse_rig import Site, ask, hear, site
 from tests.wire.h2_rig import raw
 from tests.wire.rig import PATIENCE, until
@@ -61,7 +62,7 @@ async def _amid_a_long_request(found: Site) -> None:
     long = pb.DeltaDiscoveryRequest(type_url=ENDPOINT, resource_names_subscribe=names).SerializeToString()
     async with raw(found.address) as client:
         await client.say(ask(1), data(1, message(long)))
-        await until(lambda: len(found.server.hub._calls) > 1)
+        await until(lambda: len(insides.calls(found.server.hub)) > 1)
 
 
 OTHERS: dict[str, Callable[[Site], Awaitable[None]]] = {

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from tests.http2.rig import CALL, headers, of
+from tests.support import insides
 from tests.support.certificates import identity
 from tests.wire.h2_rig import Rig, double, echo, raw, serving
 from tests.wire.rig import PATIENCE, until
@@ -145,9 +146,9 @@ def test_no_loop_delays_small_writes(run: Callable[..., None], secure: bool, tmp
         async with serving(tls=tls) as rig:
             host, _, port = rig.address.rpartition(":")
             _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
-            await until(lambda: bool(rig.engine._connections))
-            (connection,) = rig.engine._connections
-            made = connection._transport.get_extra_info("socket")
+            await until(lambda: bool(insides.connections(rig.engine)))
+            (connection,) = insides.connections(rig.engine)
+            made = connection._transport.get_extra_info("socket")  # noqa: SLF001 # an option of our end of the socket, which only the kernel acts on
             assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             writer.transport.abort()
 
@@ -220,8 +221,9 @@ async def test_those_who_came_together_do_not_leave_together() -> None:
         begin = asyncio.get_running_loop().time()
         for _ in range(20):
             await stack.enter_async_context(raw(rig.address))
-        await until(lambda: len(rig.engine._connections) == 20)
-        ends = [connection._calls.rpcs.life._drain_at - begin for connection in rig.engine._connections]
+        await until(lambda: len(insides.connections(rig.engine)) == 20)
+        lives = [insides.calls_of(each).rpcs.life for each in insides.connections(rig.engine)]
+        ends = [life._drain_at - begin for life in lives]  # noqa: SLF001 # or the test would take 15 minutes
         assert 899 < min(ends) < max(ends) < 1_100 + PATIENCE
         assert max(ends) - min(ends) > PATIENCE
 
@@ -267,7 +269,7 @@ async def test_who_vanishes_without_a_word_leaves_nothing_behind() -> None:
             await until(lambda: len(rig.calls) == 2)
             linger = struct.pack("ii", 1, 0)
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        await until(lambda: not rig.engine._connections)
+        await until(lambda: not insides.connections(rig.engine))
         assert all(call.closed is not None for call in rig.calls)
 
 
@@ -281,11 +283,13 @@ async def test_a_connection_that_fails_in_a_turn_does_not_take_others_with_it(
             calls.append(echo(channel))
             await calls[-1].write(b"a")
             await calls[-1].read()
-        broken = next(
-            connection for connection in rig.engine._connections if rig.calls[0].peer.address == connection._peer
+        (broken,) = (
+            insides.calls_of(each)
+            for each in insides.connections(rig.engine)
+            if each._peer == rig.calls[0].peer.address  # noqa: SLF001 # nothing else tells which connection is whose
         )
-        monkeypatch.setattr(broken._calls, "woken", 1)  # as a bug would
-        monkeypatch.setattr(rig.calls[0], "wake", broken._calls.on_wake)
+        monkeypatch.setattr(broken, "woken", 1)  # as a bug would
+        monkeypatch.setattr(rig.calls[0], "wake", broken.on_wake)
         for call in rig.calls:
             call.say(b"news")
         assert await asyncio.wait_for(calls[1].read(), PATIENCE) == b"news"

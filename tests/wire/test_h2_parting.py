@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.http2.rig import CALL, bodies, headers, of, parse
+from tests.support import insides
 from tests.support.certificates import identity
 from tests.wire.h2_rig import Raw, Rig, narrow, raw, serving
 from tests.wire.rig import PATIENCE, until
@@ -50,8 +51,8 @@ async def test_who_still_speaks_hears_our_last_words(pace: float, secure: bool, 
         received = b""
         while rig.calls[0].closed is None:  # until what is left is in the socket of the server
             received += await asyncio.wait_for(client.reader.read(100_000), PATIENCE)
-        (connection,) = rig.engine._connections
-        await until(lambda: connection._is_closing)
+        (connection,) = insides.connections(rig.engine)
+        await until(lambda: connection._is_closing)  # noqa: SLF001 # the moment between the two ends of a connection
         while not client.reader.at_eof():
             await client.say(frames.ping(bytes(8)), frames.window_update(0, 1))
             await asyncio.sleep(pace)

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.http2.rig import CALL, headers, parse
+from tests.support import insides
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import ACK, DATA, PREFACE, SETTINGS, WINDOW_UPDATE
@@ -231,5 +232,5 @@ async def test_one_that_breaks_when_it_ends_is_over_all_the_same(end: str, monke
 
 
 def break_receiving(connection: SocketConnection, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive, calls = ConnectionCalls.receive, connection._calls
+    receive, calls = ConnectionCalls.receive, insides.calls_of(connection)
     monkeypatch.setattr(ConnectionCalls, "receive", lambda one, *said: 1 // 0 if one is calls else receive(one, *said))

@@ -15,14 +15,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tests.support import web
+from tests.support import insides, web
 from tests.support.certificates import Authority
 from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import Server, Store, Tls
 from xdsprism.http2.facts import Cause, Fact, HandshakeFailed, HttpConnectionRefused, HttpRefusal, Limited
 from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits
 from xdsprism.server.connection_limits import ConnectionLimits, admin_connections_for, connections_for
-from xdsprism.server.engine_h2 import H2Engine
 from xdsprism.server.http_deadlines import HttpTimes
 from xdsprism.server.http_port import HttpPort
 
@@ -254,9 +253,8 @@ def test_connections_of_the_admin_port_are_in_the_reserve() -> None:
 async def test_connections_of_rest_and_of_streams_are_counted_together(store: Store) -> None:
     put(store, cluster("a"))
     async with Server(store, "127.0.0.1:0", rest="127.0.0.1:0") as server:
-        assert isinstance(server._engine, H2Engine)
         async with connected(server.rest_address), connected(server.address):
-            count = server._engine.connection_limits.count
+            count = insides.engine(server).connection_limits.count
             await until(lambda: count.open == 2)
         await until(lambda: count.open == 0)
 
@@ -267,8 +265,7 @@ async def test_a_handshake_that_never_begins_is_counted(store: Store, tmp_path: 
     files = tmp_path / "tls.crt", tmp_path / "tls.key"
     authority.make("first").put(*files)
     async with Server(store, "127.0.0.1:0", rest="127.0.0.1:0", tls=Tls(*files)) as server:
-        assert isinstance(server._engine, H2Engine)
-        count = server._engine.connection_limits.count
+        count = insides.engine(server).connection_limits.count
         async with connected(server.rest_address):
             await until(lambda: count.open == 1)
         await until(lambda: count.open == 0)

@@ -12,7 +12,7 @@ import pytest
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
-from tests.support import web
+from tests.support import insides, web
 from tests.wire.rig import DELTA, SOTW, Stream, cluster, put, tag_of, unary, until
 from xdsprism import CLUSTER, VIRTUAL_HOST, Limits, Server, Settings, Store
 
@@ -149,6 +149,6 @@ async def test_rest_answers_what_it_can_and_waits_for_news_of_it(server: Server)
     assert {each["resource_name"]["name"] for each in said["resource_errors"]} == {"b", LONG}
     fields["version_info"] = said["version_info"]
     waiting = asyncio.create_task(asyncio.to_thread(post))
-    await until(lambda: any(call.is_held for call in server.hub._calls.values()))
+    await until(lambda: any(call.is_held for call in insides.calls(server.hub).values()))
     put(server.store, cluster("a", "2"))
     assert [each["alt_stat_name"] for each in (await waiting)["resources"]] == ["2"]

@@ -17,6 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import insides
 from tests.support.examples import examples
 from xdsprism import CLUSTER, ENDPOINT, VIRTUAL_HOST, Settings, Store
 from xdsprism.core.model.steps import EVERY
@@ -456,12 +457,11 @@ def test_subscriptions_that_were_begun_when_their_stream_is_closed_are_taken_bac
     rig = Rig(filled())
     call = rig.open()
     call.receive(subscribing(MANY))
-    session = None
-    while session is None or len(session.subscriptions.names) <= len(rig.hub.interest._names.get(ENDPOINT, {})):
+    session, kept = None, insides.kept_of_interest(rig.hub.interest)
+    while session is None or len(session.subscriptions.names) <= len(kept["names"].get(ENDPOINT, {})):
         rig.turn()
         session = call.stream.sessions.get(ENDPOINT)
     call.close()
     while rig.turns:
         rig.turn()
-    assert not rig.hub.interest._names
-    assert not rig.hub.interest._groups
+    assert not any(kept.values())

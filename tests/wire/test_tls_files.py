@@ -234,7 +234,7 @@ class Watched:
     @property
     def waits(self) -> bool:
         """All was looked at that there is."""
-        return bool(self.renewal._wake._waiters)  # type: ignore[attr-defined]
+        return bool(self.renewal._wake._waiters)  # noqa: SLF001 # what waits can't be told from what works, but by this
 
     def count(self, kind: type[Fact]) -> int:
         return sum(isinstance(fact, kind) for fact in self.facts)
@@ -275,7 +275,7 @@ async def test_a_certificate_that_has_not_begun_is_taken_when_it_does(files: Tls
     watched.renewal.load()
     early = watched.now - DAY
     watched.now, began = early, watched.now
-    watched.renewal._current = replace(watched.renewal._current, valid=(early, began + DAY))
+    watched.renewal._current = replace(watched.renewal._current, valid=(early, began + DAY))  # noqa: SLF001 # no tool makes a certificate of the future
     running = asyncio.create_task(watched.renewal.run())
     Pair(*identity(tmp_path, "next")).put(tmp_path / "server.pem", tmp_path / "server.key")
     await until(lambda: watched.count(CertificatesRefused) == 1)
