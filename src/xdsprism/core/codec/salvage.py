@@ -22,6 +22,10 @@ from google.protobuf.message_factory import GetMessageClass
 from ..model.events import Key
 from ..model.types import Params
 
+ODD = (
+    128 * 1024
+)  # bytes of a name that is not UTF-8; of a longer one the beginning is refused, as no client recognises the answer
+
 _Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
 
 # The field numbers of discovery.proto, with all strings and messages as bytes. Other fields are kept as unknown ones.
@@ -145,5 +149,5 @@ def _status(payload: bytes) -> bytes:
 
 
 def _text(payload: bytes) -> str:
-    """Decode a name that may not be UTF-8, without loss."""
-    return payload.decode(errors="surrogateescape")
+    """Decode a name that may not be UTF-8, without loss up to ODD bytes."""
+    return payload[:ODD].decode(errors="surrogateescape")
