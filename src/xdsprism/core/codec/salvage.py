@@ -22,9 +22,8 @@ from google.protobuf.message_factory import GetMessageClass
 from ..model.events import Key
 from ..model.types import Params
 
-ODD = (
-    128 * 1024
-)  # bytes of a name that is not UTF-8; of a longer one the beginning is refused, as no client recognises the answer
+# Bytes of a name that is not UTF-8. Of a longer one the beginning is refused: no client recognises the answer anyway.
+ODD = 1024 * 1024
 
 _Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
 
