@@ -10,6 +10,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.rpc.status_pb2 import Status
 
+from xdsprism.core.codec.salvage import ODD
 from xdsprism.core.codec.server_requests import Decoder
 from xdsprism.core.codec.trimming import LARGE, MOST, SCANNED
 from xdsprism.core.codec.wire import join_field
@@ -260,3 +261,11 @@ def test_a_long_field_that_is_no_message_ends_the_stream(delta: bool, inside: by
 def test_a_type_url_that_is_longer_than_any_name_ends_the_stream(delta: bool):
     with pytest.raises(PeerError, match="type_url"):
         finish(Decoder(delta=delta).decoding(message(delta, type_url=LONG)))
+
+
+# VHD-26
+@both
+def test_of_a_very_long_name_that_is_not_utf8_the_beginning_is_refused(delta: bool):
+    request, _, _ = decoded(delta, message(delta, subscribe=["a"]) + join_field(3, b"\xe9" * (2 * ODD)))
+    wanted = request.body.subscribe if delta else request.body.wanted
+    assert [name for name, _ in wanted] == ["a", "\udce9" * ODD]

@@ -173,6 +173,19 @@ async def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(monkeypatch: p
     ]
 
 
+# OPS-10
+async def test_an_address_with_many_connections_has_a_turn_like_any_other() -> None:
+    rig, log = Rig(), list[str]()
+    crowd = [await connected(rig, log, str(number)) for number in range(4)]
+    other, _ = await connected(rig, log, "other")
+    other.owner = "ipv4:10.0.0.2"
+    for connection, _ in crowd:
+        connection.data_received(message(b"hello"))
+    other.data_received(message(b"hello"))
+    await asyncio.sleep(0)
+    assert log == ["write 0", "write other", "write 1", "write 2", "write 3"]
+
+
 async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn() -> None:
     rig = Rig()
     connection, _ = await connected(rig, [])

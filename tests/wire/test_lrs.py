@@ -17,6 +17,7 @@ from xdsprism import Client, Server, Settings, Store
 from xdsprism.core.loads.loads import Locality
 from xdsprism.core.model.events import SEND_ALL_CLUSTERS
 from xdsprism.core.model.facts import Fact, LoadsHeard, LoadsRefused
+from xdsprism.server.calls import Peer
 from xdsprism.server.lrs import LoadCall
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
@@ -211,7 +212,7 @@ async def test_a_long_report_that_is_none_ends_its_stream(server: Server) -> Non
 
 async def test_others_are_served_while_a_long_report_is_read(server: Server) -> None:
     # OPS-10
-    call = LoadCall(server.hub)
+    call = LoadCall(server.hub, Peer("ipv4:127.0.0.1:1"))
     many = [stats(f"c{number}") for number in range(2_000)]
     call.receive(LoadStatsRequest(node=NODE, cluster_stats=many).SerializeToString())
     turns = 0

@@ -104,6 +104,19 @@ def test_another_stream_is_served_between_two_slices() -> None:
     assert len(parsed(rig.rest(long)[0])[0].removed_resources) == len(MANY)
 
 
+def test_a_few_names_of_many_megabytes_are_answered_in_slices() -> None:
+    # OPS-10, VHD-26
+    rig = Rig(filled())
+    call = rig.open()
+    names = [str(number) * 700_000 for number in range(4)]
+    call.receive(subscribing(names))
+    while call.is_busy:
+        rig.turn()
+    assert not list(call.poll())  # it is encoded first
+    assert call.is_busy
+    assert [name for answer in parsed(rig.rest(call)[0]) for name in answer.removed_resources] == names
+
+
 def test_two_long_requests_have_their_turns_alternately() -> None:
     # OPS-10
     rig = Rig(filled())
@@ -115,6 +128,18 @@ def test_two_long_requests_have_their_turns_alternately() -> None:
         rig.turn()
         seen.append([call.stream.count for call in calls])
     assert any(0 < one < len(MANY) and 0 < other < len(MANY) for one, other in seen)
+
+
+def test_an_address_with_many_streams_has_a_turn_like_any_other() -> None:
+    # OPS-10
+    rig = Rig(filled())
+    crowd = [rig.hub.open("x", Peer(f"ipv4:10.0.0.1:{port}"), delta=True, only_type=None) for port in range(1, 11)]
+    other = rig.hub.open("x", Peer("ipv4:10.0.0.2:1"), delta=True, only_type=None)
+    for call in (*crowd, other):
+        call.receive(subscribing(MANY))
+    while other.is_busy:
+        rig.turn()
+    assert sum(call.stream.count for call in crowd) < 2 * len(MANY)
 
 
 def test_a_short_request_is_answered_at_once() -> None:

@@ -31,7 +31,7 @@ log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of an error in a status
 SILENT_SECONDS = 1.0  # until a client that sends no message to an unknown method gets its status
-BATCH_BYTES = 16 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
+BATCH_BYTES = 8 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
 
 
 class UnknownMethodCall(Call):

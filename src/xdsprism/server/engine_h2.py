@@ -29,7 +29,7 @@ from .addresses import address_of, bind_socket, resolve, why_not
 from .calls import Method, Peer
 from .certificates import identities_of
 from .connection_calls import ConnectionCalls
-from .connection_limits import ConnectionLimits, ConnectionSlot
+from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
 from .tls_listener import TlsListener
 from .tls_transport import TlsTransport
 from .wake_queue import WakeQueue
@@ -165,6 +165,7 @@ class SocketConnection(asyncio.Protocol):
         "_transport",
         "awaits_delayed",
         "is_scheduled",
+        "owner",
     )
 
     def __init__(self, engine: H2Engine, slot: ConnectionSlot | None = None) -> None:
@@ -185,7 +186,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_reading_paused = False  # until the calls have processed their input
         self._is_closing = False
         self._ignored_bytes = 0  # received after `_is_closing`
-        self._peer = ""
+        self._peer = self.owner = ""
         self._connected_at = 0.0
 
     @property
@@ -199,6 +200,7 @@ class SocketConnection(asyncio.Protocol):
         self._transport = transport
         self._connected_at = now = self._loop.time()
         self._peer = address_of(transport)
+        self.owner = host_of(self._peer)
         self._slot = slot = self._slot or engine.connection_limits.admit(self._peer)
         engine.report([Connected(self._peer)])
         if slot.is_silent:

@@ -40,7 +40,7 @@ from ..messages.api_versions import to_v2
 from ..native import mypyc_attr
 from .calls import Call, Peer
 from .connection_limits import host_of
-from .long_work import LongWork
+from .long_work import LongWork, is_long
 from .slicing import LONG_BYTES, LONG_COUNT, Slices
 
 log = logging.getLogger("xdsprism.server")
@@ -332,6 +332,11 @@ class XdsCall(Call):
             self.end()
         if not hub.turn_due and (sends or hub.facts):
             hub.turn()
+        if any((send.removed or send.unresolved) and is_long(send) for send in sends):
+            work = self._long_work()
+            if work is not None:
+                work.give(sends)
+                return work.poll()
         # The usual case: one response, and all types in v3.
         if len(sends) == 1 and not self._names.others:
             encoder = hub.encoder
@@ -352,7 +357,7 @@ class XdsCall(Call):
     def _long_work(self) -> LongWork | None:
         """Return the call's long work, created if needed; None: this hub runs everything at once."""
         if self._work is None and self._hub.slices is not None:
-            self._work = LongWork(self, self._hub.slices)
+            self._work = LongWork(self, self._hub.slices, host_of(self.connected.peer.address))
         return self._work
 
     def reading(self, message: bytes) -> Steps[None]:
@@ -415,7 +420,7 @@ class XdsCall(Call):
             self._work = None  # it refers to this call
         slices = self._hub.slices
         if slices is not None and self._hub.is_long_to_close(self.stream.count):
-            slices.begin(self._closing(reason), _log_unclosed)
+            slices.begin(self._closing(reason), _log_unclosed, owner=host_of(self.connected.peer.address))
             return
         try:
             self.stream.close()

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from ..core.model.events import EncodedResponse, Send
 from ..core.model.steps import Steps
 from .slicing import LONG_COUNT, Job, Slices
+
+LONG_NAMES = 1024 * 1024  # characters of names in a response, above which it is encoded in steps
 
 
 class Worker(Protocol):
@@ -37,10 +40,12 @@ class Worker(Protocol):
 class LongWork:
     """The job of a call that runs, and the messages and responses that wait."""
 
-    __slots__ = ("_call", "_encoded", "_error", "_job", "_sends", "_slices", "_waiting")
+    __slots__ = ("_call", "_encoded", "_error", "_job", "_owner", "_sends", "_slices", "_waiting")
 
-    def __init__(self, call: Worker, slices: Slices) -> None:
+    def __init__(self, call: Worker, slices: Slices, owner: str = "") -> None:
+        """`owner`: the address of the client."""
         self._call = call
+        self._owner = owner
         self._slices = slices
         self._job: Job | None = None
         self._error: Exception | None = None  # what the last job raised
@@ -70,7 +75,7 @@ class LongWork:
     def begin(self, work: Callable[[], Steps[None]] | None = None) -> None:
         """Begin a job with this work, followed by the messages that wait. If a job is running, do nothing."""
         if self._job is None:
-            self._job = self._slices.begin(self._run(work), self._fail)
+            self._job = self._slices.begin(self._run(work), self._fail, owner=self._owner)
 
     def poll(self) -> Iterator[EncodedResponse]:
         """Yield encoded responses, up to one that takes long to encode. Raises what the last job raised."""
@@ -125,4 +130,7 @@ class LongWork:
 def is_long(send: Send) -> bool:
     """Whether to encode this response in steps."""
     said = send.count, len(send.removed), len(send.withdrawn), len(send.errors), len(send.unresolved)
-    return sum(said) > LONG_COUNT or sum(map(len, send.aliases)) > LONG_COUNT
+    if sum(said) > LONG_COUNT or sum(map(len, send.aliases)) > LONG_COUNT:
+        return True
+    # A client may ask for a few names of many megabytes.
+    return sum(map(len, chain(send.removed, send.unresolved))) > LONG_NAMES

@@ -9,7 +9,8 @@ from ..core.codec.loads import decode_request, decoding, encode_answer
 from ..core.model.steps import Steps
 from ..core.model.store import Applied
 from ..core.model.types import CLUSTER
-from .calls import Call
+from .calls import Call, Peer
+from .connection_limits import host_of
 from .hub import Hub
 from .slicing import Job
 
@@ -22,9 +23,10 @@ class LoadCall(Call):
     While a long message is processed in slices, those that come after it wait, and the transport reads no more.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, peer: Peer) -> None:
         super().__init__()
         self._hub = hub
+        self._owner = host_of(peer.address)
         self._reporter = hub.reports.open(hub.facts)
         self._waiting: deque[bytes] = deque()
         self._job: Job | None = None
@@ -44,7 +46,7 @@ class LoadCall(Call):
             return
         self._waiting.append(message)
         if self._job is None:
-            self._job = slices.begin(self._receiving(), self._fail)
+            self._job = slices.begin(self._receiving(), self._fail, owner=self._owner)
         self.port.hold_back(waits=True)
 
     def _receiving(self) -> Steps[None]:

@@ -112,4 +112,4 @@ def _fetch(hub: Hub, api: Api, path: str, only_type: TypeUrl) -> Method:
 
 def load_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
     """Return the load reporting method of one API version; the messages are the same bytes in both (VER-10)."""
-    yield Method(f"/{api.loads}/StreamLoadStats", lambda _: LoadCall(hub))
+    yield Method(f"/{api.loads}/StreamLoadStats", lambda peer: LoadCall(hub, peer))

@@ -8,11 +8,12 @@ their turns one after the other, and requests of usual size do not wait for larg
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from .rest_json import read_request
 from .slicing import LONG_BYTES
+from .turns import Turns
 
 HELD = 256 * 1024 * 1024  # bytes of all requests that are not parsed yet; of one address three quarters
 FREE = 128 * 1024  # bytes of a request that always has room; Envoy's node has 77 kB
@@ -50,13 +51,13 @@ class _Lane:
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, name)
-        self._waiting: dict[str, deque[tuple[bytes, asyncio.Future[bytes]]]] = {}
+        self._waiting: Turns[tuple[bytes, asyncio.Future[bytes]]] = Turns()
         self._runner: asyncio.Task[None] | None = None  # while something waits or is parsed
 
     async def parse(self, address: str, text: bytes) -> bytes:
         """Do what `read_request` does, when it is the address's turn."""
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(address, deque()).append((text, done))
+        self._waiting.add(address, (text, done))
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
         return await done
@@ -65,11 +66,7 @@ class _Lane:
         """Parse what waits, until nothing does."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            address = next(iter(self._waiting))
-            turns = self._waiting.pop(address)
-            text, done = turns.popleft()
-            if turns:
-                self._waiting[address] = turns  # behind all others
+            text, done = self._waiting.take()
             if done.cancelled():
                 continue
             parsing = loop.run_in_executor(self._thread, read_request, text)

@@ -1,8 +1,8 @@
 """Run long work of many streams in slices of time, so that the event loop still serves everybody else.
 
-Each turn of the loop runs long work for `BUDGET` seconds at most, and each stream for `SHARE` seconds in turn. The loop
-reads and writes sockets between two slices. The core decides where work may be interrupted (core/model/steps.py), and
-this file decides when.
+Each turn of the loop runs long work for `BUDGET` seconds at most, and each stream for `SHARE` seconds in turn: the
+addresses have turns, and then the streams of each. The loop reads and writes sockets between two slices. The core
+decides where work may be interrupted (core/model/steps.py), and this file decides when.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from ..core.model.steps import Steps
+from .turns import Turns
 
 log = logging.getLogger("xdsprism.server")
 
@@ -28,9 +29,10 @@ LONG_COUNT = 1_000  # subscriptions or resources: more are collected, encoded or
 class Job:
     """Work in progress: the steps that are left, and whom to tell if they raise."""
 
-    __slots__ = ("failed", "steps")
+    __slots__ = ("failed", "owner", "steps")
 
-    def __init__(self, steps: Steps[None], failed: Callable[[Exception], None]) -> None:
+    def __init__(self, steps: Steps[None], failed: Callable[[Exception], None], owner: str) -> None:
+        self.owner = owner
         self.steps: Steps[None] | None = steps
         self.failed = failed
 
@@ -53,17 +55,23 @@ class Slices:
         """
         self._schedule = schedule
         self._clock = clock
-        self._jobs: deque[Job] = deque()
+        self._jobs: Turns[Job] = Turns()
         self._first: deque[Job] = deque()  # jobs that all others wait for
         self._due = False
 
-    def begin(self, steps: Steps[None], failed: Callable[[Exception], None], *, first: bool = False) -> Job:
+    def begin(
+        self, steps: Steps[None], failed: Callable[[Exception], None], *, owner: str = "", first: bool = False
+    ) -> Job:
         """Run `steps` in slices, from the loop's next turn on. `failed` is called with what they raise.
 
-        `first`: no other job runs, old or new, before this one is done.
+        `owner`: the address that the work is for; addresses have turns, and then the jobs of each. `first`: no other
+        job runs, old or new, before this one is done.
         """
-        job = Job(steps, failed)
-        (self._first if first else self._jobs).append(job)
+        job = Job(steps, failed, owner)
+        if first:
+            self._first.append(job)
+        else:
+            self._jobs.add(owner, job)
         self._soon()
         return job
 
@@ -78,12 +86,17 @@ class Slices:
         self._due = False
         now = self._clock()
         ends = now + BUDGET
-        while (jobs := self._first or self._jobs) and now < ends:
-            job = jobs.popleft()
+        while (self._first or self._jobs) and now < ends:
+            is_first = bool(self._first)
+            job = self._first.popleft() if is_first else self._jobs.take()
             now = self._slice(job, min(now + SHARE, ends))
-            if job.steps is not None:
-                jobs.append(job)
-        if jobs:
+            if job.steps is None:
+                continue
+            if is_first:
+                self._first.append(job)
+            else:
+                self._jobs.add(job.owner, job)
+        if self._first or self._jobs:
             self._soon()
 
     def _slice(self, job: Job, until: float) -> float:

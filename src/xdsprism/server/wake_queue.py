@@ -5,7 +5,8 @@ queue. First the loop reads all sockets, and each connection only stores its byt
 all connections, and after that writes the output of all. Input wakes calls for the same turn.
 
 Where a turn takes long, such as when a whole fleet reconnects, it does a part of the work and the next turn goes on,
-so that others are served in between.
+so that others are served in between. The addresses have turns: a client waits for one connection of each other address,
+and not for the thousand that one of them may have.
 
 A connection may also have delayed output, which goes with its next write, or alone when it is due. Nearly always
 another write comes first. So all connections share one timer, and none is stopped when its output was written.
@@ -21,6 +22,7 @@ from typing import Protocol
 
 from ..timer_heap import TimerHeap
 from .slicing import BUDGET
+from .turns import Turns
 
 SHORTEST_WAIT = 0.01  # seconds between two looks at delayed output, which may be late by this
 
@@ -28,6 +30,7 @@ SHORTEST_WAIT = 0.01  # seconds between two looks at delayed output, which may b
 class Queued(Hashable, Protocol):
     """A connection, as the queue sees it."""
 
+    owner: str  # its address, without the port
     is_scheduled: bool  # its output is written in the next turn, or is being written
     awaits_delayed: bool  # the queue looks at it when its delayed output is due
 
@@ -57,21 +60,21 @@ class WakeQueue:
         self._loop = loop
         self._delayed: TimerHeap[Queued] = TimerHeap()
         self._is_timed = False  # the timer for delayed output runs
-        self._with_input: list[Queued] = []
-        self._with_output: list[Queued] = []
+        self._with_input: Turns[Queued] = Turns()
+        self._with_output: Turns[Queued] = Turns()
         self._is_due = False  # a turn is scheduled, and has not come to the output yet
 
     def add_input(self, connection: Queued) -> None:
         """Have this connection process its input in the next turn."""
         self._schedule_turn()
-        self._with_input.append(connection)
+        self._with_input.add(connection.owner, connection)
 
     def add_output(self, connection: Queued) -> None:
         """Have this connection write its output at the end of the next turn, or of this one; once."""
         if not connection.is_scheduled:
             connection.is_scheduled = True
             self._schedule_turn()
-            self._with_output.append(connection)
+            self._with_output.add(connection.owner, connection)
 
     def _schedule_turn(self) -> None:
         """Have one turn run after the loop has read the sockets that are ready."""
@@ -112,23 +115,20 @@ class WakeQueue:
 
     def _turn(self) -> None:
         """Process all input, then write all output. After BUDGET seconds of either, leave the rest to the next turn."""
-        pending, self._with_input = self._with_input, []
         ends = perf_counter() + BUDGET
-        for done, connection in enumerate(pending, 1):
-            connection.process_input()
+        for _ in range(len(self._with_input)):  # those that join meanwhile have the next turn
+            self._with_input.take().process_input()
             if perf_counter() >= ends:
-                self._with_input = pending[done:] + self._with_input
                 break
         self._is_due = False
-        woken, self._with_output = self._with_output, []
         ends = perf_counter() + BUDGET
-        for done, connection in enumerate(woken, 1):
+        for _ in range(len(self._with_output)):
+            connection = self._with_output.take()
             try:
                 connection.flush()
             except Exception as error:  # noqa: BLE001 # OPS-10: other connections in this turn are served
                 connection.fail(error)
             if perf_counter() >= ends:
-                self._with_output = woken[done:] + self._with_output
                 break
         if self._with_input or self._with_output:
             self._schedule_turn()

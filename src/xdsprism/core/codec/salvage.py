@@ -22,6 +22,9 @@ from google.protobuf.message_factory import GetMessageClass
 from ..model.events import Key
 from ..model.types import Params
 
+# Bytes of a name that is not UTF-8. Of a longer one the beginning is refused: no client recognises the answer anyway.
+ODD = 1024 * 1024
+
 _Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
 
 # The field numbers of discovery.proto, with all strings and messages as bytes. Other fields are kept as unknown ones.
@@ -145,5 +148,5 @@ def _status(payload: bytes) -> bytes:
 
 
 def _text(payload: bytes) -> str:
-    """Decode a name that may not be UTF-8, without loss."""
-    return payload.decode(errors="surrogateescape")
+    """Decode a name that may not be UTF-8, without loss up to ODD bytes."""
+    return payload[:ODD].decode(errors="surrogateescape")

@@ -33,6 +33,7 @@ from ..model.steps import EVERY, Steps, pieces
 from ..model.type_versions import RESOURCE, as_v2, wrapper_of
 from ..model.types import TypeUrl, Variant
 from .constraints import constraint_to_proto
+from .trimming import LARGE
 from .wire import join_field
 
 SOME = 16  # aliases of a virtual host in one piece, above which encoding pauses
@@ -89,7 +90,7 @@ class Encoder:
         parts: list[bytes] = []
         for part in self._fields(send):
             parts.append(part)
-            if not part or len(parts) == EVERY:
+            if not part or len(parts) == EVERY or len(part) > LARGE:
                 joined.append(b"".join(parts))  # so that the last join has few large pieces
                 parts.clear()
                 yield
