@@ -402,7 +402,7 @@ async def test_of_very_many_variants_of_a_name_some_are_listed_and_found_in_step
 
             return await look(passing())
 
-        monkeypatch.setattr(pages, "_sliced", counted)
+        monkeypatch.setattr(pages, "_sliced", counted)  # see above
         (shop,) = (await relay.page("/api/resources?name=shop"))["resources"]
         explained = await relay.page("/api/explain?type=cds&name=shop&param=env%3Dprod")
     assert (len(shop["variants"]), shop["variants_left_out"]) == (3, 5)

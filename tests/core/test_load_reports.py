@@ -283,7 +283,7 @@ def test_small_reports_do_not_look_at_all_that_is_kept(monkeypatch: pytest.Monke
     desk = Desk()
     reporter = desk.open()
     reporter.receive(heard(*(report(f"c{number}") for number in range(500))), 0.0)
-    monkeypatch.setattr(Reporter, "_is_old", counted)
+    monkeypatch.setattr(Reporter, "_is_old", counted)  # see above
     for number in range(100):
         reporter.receive(heard(report("c1")), 1.0 + number / 1_000)
     assert looks <= 2 * 500
