@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import uvloop
 
 import xdsprism as xp
 from tests.client.rig import (
@@ -238,3 +239,19 @@ async def test_time_in_which_a_slow_watcher_holds_up_the_stream_does_not_count(d
         assert (await anext(slow)).resource == cluster("a", "2")
         later = [await anext(slow), await anext(slow)]
         assert [(update.name, update.error) for update in later] == [("a", None), ("b", None)]
+
+
+def test_a_deadline_that_has_come_already_does_not_keep_what_follows_from_being_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # CLI-11: of a timer that is due at once uvloop returns a handle that does not say so
+    async def run() -> None:
+        async with talk() as (client, _):
+            now = asyncio.get_running_loop().time()
+            monkeypatch.setattr(client.subscriber, "deadline", lambda: now)
+            asked = [client.get(xp.ENDPOINT, name, timeout=0.05) for name in "abc"]
+            ends = await asyncio.gather(*asked, return_exceptions=True)
+            monkeypatch.undo()
+            assert [type(error) for error in ends] == [xp.WatchError] * 3
+
+    uvloop.run(run())

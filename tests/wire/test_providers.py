@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+import uvloop
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
@@ -23,6 +24,7 @@ from tests.wire.rig import DELTA, SOTW, Stream, names_in, until
 from xdsprism.admin.read_model import explain, resources
 from xdsprism.core.model.facts import Consulted, Fact
 from xdsprism.core.model.types import Params
+from xdsprism.core.provide.providing import Providing
 from xdsprism.messages.validation import Validate
 from xdsprism.observe.metrics import Metrics
 from xdsprism.observe.quota import PEER
@@ -612,3 +614,29 @@ async def test_how_much_is_kept_is_a_setting():
         for number in range(10):
             await mark_of(client, f"c{number}")
         assert len(store.table(xp.CLUSTER)) <= 4
+
+
+def test_a_call_that_is_due_at_once_keeps_no_turn_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    # OPS-10: of a timer that is due at once uvloop returns a handle that does not say so
+    async def run() -> None:
+        store = xp.Store()
+
+        @store.provider(xp.CLUSTER)
+        async def anything(name: str, params: Params) -> Cluster:  # as providers have it
+            return cluster(name)
+
+        loop = asyncio.get_running_loop()
+        went_wrong: list[object] = []
+        loop.set_exception_handler(lambda _, context: went_wrong.append(context))
+        serving = xp.Server(store)
+        hub = serving.hub
+        for wait in (0.0, 60.0):
+            due = loop.time() + wait
+            monkeypatch.setattr(Providing, "deadline", lambda _, due=due: due)
+            hub.turn()
+            hub.turn()
+            await asyncio.sleep(0.01)
+        await serving.stop()
+        assert not went_wrong
+
+    uvloop.run(run())

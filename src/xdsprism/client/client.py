@@ -114,7 +114,8 @@ class Client:
         self._client_cache: ClientCache | None = None
         self._status_servers: list[StatusServer] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # uvloop's handle does not say for when it is, if that is now
         self._watches: set[Watch] = set()
         self.backpressure = Backpressure()
 
@@ -447,11 +448,12 @@ class Client:
     def _settle(self) -> None:
         """Set the timer for the core's next deadline, and pass its facts on. Called after each call of the core."""
         due = self.subscriber.deadline()
-        if self._timer is not None and self._timer.when() != due:
+        if self._timer is not None and self._timer_at != due:
             self._timer.cancel()
             self._timer = None
         if due is not None and self._timer is None and not self.is_closed:
             self._timer = self._running.call_at(due, self._tick)
+            self._timer_at = due
         facts, self.subscriber.facts[:] = self.subscriber.facts[:], []
         for reader in self.readers if facts else ():
             reader(facts)

@@ -34,7 +34,8 @@ class Providers:
         self._providing = providing
         self._hub = hub
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # uvloop's handle does not say for when it is, if that is now
         self._quota = Quota()  # of log lines: a client that scans hosts can make a provider fail for each
         providing.idle = hub.settings.idle_results
         providing.awake.append(hub.turn)
@@ -69,10 +70,13 @@ class Providers:
     def _be_woken(self, loop: asyncio.AbstractEventLoop, due: float | None) -> None:
         """Set the timer for the next turn in which a call is due."""
         if self._timer is not None:
-            if self._timer.when() == due:
+            if self._timer_at == due:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(due, self._hub.turn) if due is not None else None
+            self._timer = None
+        if due is not None:
+            self._timer = loop.call_at(due, self._hub.turn)
+            self._timer_at = due
 
     def _report(self) -> None:
         """Log ambiguous answers, and pass facts to the hub."""
