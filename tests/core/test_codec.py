@@ -6,6 +6,7 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.extension_pb2 import TypedExtensionConfig
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.service.discovery.v3 import discovery_pb2 as pb
@@ -282,6 +283,14 @@ def test_a_resource_and_its_aliases_have_the_canonical_spelling_of_their_names()
     base = "xdstp://x/envoy.config.route.v3.RouteConfiguration"
     made = route(f"{base}/%61?b=1&a=2", aliases=[f"{base}/%62"])
     assert (made.name, made.aliases) == (f"{base}/a?a=2&b=1", (f"{base}/b",))
+
+
+@pytest.mark.parametrize(("kind", "inner"), [(Listener, "a"), (Cluster, "%61")])
+def test_only_a_listener_has_the_canonical_spelling_inside_too(kind, inner):
+    # XTP-1: Envoy removes a listener by the name outside; of others, other messages refer to the name inside (X5)
+    base = f"xdstp://x/{kind.DESCRIPTOR.full_name}"
+    made = variant_of(kind(name=f"{base}/%61"))
+    assert (made.name, kind.FromString(made.body).name) == (f"{base}/a", f"{base}/{inner}")
 
 
 def test_the_name_of_a_virtual_host_is_left_as_it_is():

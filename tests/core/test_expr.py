@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
@@ -143,3 +145,9 @@ def test_an_error_in_a_long_expression_is_of_bearable_length() -> None:
     with pytest.raises(UsageError) as caught:
         parse(f"a in ({', '.join(map(str, range(3000)))}")
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(("size", "quoted"), [(80, "a" * 78 + " ="), (81, "a" * 77 + "...")])
+def test_an_error_quotes_an_expression_of_80_characters_and_the_beginning_of_a_longer_one(size: int, quoted: str):
+    with pytest.raises(UsageError, match=rf"^in expression {re.escape(repr(quoted))}, column"):
+        parse("a" * (size - 2) + " =")
