@@ -112,7 +112,7 @@ class ClientAndServer(RuleBasedStateMachine):  # DYN-58, DYN-59, DYN-60, ERR-11
         type_url, name = what
         if type_url == xp.ENDPOINT:  # in both forms it can't be told whom a SotW error without constraints is for
             params = None if name == "a" else params or CHOICES[-1]
-        made = Watched(type_url, (name, params))
+        made = Watched(type_url, Key(name, params))
         self.watched.append(made)
         self.client.watch(made.watch, self.authority, type_url, made.key)
         self.quiet()

@@ -91,7 +91,7 @@ class Hosts(RuleBasedStateMachine):  # VHD-3, VHD-5, VHD-7, VHD-8, VHD-10, VHD-1
 
     @rule(string=st.sampled_from(STRINGS), params=st.sampled_from(CHOICES))
     def ask(self, string: str, params: Params | None) -> None:
-        made = Watched((string, params))
+        made = Watched(Key(string, params))
         self.watched.append(made)
         self.client.watch(made.watch, self.authority, xp.VIRTUAL_HOST, made.key)
         self.quiet()
@@ -111,7 +111,7 @@ class Hosts(RuleBasedStateMachine):  # VHD-3, VHD-5, VHD-7, VHD-8, VHD-10, VHD-1
         if change is not None:
             self.apply(**change)
         if asks:
-            made = Watched((string, None))
+            made = Watched(Key(string))
             self.watched.append(made)
             self.client.watch(made.watch, self.authority, xp.VIRTUAL_HOST, made.key)
         self.open()

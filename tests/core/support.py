@@ -141,9 +141,9 @@ def changeset(text: str) -> dict[tuple[TypeUrl, str], tuple[Variant, ...]]:
 def key_of(entry: Mapping[str, str]) -> Key:
     """`a` is a plain name, `a{env=prod}` a locator, `a{}` a locator without params."""
     if "params" not in entry:
-        return entry["name"], None
+        return Key(entry["name"])
     pairs = (pair.split("=") for pair in entry["params"].split(",") if pair)
-    return entry["name"], Params((key.strip(), value.strip()) for key, value in pairs)
+    return Key(entry["name"], Params((key.strip(), value.strip()) for key, value in pairs))
 
 
 # -- the notation, out

@@ -11,8 +11,8 @@ from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, Params, TypeSpec
 from xdsprism.core.watch.requests import PORTION, Answer, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
 
-ALL: Key = ("*", None)
-KEYS: tuple[Key, ...] = (ALL, ("a", None), ("b", None), ("b", Params({"env": "prod"})))
+ALL: Key = Key("*")
+KEYS: tuple[Key, ...] = (ALL, Key("a"), Key("b"), Key("b", Params({"env": "prod"})))
 SPECS = (TypeSpec(CLUSTER, wildcard=True), TypeSpec(ENDPOINT))
 BAD = Rejection(3, "bad")
 
@@ -76,7 +76,7 @@ def test_the_server_always_learns_what_is_wanted_and_sends_what_is_wanted_anew(d
     awaited: set[Key] = set()  # wanted since, and the server has to send it, though it may have done so before
     owed: list[Answer] = []
     begun = False
-    for number, (step, key) in enumerate([*steps, ("poll", None)]):
+    for number, (step, key) in enumerate([*steps, Key("poll")]):
         if step == "want" and key not in wanted:
             asking.want(key)
             wanted.add(key)
@@ -110,7 +110,7 @@ def test_a_server_that_ignores_stale_nonces_sends_what_is_wanted_anew(spec, step
     server.hear(asking.poll()[0].body)
     wanted, awaited = {KEYS[1]}, set()
     nonce = ""  # the newest that the server has sent
-    for number, (step, key) in enumerate([*steps, ("poll", None)]):
+    for number, (step, key) in enumerate([*steps, Key("poll")]):
         if step == "want" and key not in wanted:
             asking.want(key)
             wanted.add(key)
@@ -145,9 +145,9 @@ def test_every_sotw_request_has_the_newest_nonce_and_the_last_good_version(spec,
 
 @given(spec=st.sampled_from(SPECS), steps=STEPS)
 def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_is_held(spec, steps):  # CLI-3, CLI-6
-    asking = DeltaRequestBuilder(spec, {("a", None): None}, lambda: one_held("a"))
+    asking = DeltaRequestBuilder(spec, {Key("a"): None}, lambda: one_held("a"))
     first, *_ = asking.poll()
-    assert (first.body.subscribe, first.body.initial_versions) == ((("a", None),), {"a": "1"})
+    assert (first.body.subscribe, first.body.initial_versions) == ((Key("a"),), {"a": "1"})
     for step, key in steps:
         if step in ("ack", "nack"):
             asking.answer(Answer("n", "v", None if step == "ack" else BAD))
@@ -161,7 +161,7 @@ def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_i
 
 def test_very_many_names_are_asked_for_in_several_requests() -> None:
     # CLI-6, CLI-11: none of them is long, and the timer of a name starts with the request that has it
-    keys: list[Key] = [(f"c{number}", None) for number in range(2 * PORTION + 1)]
+    keys: list[Key] = [Key(f"c{number}") for number in range(2 * PORTION + 1)]
     asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_held)
     asked = []
     while not asked or asking.is_behind:
@@ -170,16 +170,16 @@ def test_very_many_names_are_asked_for_in_several_requests() -> None:
     assert [key for each in asked if isinstance(each.body, DeltaRequest) for key in each.body.subscribe] == keys
     for key in keys:
         asking.unwant(key)
-    asking.want(("new", None))
+    asking.want(Key("new"))
     (first,) = asking.poll()
     assert isinstance(first.body, DeltaRequest)
-    assert (first.body.subscribe, len(first.body.unsubscribe)) == ((("new", None),), PORTION)
+    assert (first.body.subscribe, len(first.body.unsubscribe)) == ((Key("new"),), PORTION)
     assert asking.is_behind
 
 
 def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
     # CLI-6, DLT-16: versions count on the first request only, and for what that asks for
-    keys: list[Key] = [(f"c{number}", None) for number in range(PORTION + 1)]
+    keys: list[Key] = [Key(f"c{number}") for number in range(PORTION + 1)]
     (first,) = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("c0")).poll()
     assert isinstance(first.body, DeltaRequest)
     assert (len(first.body.subscribe), first.body.initial_versions) == (PORTION + 1, {"c0": "1"})
@@ -187,19 +187,19 @@ def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
 
 def test_what_changes_while_the_first_request_is_made_goes_into_the_next() -> None:
     # CLI-6: the first request says what was wanted when it was begun, with the versions of that
-    keys: list[Key] = [(name, None) for name in "abc"]
+    keys: list[Key] = [Key(name) for name in "abc"]
     asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("a"))
     making = asking.polling()
     next(making)
-    asking.unwant(("b", None))
-    asking.want(("d", None))
+    asking.unwant(Key("b"))
+    asking.want(Key("d"))
     (first,) = finish(making)
     assert isinstance(first.body, DeltaRequest)
     assert (first.body.subscribe, first.body.initial_versions) == (tuple(keys), {"a": "1"})
     assert asking.is_behind
     (second,) = asking.poll()
     assert isinstance(second.body, DeltaRequest)
-    assert (second.body.subscribe, second.body.unsubscribe) == ((("d", None),), (("b", None),))
+    assert (second.body.subscribe, second.body.unsubscribe) == ((Key("d"),), (Key("b"),))
 
 
 def test_what_is_dropped_before_anything_was_said_is_never_said() -> None:
@@ -208,15 +208,15 @@ def test_what_is_dropped_before_anything_was_said_is_never_said() -> None:
         yield
         return {}
 
-    keys: list[Key] = [(f"c{number}", None) for number in range(PORTION + 2)]
+    keys: list[Key] = [Key(f"c{number}") for number in range(PORTION + 2)]
     asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_in_two_steps)
     making = asking.polling()
     next(making)
     asking.unwant(keys[0])
-    asking.want(("new", None))
+    asking.want(Key("new"))
     asked = finish(making)
     while asking.is_behind:
         asked += asking.poll()
     bodies = [each.body for each in asked if isinstance(each.body, DeltaRequest)]
-    assert [key for body in bodies for key in body.subscribe] == [*keys[1:], ("new", None)]
+    assert [key for body in bodies for key in body.subscribe] == [*keys[1:], Key("new")]
     assert not any(body.unsubscribe for body in bodies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.model.events import DeltaRequest
+from xdsprism.core.model.events import DeltaRequest, Key
 from xdsprism.core.model.facts import Forgotten
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.types import CLUSTER, Params
@@ -131,7 +131,7 @@ def test_of_very_many_names_those_that_nothing_has_are_answered_and_not_even_sub
     bench.put("cds a=1 z=1")
     peer = bench.delta()
     peer.ask("cds +a +1 +2 +3 +4 +5 +z +l{env=prod}")
-    kept = [("a", None), ("3", None), ("4", None), ("5", None), ("z", None), ("l", Params({"env": "prod"}))]
+    kept = [Key("a"), Key("3"), Key("4"), Key("5"), Key("z"), Key("l", Params({"env": "prod"}))]
     assert [*peer.session("cds").subscriptions] == kept, "before it is answered"
     assert peer.hears() == ["cds -1 -2 -3 -4 -5 -l[] a=1 z=1"]
     assert [*peer.session("cds").subscriptions] == kept, "and after"
@@ -663,7 +663,7 @@ def test_a_wildcard_asked_for_again_still_hears_of_what_went_meanwhile():
 
 
 def test_100_000_names_in_both_lists_take_no_quadratic_time():
-    names = tuple((f"n{number}", None) for number in range(100_000))
+    names = tuple(Key(f"n{number}") for number in range(100_000))
     peer = Bench().delta()
     peer.receive(CLUSTER, DeltaRequest(names, names))
     (send,) = peer.poll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play, variant
-from xdsprism.core.model.events import DeltaRequest
+from xdsprism.core.model.events import DeltaRequest, Key
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.types import CLUSTER, ROUTE
 from xdsprism.errors import ConfigError
@@ -718,7 +718,7 @@ def test_context_params_are_part_of_the_name():
     bench.store.apply({(ROUTE, name): (type(plain)(ROUTE, name, plain.constraint, b"1", "v", 1),)})
     peer = bench.delta()
     peer.receive(
-        ROUTE, DeltaRequest((("xdstp://authority/envoy.config.route.v3.RouteConfiguration/main", None), (name, None)))
+        ROUTE, DeltaRequest((Key("xdstp://authority/envoy.config.route.v3.RouteConfiguration/main"), Key(name)))
     )
     (send,) = peer.poll()
     assert [v.name for v in send.plain] == [name]

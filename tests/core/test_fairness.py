@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.carrying import Carrying
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.facts import Fact, ShareExceeded
 from xdsprism.core.model.limits import Client, Scarce
 from xdsprism.core.model.steps import Steps, finish
@@ -71,7 +72,7 @@ class World:
     # -- UpstreamFeed
 
     def subscribe(self, type_url: str, name: str, params: Params) -> Carrying | Scarce:
-        entry = Entry(type_url, (name, params), Authority("", SERVERS), [])
+        entry = Entry(type_url, Key(name, params), Authority("", SERVERS), [])
         self.held[entry] = (type_url, name), params
         for kind in (Scarce.GROUPS, Scarce.TYPES, Scarce.SUBSCRIPTIONS):
             if self.used()[kind] > self.rooms[kind]:

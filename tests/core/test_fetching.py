@@ -14,8 +14,8 @@ from xdsprism.core.serve.fetching import ANSWER, NOTHING, UNCHANGED, Fetch, Pati
 from xdsprism.core.serve.stream import Stream
 from xdsprism.errors import PeerError
 
-A: Key = ("a", None)
-B: Key = ("b", None)
+A: Key = Key("a")
+B: Key = Key("b")
 
 
 class Asker:
@@ -161,7 +161,7 @@ def test_one_answer_can_not_have_a_name_in_both_forms():
     bench = Bench()
     bench.put("sds a=1")
     with pytest.raises(PeerError, match="both plain and as a locator") as caught:
-        Asker(bench).ask(A, ("a", Params()))
+        Asker(bench).ask(A, Key("a", Params()))
     assert caught.value.status == "INVALID_ARGUMENT"
 
 
@@ -169,7 +169,7 @@ def test_one_answer_can_not_have_a_name_in_both_forms():
 def test_locators_are_answered_with_constraints_and_with_what_there_is_not():
     bench = Bench()
     bench.put("sds a[env=prod]=1")
-    answer = Asker(bench).ask(("a", Params({"env": "prod"})), ("b", Params({"env": "test"})))
+    answer = Asker(bench).ask(Key("a", Params({"env": "prod"})), Key("b", Params({"env": "test"})))
     assert said(answer) == "sds !b[]=NOT_FOUND a[env=prod]=1"
 
 
@@ -204,7 +204,7 @@ def test_what_is_not_known_yet_is_waited_for():
 @pytest.mark.parametrize("name", ["xdstp://x/%zz", "xdstp://x/envoy.config.cluster.v3.Cluster/a"])
 def test_a_name_that_nothing_can_have_is_answered_at_once(name: str):
     asker = Asker(MadeBench(made, type_url=SECRET))
-    assert said(asker.ask((name, None))) == f"sds !{name}[]=INVALID_ARGUMENT"
+    assert said(asker.ask(Key(name))) == f"sds !{name}[]=INVALID_ARGUMENT"
 
 
 # PRX-11

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsprism.core.model.events import Node, Request, Send, SotwRequest
+from xdsprism.core.model.events import Key, Node, Request, Send, SotwRequest
 from xdsprism.core.model.facts import Facts
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
@@ -30,7 +30,7 @@ class Scene:
                 self.stream.stir(None)
 
         self._store.listeners.append(tell)
-        wanted = tuple((name, None) for name in NAMES)
+        wanted = tuple(Key(name) for name in NAMES)
         self.stream.receive(Request(CLUSTER, SotwRequest(wanted=wanted), Node("n")), 0.0)
 
     def create(self, names: Sequence[str]) -> None:

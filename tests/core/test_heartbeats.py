@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.support import Bench, Peer
 from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE
-from xdsprism.core.model.events import TTL, DeltaRequest, Node, Request, Send, SotwRequest
+from xdsprism.core.model.events import TTL, DeltaRequest, Key, Node, Request, Send, SotwRequest
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
@@ -112,10 +112,10 @@ def test_a_client_that_asks_in_v2_is_told_nothing(delta: bool):
     bench = Bench()
     put(bench, "eds", "a", "1")
     peer = connect(bench, delta=delta)
-    body = DeltaRequest((("a", None),)) if delta else SotwRequest((("a", None),))
+    body = DeltaRequest((Key("a"),)) if delta else SotwRequest((Key("a"),))
     peer.stream.receive(Request(ENDPOINT, body, Node(features=FEATURES), v2=True), 100)
     (send,) = peer.poll()
-    answer = DeltaRequest(nonce=send.nonce) if delta else SotwRequest((("a", None),), send.version, send.nonce)
+    answer = DeltaRequest(nonce=send.nonce) if delta else SotwRequest((Key("a"),), send.version, send.nonce)
     peer.stream.receive(Request(ENDPOINT, answer, v2=True), 100)
     assert peer.stream.deadline() is None
 
@@ -499,7 +499,7 @@ def test_a_returning_delta_client_is_sent_what_has_a_time_to_live():
     put(bench, "sds", "b", "1", None)
     for names in (("*",), ("a", "b")):
         peer = connect(bench, delta=True)
-        wanted = tuple((name, None) for name in names)
+        wanted = tuple(Key(name) for name in names)
         have = {name: bench.store.table(SECRET).named(name).variants[0].version for name in "ab"}
         peer.receive(SECRET, DeltaRequest(wanted, initial_versions=have))
         assert told(peer) == ["a=1/10"]

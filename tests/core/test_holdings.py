@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.support import Bench
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.types import NO_PARAMS, Variant
 from xdsprism.core.model.views import Transition
 from xdsprism.core.session import holdings as holdings_module
@@ -16,7 +17,7 @@ from xdsprism.core.session.holdings import ResourceState
 from xdsprism.core.session.session import Session
 from xdsprism.core.session.subscription import NameSubscription
 
-KEY = ("a", None)
+KEY = Key("a")
 SERVE = Path(holdings_module.__file__).parent
 OWNER = "holdings.py"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from xdsprism.core.model.asked_hosts import RUN, AskedHosts
-from xdsprism.core.model.events import DeltaRequest, Node, Request, Send
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Request, Send
 from xdsprism.core.model.facts import Facts
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY, Steps, finish
@@ -122,8 +122,8 @@ def test_the_hosts_of_a_changed_route_configuration_are_marked_in_steps() -> Non
     store, interest = Store(), Interest()
     store.apply(changeset("vhds rc/v<*.x.test>=1; rds rc<on_demand>=1"))
     stream = Stream(1, store, interest, Settings(), Facts(), delta=True)
-    stream.receive(Request(ROUTE, DeltaRequest(subscribe=(("rc", None),)), Node("n")), 0.0)
-    stream.receive(Request(VIRTUAL_HOST, DeltaRequest(subscribe=tuple((name, None) for name in HOSTS)), None), 0.0)
+    stream.receive(Request(ROUTE, DeltaRequest(subscribe=(Key("rc"),)), Node("n")), 0.0)
+    stream.receive(Request(VIRTUAL_HOST, DeltaRequest(subscribe=tuple(Key(name) for name in HOSTS)), None), 0.0)
     assert sum(send.count for send in stream.poll(0.0)) == 2
     session = stream.sessions[VIRTUAL_HOST]
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from xdsprism.core.model.constraint_index import FEW, FirstMatch, NewestMatch, ParamsIndex, demands
 from xdsprism.core.model.constraints import All, AnyOf, Constraint, Eq, Exists, Not, matches
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.types import Params
 from xdsprism.core.relay.audience import Audience
 from xdsprism.core.watch.authority import Authority
@@ -28,7 +29,7 @@ PARAMS = st.dictionaries(KEYS, VALUES).map(Params)
 
 
 def entry(params: Params) -> Entry:
-    return Entry("type", ("name", params), Authority("", ()), [])
+    return Entry("type", Key("name", params), Authority("", ()), [])
 
 
 # DYN-45, PRX-4

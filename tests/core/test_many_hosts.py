@@ -14,7 +14,7 @@ from tests.core.support import Bench, Peer, changeset
 from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE, Constraint
-from xdsprism.core.model.events import DeltaRequest, Node, Send
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Send
 from xdsprism.core.model.host_lookup import HostLookup
 from xdsprism.core.model.listing import Listing
 from xdsprism.core.model.settings import Limits, Settings
@@ -54,7 +54,7 @@ def bench() -> Bench:
 
 def asking(bench: Bench, *strings: str) -> Peer:
     peer = bench.connect(Node("envoy"), delta=True)
-    peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=tuple((string, None) for string in strings)))
+    peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=tuple(Key(string) for string in strings)))
     return peer
 
 
@@ -162,7 +162,7 @@ def test_hosts_that_were_asked_for_and_forgotten_leave_nothing_behind():
     bench.put("vhds rc/w<*.w.test>=1")
     peer = asking(bench, "rc/kept.test")
     for number in range(500):
-        peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=((f"rc/scan{number}.test", None),)))
+        peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(Key(f"rc/scan{number}.test"),)))
         peer.poll()
         peer.ask("ack")
     asked = bench.interest._hosts._configs["rc"]  # noqa: SLF001 # leftovers cost memory, and alter no answer

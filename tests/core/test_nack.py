@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, Thorough, play
-from xdsprism.core.model.events import DeltaRequest, Rejection, SotwRequest
+from xdsprism.core.model.events import DeltaRequest, Key, Rejection, SotwRequest
 from xdsprism.core.model.facts import Acked, Nacked
 from xdsprism.core.model.types import CLUSTER, ROUTE
 
@@ -28,7 +28,7 @@ def test_an_error_makes_a_nack_even_with_code_0_and_the_version_that_was_sent(mo
     if mode == "delta":
         peer.receive(ROUTE, DeltaRequest(nonce=send.nonce, error=error))
     else:
-        peer.receive(ROUTE, SotwRequest((("a", None),), send.version, send.nonce, error))
+        peer.receive(ROUTE, SotwRequest((Key("a"),), send.version, send.nonce, error))
     (fact,) = bench.said(Nacked)
     assert fact.error == error
     assert peer.session("rds").progress.state == "NACKED"
@@ -41,7 +41,7 @@ def test_a_request_without_an_error_is_an_ack_even_with_an_old_version():
     peer = bench.sotw()
     peer.ask("rds a")
     (send,) = peer.poll()
-    peer.receive(ROUTE, SotwRequest((("a", None),), "an old one", send.nonce))
+    peer.receive(ROUTE, SotwRequest((Key("a"),), "an old one", send.nonce))
     assert not bench.said(Nacked)
     assert len(bench.said(Acked)) == 1
 

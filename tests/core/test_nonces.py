@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.modes import both, connect, wanting
 from tests.core.support import Bench, play
-from xdsprism.core.model.events import Rejection, Send
+from xdsprism.core.model.events import Key, Rejection, Send
 from xdsprism.core.model.facts import Acked, Nacked
 from xdsprism.core.model.types import CLUSTER, ROUTE
 
@@ -45,10 +45,10 @@ def test_answers_count_for_their_own_type_only(mode: str, error: Rejection | Non
     peer.ask("cds +a")
     peer.ask("rds +a")
     cds, rds = peer.poll()
-    peer.receive(CLUSTER, wanting(mode, ("a", None), nonce=rds.nonce, error=error))
+    peer.receive(CLUSTER, wanting(mode, Key("a"), nonce=rds.nonce, error=error))
     peer.poll()
     assert [fact for fact in bench.facts if isinstance(fact, Acked | Nacked)] == []
-    peer.receive(ROUTE, wanting(mode, ("a", None), nonce=rds.nonce, error=error))
+    peer.receive(ROUTE, wanting(mode, Key("a"), nonce=rds.nonce, error=error))
     assert peer.session("cds").progress.acked == peer.session("cds").progress.nacked == 0
     facts = [fact for fact in bench.facts if isinstance(fact, Acked | Nacked)]
     assert [(fact.type_url, fact.nonce) for fact in facts] == [(ROUTE, rds.nonce)]
@@ -66,7 +66,7 @@ def test_a_nonce_of_an_earlier_stream_means_nothing(mode: str, error: Rejection 
     (send,) = first.poll()
     first.close()
     second = connect(bench, mode)
-    second.receive(CLUSTER, wanting(mode, ("a", None), nonce=send.nonce, error=error))
+    second.receive(CLUSTER, wanting(mode, Key("a"), nonce=send.nonce, error=error))
     assert second.hears() == ["cds a=1"]
     assert [fact for fact in bench.facts if isinstance(fact, Acked | Nacked)] == []
     assert second.session("cds").progress.state == "STALE"

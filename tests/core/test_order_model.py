@@ -17,7 +17,7 @@ import pytest
 
 from tests.core.modes import both, connect
 from tests.core.support import Bench, Peer, changeset
-from xdsprism.core.model.events import DeltaRequest, Node, Rejection, Send, SotwRequest
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SCOPED_ROUTE, Reference, TypeUrl, Variant
 
@@ -129,12 +129,12 @@ class Client(ABC):
         before, self.wants[type_url] = self.wants.get(type_url, ()), tuple(sorted(names))
         now = self.wants[type_url]
         if self.peer.stream.delta:
-            added = tuple((name, None) for name in now if name not in before)
-            dropped = tuple((name, None) for name in before if name not in now)
+            added = tuple(Key(name) for name in now if name not in before)
+            dropped = tuple(Key(name) for name in before if name not in now)
             self.peer.receive(type_url, DeltaRequest(added, dropped, nonce=nonce, error=error))
         else:
             nonce = nonce or self.nonces.get(type_url, "")
-            self.peer.receive(type_url, SotwRequest(tuple((name, None) for name in now), "", nonce, error))
+            self.peer.receive(type_url, SotwRequest(tuple(Key(name) for name in now), "", nonce, error))
         self.nonces[type_url] = nonce
 
     def step(self) -> None:

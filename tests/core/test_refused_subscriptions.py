@@ -55,7 +55,7 @@ def test_a_name_that_is_not_utf8_is_answered_by_itself_in_text_that_is(mode):
     bench.put("cds a=1 b=1")
     peer = connect(bench, mode)
     odd = Params({"k": "p\udce9"})
-    ask(peer, mode, CLUSTER, ("a", None), ("caf\udce9", None), ("b", odd))
+    ask(peer, mode, CLUSTER, Key("a"), Key("caf\udce9"), Key("b", odd))
     if mode == "delta":
         assert peer.hears() == ["cds a=1", "cds !b[]=INVALID_ARGUMENT !caf\\udce9[]=INVALID_ARGUMENT -b[] -caf\\udce9"]
     else:
@@ -75,7 +75,7 @@ def test_what_is_called_as_a_name_that_is_not_utf8_is_written_stays():
     peer = bench.delta()
     peer.ask("cds +caf\\udce9")
     assert peer.hears() == ["cds caf\\udce9=1"]
-    ask(peer, "delta", CLUSTER, ("caf\udce9", None))
+    ask(peer, "delta", CLUSTER, Key("caf\udce9"))
     assert peer.hears() == ["cds nothing"]
 
 
@@ -95,7 +95,7 @@ def test_a_locator_past_a_limit_is_answered_by_itself_and_the_others_are_served(
     bench = Bench()
     bench.put("cds a=1 b=1")
     peer = connect(bench, mode)
-    ask(peer, mode, CLUSTER, ("a", None), ("b", Params(params)))
+    ask(peer, mode, CLUSTER, Key("a"), Key("b", Params(params)))
     if mode == "delta":
         assert peer.hears() == ["cds a=1", "cds !b[]=INVALID_ARGUMENT -b[]"]
     else:
@@ -114,7 +114,7 @@ def test_params_at_the_limits_are_served(mode: str):
     bench = Bench()
     bench.put("cds a=1")
     peer = connect(bench, mode)
-    ask(peer, mode, CLUSTER, ("a", Params({f"{number:032}": "v" * 32 for number in range(1024)})))
+    ask(peer, mode, CLUSTER, Key("a", Params({f"{number:032}": "v" * 32 for number in range(1024)})))
     assert peer.hears() == ["cds a[]=1"]
 
 
@@ -125,7 +125,7 @@ def test_metadata_of_any_size_is_cut_down_to_the_keys_that_variants_mention(mode
     bench = Bench()
     bench.put("cds a[env=prod]=p a[env!=prod]=t")
     peer = connect(bench, mode, env="prod", **metadata)
-    ask(peer, mode, CLUSTER, ("a", None))
+    ask(peer, mode, CLUSTER, Key("a"))
     assert peer.hears() == ["cds a=p"]
     assert refused(bench) == {}
 
@@ -139,7 +139,7 @@ def test_a_name_of_any_length_and_characters_is_absent_by_itself(mode: str, type
     word = bench.store.spec(type_url).label
     bench.put(f"{word} a=1")
     peer = connect(bench, mode)
-    ask(peer, mode, type_url, ("a", None), (name, None))
+    ask(peer, mode, type_url, Key("a"), Key(name))
     sends = peer.poll()
     assert sum((send.plain for send in sends), ())[0].name == "a"
     assert [error.about.name for send in sends for error in send.errors] == [name]
@@ -157,7 +157,7 @@ def test_a_name_with_any_characters_up_to_the_limit_is_an_ordinary_name_that_not
     # VHD-26
     bench = Bench()
     peer = connect(bench, mode)
-    ask(peer, mode, CLUSTER, (name, None))
+    ask(peer, mode, CLUSTER, Key(name))
     assert [gone for send in peer.poll() for gone in send.removed] == ([name] if mode == "delta" else [])
     assert refused(bench) == {}
 
@@ -168,7 +168,7 @@ def test_without_errors_a_refused_name_is_absent_and_nothing_else(mode: str):
     bench = limited("none")
     bench.put("eds a=1")
     peer = connect(bench, mode)
-    ask(peer, mode, ENDPOINT, ("a", None), (LONG, None), ("b", BIG))
+    ask(peer, mode, ENDPOINT, Key("a"), Key(LONG), Key("b", BIG))
     heard = ["eds a=1", f"eds -b[] -{LONG}"] if mode == "delta" else ["eds a=1"]
     assert sorted(peer.hears()) == sorted(heard)
 
@@ -179,7 +179,7 @@ def test_a_first_request_with_nothing_but_a_refused_name_is_no_wildcard(mode: st
     bench = Bench()
     bench.put("cds a=1")
     peer = connect(bench, mode)
-    ask(peer, mode, CLUSTER, (LONG, None))
+    ask(peer, mode, CLUSTER, Key(LONG))
     assert not any(send.plain for send in peer.poll())
     bench.put("cds a=2")
     assert peer.hears() == []
@@ -191,7 +191,7 @@ def test_a_refused_name_beside_a_wildcard_is_answered_with_it(mode: str):
     bench = Bench()
     bench.put("cds a=1")
     peer = connect(bench, mode)
-    ask(peer, mode, CLUSTER, ("*", None), (LONG, None))
+    ask(peer, mode, CLUSTER, Key("*"), Key(LONG))
     sends = peer.poll()
     assert [variant.name for send in sends for variant in send.plain] == ["a"]
     assert [error.about.name for send in sends for error in send.errors] == [LONG]
@@ -204,7 +204,7 @@ def test_a_list_of_nothing_but_a_refused_name_ends_a_legacy_wildcard():
     peer = bench.sotw()
     peer.ask("cds none")
     assert peer.hears() == ["cds a=1"]
-    ask(peer, "sotw", CLUSTER, (LONG, None))
+    ask(peer, "sotw", CLUSTER, Key(LONG))
     assert [send.plain for send in peer.poll()] == [()]
     bench.put("cds a=2")
     assert peer.hears() == []
@@ -248,7 +248,7 @@ def test_what_was_refused_is_not_kept_not_even_until_the_ack(mode: str, type_url
     peer = connect(bench, mode)
     name = "rc/" + "x" * 100_000
     versions = {name: "1"} if mode == "delta" else {}
-    body = wanting(mode, ("a", None), (name, None), ("b", Params({"k": "v" * 90_000})))
+    body = wanting(mode, Key("a"), Key(name), Key("b", Params({"k": "v" * 90_000})))
     peer.receive(type_url, replace(body, initial_versions=versions) if mode == "delta" else body)
     assert peer.stream.poll(bench.now)
     assert max(held(peer), default=0) < 1000
@@ -260,8 +260,8 @@ def test_a_client_that_asks_and_does_not_read_makes_only_so_much_wait(monkeypatc
     monkeypatch.setattr("xdsprism.core.session.refusals.PENDING_BYTES", 20_000)
     peer = Bench().delta()
     for number in range(10):
-        peer.receive(CLUSTER, DeltaRequest(((f"{number}{LONG}", None),)))
-        peer.receive("acme.A" + "x" * 5000, DeltaRequest(((f"{number}{LONG}", None),)))
+        peer.receive(CLUSTER, DeltaRequest((Key(f"{number}{LONG}"),)))
+        peer.receive("acme.A" + "x" * 5000, DeltaRequest((Key(f"{number}{LONG}"),)))
     sends = peer.poll()
     names = [name for send in sends if send.type_url == CLUSTER for name in send.removed]
     assert names == [f"{number}{LONG}" for number in range(7, 10)]
@@ -277,14 +277,14 @@ def test_delta_answers_a_refused_name_each_time_and_unsubscribing_it_is_harmless
     bench.put("cds a=1")
     peer = bench.delta()
     for _ in range(2):
-        peer.receive(CLUSTER, DeltaRequest(((LONG, None), ("b", BIG))))
+        peer.receive(CLUSTER, DeltaRequest((Key(LONG), Key("b", BIG))))
         assert peer.hears() == [f"cds -b[] -{LONG}"]
         peer.ask("cds ack")
         assert peer.hears() == []
-    peer.receive(CLUSTER, DeltaRequest((("a", None),), ((LONG, None), ("b", BIG))))
+    peer.receive(CLUSTER, DeltaRequest((Key("a"),), (Key(LONG), Key("b", BIG))))
     assert peer.hears() == ["cds a=1"]
-    peer.receive(CLUSTER, DeltaRequest(((LONG, None),)))
-    peer.receive(CLUSTER, DeltaRequest((), ((LONG, None),)))
+    peer.receive(CLUSTER, DeltaRequest((Key(LONG),)))
+    peer.receive(CLUSTER, DeltaRequest((), (Key(LONG),)))
     assert peer.hears() == []  # it was gone before it was answered
 
 
@@ -293,8 +293,8 @@ def test_a_sotw_list_with_refused_names_is_answered_once_and_goes_on_working():
     bench = Bench()
     bench.put("eds a=1 b=1")
     peer = bench.sotw()
-    bad: tuple[Key, ...] = ((LONG, None), ("c", BIG))
-    ask(peer, "sotw", ENDPOINT, ("a", None), *bad)
+    bad: tuple[Key, ...] = (Key(LONG), Key("c", BIG))
+    ask(peer, "sotw", ENDPOINT, Key("a"), *bad)
     (send,) = peer.poll()
     assert (send.names, len(send.errors)) == (("a",), 2)
     ack(peer, ENDPOINT)
@@ -302,17 +302,17 @@ def test_a_sotw_list_with_refused_names_is_answered_once_and_goes_on_working():
     bench.put("eds a=2")
     assert peer.hears() == ["eds a=2"]
     ack(peer, ENDPOINT)
-    ask(peer, "sotw", ENDPOINT, ("a", None), ("b", None), *bad)
+    ask(peer, "sotw", ENDPOINT, Key("a"), Key("b"), *bad)
     assert peer.hears() == ["eds b=1"]
     ack(peer, ENDPOINT)
-    other: Key = ("y" * 5000, None)
-    ask(peer, "sotw", ENDPOINT, ("b", None), *bad, other)  # only the new one is said
+    other = Key("y" * 5000)
+    ask(peer, "sotw", ENDPOINT, Key("b"), *bad, other)  # only the new one is said
     (send,) = peer.poll()
     assert [error.about.name for error in send.errors] == ["y" * 5000]
     ack(peer, ENDPOINT)
-    ask(peer, "sotw", ENDPOINT, ("b", None))
+    ask(peer, "sotw", ENDPOINT, Key("b"))
     assert peer.hears() == []
-    ask(peer, "sotw", ENDPOINT, ("b", None), other)  # a new subscription
+    ask(peer, "sotw", ENDPOINT, Key("b"), other)  # a new subscription
     assert [len(send.errors) for send in peer.poll()] == [1]
     bench.put("eds a=3 b=3")
     assert peer.hears() == ["eds b=3"]
@@ -323,11 +323,11 @@ def test_a_sotw_list_repeated_with_an_old_nonce_still_warms_clusters():
     bench = Bench()
     bench.put("eds a=1")
     peer = bench.sotw()
-    ask(peer, "sotw", ENDPOINT, ("a", None), (LONG, None))
+    ask(peer, "sotw", ENDPOINT, Key("a"), Key(LONG))
     peer.poll()
     ack(peer, ENDPOINT)
     assert peer.hears() == []
-    ask(peer, "sotw", ENDPOINT, ("a", None), (LONG, None))
+    ask(peer, "sotw", ENDPOINT, Key("a"), Key(LONG))
     assert peer.hears() == ["eds a=1"]
 
 
@@ -335,7 +335,7 @@ def test_more_refused_names_than_are_remembered_are_not_answered_in_a_loop():
     # DYN-46, ERR-3
     bench = limited(unresolved=2)
     peer = bench.sotw()
-    names = tuple((f"{number}{LONG}", None) for number in range(5))
+    names = tuple(Key(f"{number}{LONG}") for number in range(5))
     ask(peer, "sotw", ENDPOINT, *names)
     assert [len(send.errors) for send in peer.poll()] == [5]
     for _ in range(3):
@@ -355,7 +355,7 @@ def test_a_refused_subscription_takes_nothing_that_another_gives():
     peer = bench.delta(env="prod")
     peer.ask("cds +* +b{env=prod} +c{}")
     assert "b[env=prod]=p" in " ".join(peer.hears())
-    peer.receive(CLUSTER, DeltaRequest((("a", None), ("b", BIG), ("c", BIG))))
+    peer.receive(CLUSTER, DeltaRequest((Key("a"), Key("b", BIG), Key("c", BIG))))
     sends = peer.poll()
     assert [(send.removed, send.withdrawn) for send in sends] == [((), ())]
     assert [error.about.name for send in sends for error in send.errors] == ["b"]
@@ -464,7 +464,7 @@ def test_a_wildcard_with_params_past_a_limit_is_answered():
     bench = Bench()
     bench.put("cds a=1")
     peer = bench.delta()
-    peer.receive(CLUSTER, DeltaRequest((("*", BIG),)))
+    peer.receive(CLUSTER, DeltaRequest((Key("*", BIG),)))
     assert peer.hears() == ["cds !*[]=INVALID_ARGUMENT"]
     bench.put("cds a=2")
     assert peer.hears() == []
@@ -486,7 +486,7 @@ def test_a_type_past_the_limit_is_answered_by_itself_and_the_stream_goes_on(mode
         peer.ask(f"acme.A {plus}a")
     peer.poll()
     for _ in range(2):
-        peer.receive("type.googleapis.com/" + further, wanting(mode, ("x", None), ("y", Params({"k": "v"}))))
+        peer.receive("type.googleapis.com/" + further, wanting(mode, Key("x"), Key("y", Params({"k": "v"}))))
         sends = peer.poll()
         if mode == "delta":
             (send,) = sends
@@ -532,7 +532,7 @@ def test_names_that_were_not_even_read_are_counted(mode: str):
     # DYN-46
     bench = Bench()
     peer = connect(bench, mode)
-    peer.stream.receive(Request(CLUSTER, wanting(mode, ("a", None)), unread=7), bench.now)
+    peer.stream.receive(Request(CLUSTER, wanting(mode, Key("a")), unread=7), bench.now)
     assert refused(bench) == {"request_names": 7}
 
 
@@ -545,7 +545,7 @@ def test_a_host_of_any_length_is_unresolved_and_the_others_resolve(host: str):
     bench = Bench(Settings(epoch="e"))
     bench.put("vhds rc/x<a.test>=1")
     peer = bench.delta()
-    peer.receive(VIRTUAL_HOST, DeltaRequest(((f"rc/{host}", None),)))
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key(f"rc/{host}"),)))
     (send,) = peer.poll()
     assert (send.unresolved, send.errors, send.removed) == ((f"rc/{host}",), (), ())
     assert Encoder("id").encode(send).count(f"rc/{host}".encode()) == 2  # its name and its alias
@@ -553,7 +553,7 @@ def test_a_host_of_any_length_is_unresolved_and_the_others_resolve(host: str):
     peer.ask("vhds ack +rc/a.test")
     assert peer.hears() == ["vhds rc/x(rc/a.test)=1"]
     peer.ask("vhds ack")
-    peer.receive(VIRTUAL_HOST, DeltaRequest(((f"rc/{host}", None),)))
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key(f"rc/{host}"),)))
     (send,) = peer.poll()
     assert send.absent != first  # V8
     assert peer.session("vhds").count == 1
@@ -569,7 +569,7 @@ def test_many_long_hosts_leave_nothing_and_are_answered_when_envoy_keeps_up():
     peer = bench.delta()
     answered: set[str] = set()
     for number in range(50):
-        peer.receive(VIRTUAL_HOST, DeltaRequest(((f"rc/{number}{LONG}", None),)))
+        peer.receive(VIRTUAL_HOST, DeltaRequest((Key(f"rc/{number}{LONG}"),)))
         answered.update(name for send in peer.poll() for name in send.unresolved)
     while peer.unanswered.get(VIRTUAL_HOST):
         peer.ask("vhds ack")
@@ -583,7 +583,7 @@ def test_many_long_hosts_leave_nothing_and_are_answered_when_envoy_keeps_up():
 def test_a_long_host_by_a_locator_is_withdrawn():
     # VHD-18, DYN-46
     peer = Bench().delta()
-    peer.receive(VIRTUAL_HOST, DeltaRequest(((f"rc/{LONG}", Params({"env": "prod"})), ("rc/b", BIG))))
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key(f"rc/{LONG}", Params({"env": "prod"})), Key("rc/b", BIG))))
     (send,) = peer.poll()
     assert [absence.name for absence in send.withdrawn] == [f"rc/{LONG}", "rc/b"]
     assert [error.code for error in send.errors] == [3, 3]
@@ -594,7 +594,7 @@ def test_who_comes_back_with_a_long_host_that_it_was_told_of_is_not_told_again()
     bench = Bench()
     bench.put("rds rc<on_demand>=1; vhds rc/x<a.test>=1")
     peer = bench.delta(VIRTUAL_HOST)
-    names = (("*", None), (f"rc/{LONG}", None), (f"rc/y{LONG}", None), ("rc/a.test", None))
+    names = (Key("*"), Key(f"rc/{LONG}"), Key(f"rc/y{LONG}"), Key("rc/a.test"))
     peer.receive(VIRTUAL_HOST, DeltaRequest(names, (), {f"rc/{LONG}": "absent.other.1.2"}))
     sends = peer.poll()
     assert [name for send in sends for name in send.unresolved] == [f"rc/y{LONG}"]
@@ -608,7 +608,7 @@ def test_a_rejected_answer_about_refused_names_holds_nothing_up():
     bench.put("cds a=1; rds main=1")
     peer = bench.delta()
     peer.ask("cds +a")
-    peer.receive(ROUTE, DeltaRequest((("main", None), (LONG, None))))
+    peer.receive(ROUTE, DeltaRequest((Key("main"), Key(LONG))))
     peer.poll()
     sends = peer.heard[ROUTE]
     peer.ask("cds ack")

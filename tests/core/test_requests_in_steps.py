@@ -36,7 +36,7 @@ def test_whether_there_is_room_for_a_name_is_asked_of_few_names_in_a_step(
     settings = Settings()
     settings = replace(settings, limits=replace(settings.limits, subscriptions=1))
     stream = Stream(1, Store(), Interest(), settings, Facts(), delta=delta)
-    keys: tuple[Key, ...] = tuple((f"n{number}", None) for number in range(COUNT))
+    keys: tuple[Key, ...] = tuple(Key(f"n{number}") for number in range(COUNT))
     body = DeltaRequest(keys) if delta else SotwRequest(keys)
     most = 0
     for _ in stream.receiving(Request(ENDPOINT, body, Node("n")), 0.0):

@@ -252,7 +252,7 @@ class Sessions(RuleBasedStateMachine):
         first, state.seen = not state.seen, True
         asked = list(more)
         if first and not more and not less and type_url in LEGACY_WILDCARD:
-            asked = [(WILDCARD, None)]
+            asked = [Key(WILDCARD)]
         gone = [key for one in less if one not in more for key in self._meant(state, type_url, one) if key not in more]
         state.wanted.update(dict.fromkeys(asked))
         for key in gone:
@@ -285,9 +285,9 @@ class Sessions(RuleBasedStateMachine):
         # XTP-8: globs, which to SotW are names that nothing has
         asked = [key for key in wanted if key[0] == WILDCARD or not is_wild(key[0])]
         if first and not wanted and type_url in LEGACY_WILDCARD:
-            asked = [(WILDCARD, None)]
+            asked = [Key(WILDCARD)]
         elif not wanted and not first and self._legacy(connection, type_url):
-            asked = [(WILDCARD, None)]
+            asked = [Key(WILDCARD)]
         repeated = not first and tuple(wanted) == self._wire(connection, type_url)
         connection.peer.wanted[type_url] = tuple(wanted)
         added = [key for key in asked if key not in state.wanted]
@@ -306,7 +306,7 @@ class Sessions(RuleBasedStateMachine):
 
     def _legacy(self, connection: Connection, type_url: TypeUrl) -> bool:
         """WLD-1: an empty list goes on meaning everything for as long as nothing was named."""
-        return connection.peer.wanted.get(type_url) == () and (WILDCARD, None) in connection.client.of(type_url).wanted
+        return connection.peer.wanted.get(type_url) == () and Key(WILDCARD) in connection.client.of(type_url).wanted
 
     def _wire(self, connection: Connection, type_url: TypeUrl) -> tuple[Key, ...]:
         return connection.peer.wanted.get(type_url, ())
@@ -321,7 +321,7 @@ class Sessions(RuleBasedStateMachine):
         if client.delta:
             initial = client.initial_versions(type_url)
             if not wanted and type_url in LEGACY_WILDCARD:
-                wanted = ((WILDCARD, None),)
+                wanted = (Key(WILDCARD),)
                 state.wanted = dict.fromkeys(wanted)
             accounts.told[type_url] = {
                 key: held for key, held in state.view.items() if initial.get(key[0]) == held.version
@@ -330,7 +330,7 @@ class Sessions(RuleBasedStateMachine):
             connection.peer.receive(type_url, DeltaRequest(wanted, (), initial, "from another stream"))
             return
         if not wanted and type_url in LEGACY_WILDCARD:
-            state.wanted = {(WILDCARD, None): None}
+            state.wanted = {Key(WILDCARD): None}
         connection.peer.wanted[type_url] = wanted
         # SOT-12: a version stands for what was held under one list; who changed the list can't use it as a proof.
         state.version, state.moved = "" if state.moved else state.version, False
@@ -373,7 +373,7 @@ class Sessions(RuleBasedStateMachine):
             for variant, located in everything(send):
                 if send.count + bool(send.removed) + len(send.withdrawn) > 1:
                     connection.accounts.excuse(send.type_url, state.keys(variant, located=located))
-            connection.accounts.excuse(send.type_url, [(name, None) for name in send.removed])
+            connection.accounts.excuse(send.type_url, [Key(name) for name in send.removed])
             gone = [absence for absence in send.withdrawn if not absence.never]
             connection.accounts.doubtful |= {(send.type_url, *identity_of(absence)) for absence in gone}
             denied = {absence.name for absence in send.withdrawn if absence.never}

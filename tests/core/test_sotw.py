@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.model.events import Node, Request, SotwRequest
+from xdsprism.core.model.events import Key, Node, Request, SotwRequest
 from xdsprism.core.model.facts import OtherNode, Suppressed
 from xdsprism.core.model.types import CLUSTER, ROUTE, Params, TypeSpec
 from xdsprism.errors import PeerError
@@ -337,7 +337,7 @@ def test_a_nonce_in_a_first_request_means_nothing():
     bench = Bench()
     bench.put("cds a=1")
     peer = bench.sotw()
-    peer.receive(CLUSTER, SotwRequest((("a", None),), "v", "1.cds"))
+    peer.receive(CLUSTER, SotwRequest((Key("a"),), "v", "1.cds"))
     assert peer.hears() == ["cds a=1"]
 
 
@@ -543,7 +543,7 @@ def test_the_version_of_one_type_is_nothing_to_another():
 def test_an_empty_type_ends_an_aggregated_stream():
     # SRV-4
     with pytest.raises(PeerError, match="type_url is empty") as caught:
-        Bench().sotw().receive("", SotwRequest((("a", None),)))
+        Bench().sotw().receive("", SotwRequest((Key("a"),)))
     assert caught.value.status == "INVALID_ARGUMENT"
 
 
@@ -552,7 +552,7 @@ def test_an_empty_type_on_a_service_of_one_type_is_that_type():
     bench = Bench()
     bench.put("cds a=1")
     peer = bench.sotw(only_type=CLUSTER)
-    peer.receive("", SotwRequest((("a", None),)))
+    peer.receive("", SotwRequest((Key("a"),)))
     assert peer.hears() == ["cds a=1"]
 
 
@@ -560,7 +560,7 @@ def test_another_type_on_a_service_of_one_type_ends_the_stream():
     # SRV-3
     peer = Bench().sotw(only_type=CLUSTER)
     with pytest.raises(PeerError, match=r"not type.googleapis.com/x"):
-        peer.receive("type.googleapis.com/x", SotwRequest((("a", None),)))
+        peer.receive("type.googleapis.com/x", SotwRequest((Key("a"),)))
 
 
 def test_an_unknown_type_is_quiet_and_disturbs_no_other():
@@ -622,7 +622,7 @@ def test_the_node_of_the_first_message_counts_and_later_ones_are_only_counted():
     peer.ask("rds ack a b")
     assert peer.hears() == ["rds b=p"]
     other = Node("envoy-2", metadata=Params({"env": "test"}))
-    wanted = SotwRequest((("a", None), ("b", None), ("c", None)), nonce=peer.heard[ROUTE][-1].nonce)
+    wanted = SotwRequest((Key("a"), Key("b"), Key("c")), nonce=peer.heard[ROUTE][-1].nonce)
     peer.stream.receive(Request(ROUTE, wanted, other, other_node=True), bench.now)
     bench.put("rds c[env=prod]=p c[env!=prod]=t")
     assert peer.hears() == ["rds c=p"]

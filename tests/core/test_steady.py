@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Bench, Peer, Thorough, shown
 from tests.support.examples import examples
-from xdsprism.core.model.events import TTL, Node, Request, Send, SotwRequest
+from xdsprism.core.model.events import TTL, Key, Node, Request, Send, SotwRequest
 from xdsprism.core.model.facts import Fact, Requested, Sent
 from xdsprism.core.model.store import Applied
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, ROUTE, make_variant
@@ -293,7 +293,7 @@ def test_a_client_that_answers_in_the_words_of_v2_is_told_no_time_to_live_from_t
     assert peer.poll() == []
     bench.put("eds a=2")
     (send,) = peer.poll()
-    body = SotwRequest((("a", None),), send.version, send.nonce)
+    body = SotwRequest((Key("a"),), send.version, send.nonce)
     peer.stream.receive(Request(ENDPOINT, body, v2=True, is_plain=True), bench.now)
     bench.store.apply({(ENDPOINT, "a"): (make_variant(ENDPOINT, "a", b"3", ttl=10),)})
     (send,) = peer.poll()

@@ -8,7 +8,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from tests.core.modes import both, connect, wanting
 from tests.core.support import Bench, Thorough, play
 from xdsprism.core.codec.server_responses import RESOURCE, Encoder
-from xdsprism.core.model.events import Node, Request
+from xdsprism.core.model.events import Key, Node, Request
 from xdsprism.core.model.facts import Acked, Joined, Nacked, OtherNode
 from xdsprism.core.model.types import CLUSTER, LISTENER, ROUTE, Params
 from xdsprism.errors import PeerError
@@ -25,10 +25,10 @@ def test_a_service_of_one_type_takes_an_empty_type_url_for_its_own(mode: str):
     bench = Bench(kind=Thorough)
     bench.put("cds a=1")
     peer = connect(bench, mode, CLUSTER)
-    peer.receive("", wanting(mode, ("a", None)))
+    peer.receive("", wanting(mode, Key("a")))
     (send,) = peer.poll()
     assert (send.type_url, send.names) == (CLUSTER, ("a",))
-    peer.receive(CLUSTER, wanting(mode, ("a", None), nonce=send.nonce))
+    peer.receive(CLUSTER, wanting(mode, Key("a"), nonce=send.nonce))
     assert len(bench.said(Acked)) == 1
 
 
@@ -46,9 +46,9 @@ def test_an_aggregated_stream_needs_a_type_url_in_every_request(mode: str):
     # SRV-4
     bench = Bench()
     peer = connect(bench, mode)
-    peer.receive(CLUSTER, wanting(mode, ("a", None)))
+    peer.receive(CLUSTER, wanting(mode, Key("a")))
     with pytest.raises(PeerError, match="type_url is empty") as caught:
-        peer.receive("", wanting(mode, ("a", None)))
+        peer.receive("", wanting(mode, Key("a")))
     assert caught.value.status == "INVALID_ARGUMENT"
     with pytest.raises(PeerError, match="type_url is empty"):
         connect(bench, mode).receive("", wanting(mode))
@@ -99,8 +99,8 @@ def test_a_type_that_only_clients_name_is_forgotten_with_them(mode: str):
     # SRV-5, OPS-7
     bench = Bench()
     peer = connect(bench, mode)
-    peer.receive(WIDGET, wanting(mode, ("x", None)))
-    peer.receive(CLUSTER, wanting(mode, ("*", None)))
+    peer.receive(WIDGET, wanting(mode, Key("x")))
+    peer.receive(CLUSTER, wanting(mode, Key("*")))
     peer.poll()
     assert bench.interest.subscribers(WIDGET, "x") == 1
     peer.close()
@@ -190,7 +190,7 @@ def test_another_node_later_is_ignored_and_counted(mode: str):
     peer.ask("cds +a")
     assert peer.hears() == ["cds a=p"]
     other = Node("somebody", metadata=Params({"env": "test"}))
-    peer.stream.receive(Request(ROUTE, wanting(mode, ("r", None)), other, other_node=True), bench.now)
+    peer.stream.receive(Request(ROUTE, wanting(mode, Key("r")), other, other_node=True), bench.now)
     assert peer.hears() == ["rds r=p"]
     assert bench.said(OtherNode) == [OtherNode(1)]
     assert peer.stream.node is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.support import Bench, changeset, play
-from xdsprism.core.model.events import DeltaRequest, Node
+from xdsprism.core.model.events import DeltaRequest, Key, Node
 from xdsprism.core.model.facts import Forgotten
 from xdsprism.core.model.hosts import without_port
 from xdsprism.core.model.settings import Limits, Settings
@@ -186,7 +186,7 @@ def test_every_answer_that_there_is_nothing_has_a_version_of_its_own():
     peer, other = (bench.connect(Node("envoy"), delta=True) for _ in range(2))
     sends = []
     for each in (peer, peer, other):
-        each.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(("rc/a.test", None),)))
+        each.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(Key("rc/a.test"),)))
         sends += each.poll()
     assert len({send.absent for send in sends}) == 3
 
@@ -424,7 +424,7 @@ def test_on_a_stream_of_its_own_a_changed_route_configuration_takes_its_hosts_al
     bench = Bench()
     bench.put("rds one<on_demand>=1; vhds one/x<x.test>=1 two/x<x.test>=1")
     peer = bench.connect(Node("envoy"), delta=True, only_type=VIRTUAL_HOST)
-    peer.receive(VIRTUAL_HOST, DeltaRequest((("one/x.test", None), ("two/x.test", None))))
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key("one/x.test"), Key("two/x.test"))))
     assert peer.hears() == ["vhds one/x(one/x.test)=1 two/x(two/x.test)=1"]
     bench.put("rds one<on_demand>=2")
     assert peer.hears() == ["vhds one/x(one/x.test)=1"]
@@ -485,7 +485,7 @@ def test_several_hosts_of_one_variant_are_one_resource_for_locators_too():
 def test_who_was_told_that_there_is_nothing_is_not_told_again():
     bench = Bench(Settings(epoch="one"))
     peer = bench.connect(Node("envoy"), delta=True)
-    wanted = (("*", None), ("rc/a.test", None))
+    wanted = (Key("*"), Key("rc/a.test"))
     peer.receive(VIRTUAL_HOST, DeltaRequest(wanted, initial_versions={"rc/a.test": "absent.zero.7.1.vhds"}))
     assert peer.hears() == []
     bench.put("vhds rc/a<a.test>=1")
@@ -653,7 +653,7 @@ def test_nothing_is_left_of_a_stream_that_ended():
     bench = Bench()
     bench.put("vhds rc/w<*.test>=1")
     peer = bench.connect(Node("envoy"), delta=True)
-    peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(("rc/a.test", None), ("rc/b.other", None))))
+    peer.receive(VIRTUAL_HOST, DeltaRequest(subscribe=(Key("rc/a.test"), Key("rc/b.other"))))
     peer.poll()
     peer.close()
     assert bench.left_behind() == {}

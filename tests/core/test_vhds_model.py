@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.core.support import Bench, Peer
 from tests.support.examples import examples
 from xdsprism.core.model.constraints import FALSE, TRUE, Constraint, matches
-from xdsprism.core.model.events import DeltaRequest, Node, Rejection
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Rejection
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.types import VIRTUAL_HOST, Params, Variant, make_variant
 from xdsprism.errors import ConfigError
@@ -106,7 +106,7 @@ class Hosts(RuleBasedStateMachine):
         strings = [f"{config}/{host}" for host in hosts]
         client.asked.update(dict.fromkeys(strings))
         client.told.difference_update(strings)
-        client.peer.receive(VIRTUAL_HOST, DeltaRequest(tuple((string, None) for string in strings)))
+        client.peer.receive(VIRTUAL_HOST, DeltaRequest(tuple(Key(string) for string in strings)))
 
     @rule(who=st.integers(0, 2), index=st.integers(0, 9))
     def leave(self, who: int, index: int) -> None:
@@ -115,7 +115,7 @@ class Hosts(RuleBasedStateMachine):
             string = [*client.asked][index % len(client.asked)]
             del client.asked[string]
             client.take()
-            client.peer.receive(VIRTUAL_HOST, DeltaRequest(unsubscribe=((string, None),)))
+            client.peer.receive(VIRTUAL_HOST, DeltaRequest(unsubscribe=(Key(string),)))
             self.clean(client)
 
     def clean(self, client: Client) -> None:
@@ -138,7 +138,7 @@ class Hosts(RuleBasedStateMachine):
         new.asked, new.told = old.asked, old.told
         new.hosts = old.hosts
         versions = {name: variant.version for name, (variant, _) in new.hosts.items()}
-        wanted = (("*", None), *((string, None) for string in new.asked))
+        wanted = (Key("*"), *(Key(string) for string in new.asked))
         new.peer.receive(VIRTUAL_HOST, DeltaRequest(wanted, initial_versions=versions))
         self.clients[who] = new
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from tests.core.support import Bench, play
-from xdsprism.core.model.events import Node, SotwRequest
+from xdsprism.core.model.events import Key, Node, SotwRequest
 from xdsprism.core.model.types import CLUSTER
 
 
@@ -409,7 +409,7 @@ def test_a_grpc_client_never_means_everything():
     peer = bench.connect(Node("grpc", user_agent="gRPC C-core"), delta=False)
     peer.receive(CLUSTER, SotwRequest())
     assert peer.hears() == []
-    peer.receive(CLUSTER, SotwRequest((("a", None),)))
+    peer.receive(CLUSTER, SotwRequest((Key("a"),)))
     assert peer.hears() == ["cds a=1"]
 
 

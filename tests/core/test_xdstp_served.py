@@ -9,7 +9,7 @@ import pytest
 from tests.core.modes import both
 from tests.core.support import Bench, Peer, changeset, error_about, play
 from tests.support import insides
-from xdsprism.core.model.events import DeltaRequest, SotwRequest
+from xdsprism.core.model.events import DeltaRequest, Key, SotwRequest
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, LISTENER, NO_PARAMS, PREFIX, VIRTUAL_HOST, Params
 from xdsprism.core.model.variants import VariantSet
@@ -72,7 +72,7 @@ def test_what_a_client_has_under_another_spelling_is_not_sent_again():
     (variant,) = bench.store.table(CLUSTER).everything.snapshot(NO_PARAMS).variants
     peer = bench.delta()
     spelling = f"{BASE}/a?y=2&x=1"
-    peer.receive(CLUSTER, DeltaRequest(((spelling, None),), initial_versions={spelling: variant.version}))
+    peer.receive(CLUSTER, DeltaRequest((Key(spelling),), initial_versions={spelling: variant.version}))
     assert peer.poll() == []
 
 
@@ -560,7 +560,7 @@ def test_the_error_says_what_is_wrong(mode: str):
     # XTP-9
     bench = Bench()
     peer = bench.connect(None, delta=mode == "delta")
-    keys = ((f"{BASE}/a", None), (f"{BASE}/%zz", Params({"env": "prod"})))
+    keys = (Key(f"{BASE}/a"), Key(f"{BASE}/%zz", Params({"env": "prod"})))
     peer.receive(LISTENER, DeltaRequest(keys) if mode == "delta" else SotwRequest(keys))
     (send,) = peer.poll()
     found = {error_about(error): error.message for error in send.errors}

@@ -152,7 +152,7 @@ class Supplier:
 
     def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
         sink = Sink(self._heard)
-        self._line.subscriber.watch(sink, self._line.authority, type_url, (name, params))
+        self._line.subscriber.watch(sink, self._line.authority, type_url, Key(name, params))
         (entry,) = sink.entries
         sink.report(entry)
         assert entry not in self.sinks, f"asked twice: {name} {params}"
@@ -235,7 +235,7 @@ class ModelClient:
         self.watchers: list[Watcher] = []
 
     def watch(self, type_url: str, name: str, params: Params) -> Watcher:
-        made = Watcher(self, type_url, (name, params if self.located else None))
+        made = Watcher(self, type_url, Key(name, params if self.located else None))
         self.watchers.append(made)
         self.line.subscriber.watch(made.watch, self.line.authority, type_url, made.key)
         return made

@@ -14,6 +14,7 @@ from tests.client.rig import cluster, quiet, timeless
 from tests.relay.rig import Raw, held, pair
 from tests.relay.test_vhds import envoy, heard, host, routes
 from tests.support.carrying import Carrying
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.limits import Scarce
 from xdsprism.core.model.steps import finish
 from xdsprism.core.model.types import NO_PARAMS, Params, make_variant
@@ -126,7 +127,7 @@ class Counter:
         self.there = there
 
     def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
-        entry = Entry(type_url, (name, params), Authority("", ()), [])
+        entry = Entry(type_url, Key(name, params), Authority("", ()), [])
         self.entries.append(entry)
         return Carrying(entry, self.entries.remove)
 

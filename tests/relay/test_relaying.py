@@ -10,6 +10,7 @@ from tests.support.carrying import Carrying
 from xdsprism.core.model.cache_knowledge import cache_table
 from xdsprism.core.model.cached import CachedSet
 from xdsprism.core.model.constraints import Constraint
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
@@ -37,7 +38,7 @@ class Bench:
     def subscribe(self, type_url: str, name: str, params: Params) -> Carrying:
         assert params not in self.asked
         self.log.append(("ask", params))
-        entry = self.asked[params] = Entry(type_url, (name, params), Authority("", ()), [])
+        entry = self.asked[params] = Entry(type_url, Key(name, params), Authority("", ()), [])
         return Carrying(entry, self._end, self._ask_again, self._presume_gone)
 
     def _ask_again(self, entry: Entry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsprism.core.model.cached import NOTHING
 from xdsprism.core.model.constraints import TRUE
+from xdsprism.core.model.events import Key
 from xdsprism.core.model.types import CLUSTER, Params
 from xdsprism.core.relay.findings import listen
 from xdsprism.core.relay.upstream_subscription import UpstreamAnswer, UpstreamSubscription
@@ -18,7 +19,7 @@ P, Q = Params({"a": "1"}), Params({"a": "2"})
 
 def failed(params: Params, event: Event, status: str) -> Entry:
     """A subscription whose resource is gone, from a server that names the constraints of an absence."""
-    entry = Entry(CLUSTER, ("foo", params), Authority("", ()), [])
+    entry = Entry(CLUSTER, Key("foo", params), Authority("", ()), [])
     entry.source = Upstream("server", Subscriber().cache, delta=True)
     entry.source.pins_absence = True
     entry.fail(WatchError(status, "told"), event, 1.0, drop=True)

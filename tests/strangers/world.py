@@ -120,7 +120,7 @@ class Client:
 
     def watch(self, type_url: str, name: str, params: Params) -> Watcher:
         params = params if self.params is None else self.params
-        made = Watcher(self.world, self, type_url, (name, params if self.located else None))
+        made = Watcher(self.world, self, type_url, Key(name, params if self.located else None))
         self.watchers.append(made)
         self.line.subscriber.watch(made.watch, self.line.authority, type_url, made.key)
         made.look()

@@ -181,7 +181,7 @@ class Client:
         if not listed:
             raise UsageError("watch at least one name, or all of them by '*'")
         given = Params(params) if params is not None else None
-        return Watching(self, type_url, tuple((name, given) for name in listed))
+        return Watching(self, type_url, tuple(Key(name, given) for name in listed))
 
     async def get(
         self,
@@ -245,7 +245,7 @@ class Client:
         WatchError if no server can be reached, and if none has answered in time.
         """
         given = Params(params) if params is not None else None
-        with Listing(self, type_url, (name, given), delta=self._delta) as listing:
+        with Listing(self, type_url, Key(name, given), delta=self._delta) as listing:
             return await listing.collect(timeout)
 
     def loads(self, authority: str | None = None) -> Loads:
@@ -364,7 +364,7 @@ class Client:
         name = xdstp.canonical(name)
         config = self.bootstrap.authority_of(name)
         params = config.params if params is None else params
-        return config, (name, params if params and self.bootstrap.dynamic_parameters else None)
+        return config, Key(name, params if params and self.bootstrap.dynamic_parameters else None)
 
     def _check_way(self, type_url: TypeUrl) -> None:
         """VHD-1: refuse virtual hosts on SotW."""

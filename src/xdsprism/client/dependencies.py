@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from google.protobuf.message import DecodeError
 
 from ..core.codec.references import CONNECTION_MANAGER, aggregated, clusters_of, endpoints_of, unpacked
+from ..core.model.events import Key
 from ..core.model.types import CLUSTER, ENDPOINT, LB_ENDPOINT_COLLECTION, LISTENER, ROUTE, Params, TypeUrl
 from ..core.watch.dependencies import (
     ClusterPart,
@@ -92,7 +93,7 @@ class ConfigWatching:
         wanted = self._dependencies.wanted
         for ref in [ref for ref in wanted if ref not in self._watches]:
             type_url, name = ref
-            self._watches[ref] = self._client.begin_watch(self._wake(ref), type_url, [(name, self._params)])
+            self._watches[ref] = self._client.begin_watch(self._wake(ref), type_url, [Key(name, self._params)])
         for ref in [ref for ref in self._watches if ref not in wanted]:
             self._client.end_watch(self._watches.pop(ref))
 

@@ -77,7 +77,7 @@ class Listing:
                 return
             if self._began and self._end is None and self._name == WILDCARD:
                 end = f"{END_OF_LIST}{next(_number)}"
-                self._end = self._client.begin_watch(self._news.set, self._type_url, [(end, NO_PARAMS)])
+                self._end = self._client.begin_watch(self._news.set, self._type_url, [Key(end, NO_PARAMS)])
             self._news.clear()
             async with asyncio.timeout(QUIET if self._began else None):
                 await self._client.backpressure.wait_for_news(self._news, first=not self._began)

@@ -303,7 +303,7 @@ class Feed:
             return Scarce.SUBSCRIPTIONS
         client = self.client(group, place)
         sink = Sink(self._heard)
-        entry = client.subscribe(type_url, (name, params if group is None else None), sink)
+        entry = client.subscribe(type_url, Key(name, params if group is None else None), sink)
         sink.report(entry)
         if not sink.entries:  # no server can be asked for the name, so it takes no room
             self._spread.leave(type_url, place, group)

@@ -28,7 +28,7 @@ from .usage import Usage
 
 MAX_PROBLEMS = 20  # reported per file
 
-Key = tuple[TypeUrl, str]
+TypedName = tuple[TypeUrl, str]
 Definition = tuple[str, tuple[Variant, ...]]  # a file, and the variants of one name that it defines
 
 
@@ -74,8 +74,10 @@ class Catalog:
         self._files: dict[str, tuple[ParsedDocument, ...]] = {}
         self._unreadable: dict[str, Problem] = {}
         self._files_with_problems: set[str] = set()  # files whose documents have errors or warnings
-        self._definitions: dict[Key, tuple[Definition, ...]] = {}  # usually one; a tuple, as there can be a million
-        self._pending: dict[Key, bool] = {}  # name: whether it exists in what was published last
+        self._definitions: dict[
+            TypedName, tuple[Definition, ...]
+        ] = {}  # usually one; a tuple, as there can be a million
+        self._pending: dict[TypedName, bool] = {}  # name: whether it exists in what was published last
         self._published: dict[str, tuple[ParsedDocument, ...]] = {}  # files that changed since, as published
         self._served: Counter[TypeUrl] = Counter()  # published names by type
 
@@ -186,7 +188,7 @@ class Catalog:
         self._pending.clear()
         self._published.clear()
 
-    def _variants(self, key: Key) -> tuple[Variant, ...]:
+    def _variants(self, key: TypedName) -> tuple[Variant, ...]:
         """Return the variants of a name from all files, in the order of the files' names."""
         definitions = sorted(self._definitions.get(key, ()))
         if len(definitions) == 1:
@@ -221,7 +223,7 @@ class Catalog:
                 self._pending.setdefault(key, key in self._definitions)
                 self._define(key, file, new.get(key, ()))
 
-    def _define(self, key: Key, file: str, variants: tuple[Variant, ...]) -> None:
+    def _define(self, key: TypedName, file: str, variants: tuple[Variant, ...]) -> None:
         """Replace the variants of a name that one file defines."""
         others = tuple(each for each in self._definitions.get(key, ()) if each[0] != file)
         if variants:
@@ -239,8 +241,8 @@ def _truncated(problems: tuple[Problem, ...], noun: str) -> tuple[Problem, ...]:
     return (*problems[:MAX_PROBLEMS], Problem(f"and {more} more {noun}", problems[0].file)) if more > 0 else problems
 
 
-def _by_key(documents: Iterable[ParsedDocument]) -> dict[Key, tuple[Variant, ...]]:
-    found: dict[Key, list[Variant]] = {}
+def _by_key(documents: Iterable[ParsedDocument]) -> dict[TypedName, tuple[Variant, ...]]:
+    found: dict[TypedName, list[Variant]] = {}
     for document in documents:
         for variant in document.variants:
             found.setdefault((variant.type_url, variant.name), []).append(variant)

@@ -17,7 +17,7 @@ from ..core.model.types import Changeset, Variant
 from ..errors import ConfigError, Problem, show_path
 from ..messages.faults import Faults
 from ..messages.validation import Validate, check_resource, is_for_grpc
-from .usage import Key, Usage
+from .usage import TypedName, Usage
 
 log = logging.getLogger("xdsprism.store")
 
@@ -43,8 +43,8 @@ class StoreValidator:
         self.validate: Validate = validate
         self._store = store
         self._usage: Usage | None = None  # built when the first problem is found
-        self._problems: dict[Key, ProblemsByConstraint] = {}
-        self._logged: dict[Key, tuple[str, ...]] = {}
+        self._problems: dict[TypedName, ProblemsByConstraint] = {}
+        self._logged: dict[TypedName, tuple[str, ...]] = {}
 
     def check(self, variant: Variant) -> VariantProblems | None:
         """Return the problems of a variant, or None if it has none."""
@@ -69,13 +69,13 @@ class StoreValidator:
             raise ConfigError(found.errors)
         self._log({key: (*found.errors, *found.notes)})
 
-    def problems_of(self, key: Key) -> ProblemsByConstraint:
+    def problems_of(self, key: TypedName) -> ProblemsByConstraint:
         """Return the problems of a resource in the store."""
         return dict(self._problems.get(key, ()))
 
     @contextmanager
     def validating(
-        self, changeset: Changeset, problems: Mapping[Key, ProblemsByConstraint]
+        self, changeset: Changeset, problems: Mapping[TypedName, ProblemsByConstraint]
     ) -> Iterator[tuple[Problem, ...]]:
         """Validate a change, and undo what was noted of it if the block raises.
 
@@ -98,11 +98,11 @@ class StoreValidator:
             raise
         self._log(warnings)
 
-    def _warnings(self, changed: Iterable[Key]) -> dict[Key, tuple[Problem, ...]]:
+    def _warnings(self, changed: Iterable[TypedName]) -> dict[TypedName, tuple[Problem, ...]]:
         """Return the warnings of changed resources, and of those whose users changed. Raises ConfigError for errors."""
         stale = self._usage.stale & self._problems.keys() if self._usage is not None else set()
         errors: list[Problem] = []
-        warnings: dict[Key, tuple[Problem, ...]] = {}
+        warnings: dict[TypedName, tuple[Problem, ...]] = {}
         for key in dict.fromkeys([*changed, *sorted(stale)]):
             own: list[Problem] = []
             for each in self._problems.get(key, {}).values():
@@ -115,13 +115,13 @@ class StoreValidator:
             self._usage.stale.clear()
         return warnings
 
-    def _is_waived(self, key: Key, found: VariantProblems) -> bool:
+    def _is_waived(self, key: TypedName, found: VariantProblems) -> bool:
         """Whether the errors are only warnings: by the mode, or because only gRPC uses the resource."""
         if self.validate == "warn" or found.for_grpc or not found.errors:
             return True
         return self._usage is not None and self._usage.is_for_grpc(key)
 
-    def _log(self, warnings: Mapping[Key, tuple[Problem, ...]]) -> None:
+    def _log(self, warnings: Mapping[TypedName, tuple[Problem, ...]]) -> None:
         """Log the warnings that were not logged for the same resource before."""
         if len(self._logged) > MAX_REMEMBERED:
             self._logged.clear()
@@ -134,7 +134,7 @@ class StoreValidator:
             if texts:
                 self._logged[key] = texts
 
-    def _remember(self, problems: Mapping[Key, ProblemsByConstraint]) -> None:
+    def _remember(self, problems: Mapping[TypedName, ProblemsByConstraint]) -> None:
         for key, found in problems.items():
             self._problems.pop(key, None)
             if found:
@@ -159,7 +159,7 @@ class StoreValidator:
         after = {(each.type_url, each.name): each.after for each in applied.changes}
         self._update_usage({key: known.variants if known is not None else () for key, known in after.items()})
 
-    def _variants_in_store(self, key: Key) -> tuple[Variant, ...]:
+    def _variants_in_store(self, key: TypedName) -> tuple[Variant, ...]:
         known = self._store.written(*key)
         return known.variants if known is not None else ()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ..core.model.types import LISTENER, Reference, TypeUrl, Variant
 from ..messages.validation import is_for_grpc
 
-Key = tuple[TypeUrl, str]
+TypedName = tuple[TypeUrl, str]
 
 
 class Usage:
@@ -22,13 +22,13 @@ class Usage:
 
     def __init__(self) -> None:
         # Resources for which `is_for_grpc` may have another answer than before. The caller clears the set.
-        self.stale: set[Key] = set()
-        self._references: dict[Key, tuple[Reference, ...]] = {}
-        self._users: dict[Key, set[Key]] = {}  # the reverse: which resources refer to this one
-        self._grpc_listeners: set[Key] = set()
-        self._answers: dict[Key, bool] = {}
+        self.stale: set[TypedName] = set()
+        self._references: dict[TypedName, tuple[Reference, ...]] = {}
+        self._users: dict[TypedName, set[TypedName]] = {}  # the reverse: which resources refer to this one
+        self._grpc_listeners: set[TypedName] = set()
+        self._answers: dict[TypedName, bool] = {}
 
-    def set(self, key: Key, variants: Iterable[Variant]) -> None:
+    def set(self, key: TypedName, variants: Iterable[Variant]) -> None:
         """Replace all variants of a name; with none, the resource is gone."""
         variants = tuple(variants)
         before, after = self._references.get(key, ()), _references(variants)
@@ -51,14 +51,14 @@ class Usage:
         else:
             self._grpc_listeners.discard(key)
 
-    def is_for_grpc(self, key: Key) -> bool:
+    def is_for_grpc(self, key: TypedName) -> bool:
         """Whether the resource is a listener for gRPC, or only such listeners lead to it."""
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = self._search(key)
         return answer
 
-    def _search(self, key: Key) -> bool:
+    def _search(self, key: TypedName) -> bool:
         """Follow the references backwards until a listener that is not for gRPC, or a resource without users."""
         seen = {key}
         waiting = [key]
@@ -75,7 +75,7 @@ class Usage:
             seen |= users
         return True
 
-    def _drop_answers(self, waiting: list[Key]) -> None:
+    def _drop_answers(self, waiting: list[TypedName]) -> None:
         """Drop the answers of these resources, and of all that they lead to."""
         seen = set(waiting)
         while waiting:

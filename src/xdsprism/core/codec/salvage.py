@@ -84,7 +84,7 @@ def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | N
 def salvaged(message: bytes, *, delta: bool) -> Salvaged:
     """Cut the names that are not UTF-8 out of a request. Raise DecodeError if it is no protobuf message at all."""
     raw = _FORMS["delta" if delta else "sotw"].FromString(message)
-    odd: list[Key] = [(_text(name), None) for name in raw.names if not _is_utf8(name)]
+    odd: list[Key] = [Key(_text(name)) for name in raw.names if not _is_utf8(name)]
     odd += [_locator(each) for each in raw.locators if not _is_locator(each)]
     _keep(raw.names, _is_utf8)
     _keep(raw.locators, _is_locator)
@@ -133,7 +133,7 @@ def _locator(payload: bytes) -> Key:
     """Decode a locator that is not UTF-8 throughout."""
     locator = _FORMS["locator"].FromString(payload)
     entries = map(_FORMS["entry"].FromString, locator.params)
-    return _text(locator.name), Params({_text(entry.key): _text(entry.value) for entry in entries})
+    return Key(_text(locator.name), Params({_text(entry.key): _text(entry.value) for entry in entries}))
 
 
 def _status(payload: bytes) -> bytes:

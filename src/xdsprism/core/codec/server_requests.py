@@ -16,7 +16,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ...errors import PeerError
-from ..model.events import DeltaRequest, Key, Rejection, Request, SotwRequest
+from ..model.events import DeltaRequest, Key, Rejection, Request, SotwRequest, plain_keys
 from ..model.limits import Limits
 from ..model.node_params import node_of
 from ..model.steps import Steps
@@ -199,8 +199,8 @@ def _versions(versions: Mapping[str, str], most: int) -> dict[str, str]:
 def _keys(names: Iterable[str], locators: Iterable[AnyType], most: int) -> tuple[Key, ...]:
     """Return names and locators as keys; a request may have both (DYN-14)."""
     return (
-        *((name, None) for name in islice(names, most)),
-        *((locator.name, Params(locator.dynamic_parameters)) for locator in islice(locators, most)),
+        *plain_keys(islice(names, most)),
+        *(Key(locator.name, Params(locator.dynamic_parameters)) for locator in islice(locators, most)),
     )
 
 

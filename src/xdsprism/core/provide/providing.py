@@ -55,7 +55,8 @@ class _Failure:
     backoff: Backoff = field(default_factory=lambda: Backoff(ceiling=CEILING))
 
 
-Key = tuple[Subject, Params]
+# A name, and a class of clients that wait for it.
+Waiting = tuple[Subject, Params]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +86,7 @@ class Providing:
         self._topics = Topics()
         self._touched: dict[Subject, None] = {}
         self._jobs = JobQueues()
-        self._failures: dict[Key, _Failure] = {}
+        self._failures: dict[Waiting, _Failure] = {}
         self._idle = IdleFindings()
         self._due: TimerHeap[_Timed] = TimerHeap()
         self._confused: set[TypeUrl] = set()  # types whose provider contradicted itself

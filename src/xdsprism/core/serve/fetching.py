@@ -211,13 +211,13 @@ def _unknown(session: Session, keys: Iterable[Key]) -> Iterable[Key]:
     """Yield the keys for which a cache knows no answer yet."""
     knowledge = session.table.knowledge
     for key in keys:
-        params = key[1] or session.context.plain_params(key[0])  # DYN-13
-        if key[0] == WILDCARD:
+        params = key.tag or session.context.plain_params(key.name)  # DYN-13
+        if key.name == WILDCARD:
             known = knowledge.lists(params)
         else:
             # An error, or a timeout, or a name that can't exist is an answer, too.
-            known = knowledge.knows(key[0], params) or knowledge.trouble(key[0], params) is not None
-            late = not known and knowledge.is_late(key[0], params, claims=False)
-            known = known or late or session.context.complaint(key[0]) is not None
+            known = knowledge.knows(key.name, params) or knowledge.trouble(key.name, params) is not None
+            late = not known and knowledge.is_late(key.name, params, claims=False)
+            known = known or late or session.context.complaint(key.name) is not None
         if not known:
             yield key

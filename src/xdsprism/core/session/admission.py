@@ -18,6 +18,8 @@ from .refusals import Refusals, answer_refused, note_refused, refused_among
 from .subscription import read_keys
 from .subscriptions import Subscriptions
 
+_ALL = Key(WILDCARD)
+
 
 class Admission:
     """The limits of one session, and the refused subscriptions that wait for their answer."""
@@ -57,14 +59,14 @@ class Admission:
         left = {kind: budget.left(kind) for kind in kinds.values()}
         for piece in pieces(leaving):
             for key in piece:
-                left[kinds[key[1] is not None]] += self._subscriptions.has(key)
+                left[kinds[key.is_locator]] += self._subscriptions.has(key)
             if len(piece) == EVERY:
                 yield
         refused: dict[Key, Refusal] = {}
         for piece in pieces(wanted):
             for key in piece:
-                kind = kinds[key[1] is not None]
-                if key == (WILDCARD, None) or self._subscriptions.has(key):
+                kind = kinds[key.is_locator]
+                if key == _ALL or self._subscriptions.has(key):
                     continue  # `*` is at most one subscription, and most clients depend on it
                 if left[kind] > 0:
                     left[kind] -= 1
@@ -92,7 +94,7 @@ class Admission:
                 self._context.table.spec,
                 delta=self._context.delta,
                 errors=self._context.settings.resource_errors != "none",
-                held=lambda key: view.held(key[0], located=key[1] is not None),
+                held=lambda key: view.held(key.name, located=key.is_locator),
             )
             batch.join(part)
             if len(piece) == EVERY:

@@ -43,7 +43,7 @@ class ClientView:
             if want.held is not None and want.located == located and want.key not in leaving:
                 yield want.held
         for wild in self._subscriptions.covering(name):
-            here = (wild.tag is not None) == located and (name, wild.tag) not in declined
+            here = (wild.tag is not None) == located and wild.key_of(name) not in declined
             found = wild.listing.member(name, wild.params) if here else None
             if found is not None:
                 yield found
@@ -75,8 +75,11 @@ class ClientView:
 
         VHD-11: nor if the client unsubscribed from this virtual host of the base set.
         """
-        key = name, wild.tag
-        return self._subscriptions.find(key) is None and key not in self._holdings.declined
+        wants, declined = self._subscriptions.names.get(name), self._holdings.declined
+        if not wants and not declined:
+            return True  # nearly always, of up to a million members
+        key = wild.key_of(name)
+        return (not wants or key not in wants) and key not in declined
 
     def is_subscribed(self, name: str, *, located: bool) -> bool:
         """Whether a subscription of this form covers this name: by itself, by an alias or by a wildcard."""
@@ -85,7 +88,7 @@ class ClientView:
         strings = (name, *(known.aliases if known is not None else ()))
         named = (want for string in strings for want in subscriptions.names.get(string, {}).values())
         wilds = (wild.tag for wild in subscriptions.covering(name))
-        tags = (*wilds, *(want.key[1] for want in (*named, *subscriptions.aliased.get(name, {}))))
+        tags = (*wilds, *(want.key.tag for want in (*named, *subscriptions.aliased.get(name, {}))))
         return any((tag is not None) == located for tag in tags)
 
     def may_have(self, name: str, *, located: bool) -> bool:

@@ -90,7 +90,7 @@ class Collector:
         if leaving and (batch.removed or batch.withdrawn):
             # A removal for one subscription removes the variant for all. So release the others that wait for the same
             # removal: a variant that is replaced for some subscriptions may only go away for others.
-            said = [key for key, held in leaving.items() if batch.takes(held, located=key[1] is not None)]
+            said = [key for key, held in leaving.items() if batch.takes(held, located=key.is_locator)]
             batch.join(self._delivery.release(said))
         # A cache may hold variants that overlap, so their order in the response matters (DYN-45).
         if batch.located and not self._context.table.authoritative:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..model.constraint_index import ParamsIndex
 from ..model.constraints import matches
-from ..model.events import WILDCARD, Absence, DeltaRequest, Key, Send
+from ..model.events import WILDCARD, Absence, DeltaRequest, Key, Send, plain_keys
 from ..model.limits import Refusal
 from ..model.steps import EVERY, Steps, chosen, in_order, pieces
 from ..model.types import NO_PARAMS
@@ -119,7 +119,7 @@ class DeltaRequests:
             for wild in subscriptions.covering(absence.name):
                 gone = wild.tag is not None and wild.listing.member(absence.name, wild.params) is None
                 if gone and matches(absence.constraint, wild.params):
-                    holdings.owe((absence.name, wild.tag))
+                    holdings.owe(wild.key_of(absence.name))
 
     # -- what the client holds from an earlier stream
 
@@ -141,8 +141,8 @@ class DeltaRequests:
         spec, limits = self._table.spec, self._session.context.settings.limits
         found: dict[str, str] = {}
         for piece in pieces(versions.items()):
-            refused = refused_among([(name, None) for name, _ in piece], spec.url, limits)
-            kept = [one for one in piece if (one[0], None) not in refused] if refused else piece
+            refused = refused_among([*plain_keys(name for name, _ in piece)], spec.url, limits)
+            kept = [one for one in piece if Key(one[0]) not in refused] if refused else piece
             found.update([(spelled(name), version) for name, version in kept] if spec.has_xdstp_names else kept)
             if len(piece) == EVERY:
                 yield
@@ -181,7 +181,9 @@ class DeltaRequests:
         session = self._session
         absent: list[Key] = []
         for piece in pieces(keys):
-            absent += [key for key in piece if key[1] is None and not is_wild(key[0]) and not self._exists(key[0])]
+            absent += [
+                key for key in piece if not key.is_locator and not is_wild(key.name) and not self._exists(key.name)
+            ]
             yield
         for piece in pieces(absent[: max(0, len(absent) - most)]):
             oldest = [key for key in piece if not session.subscriptions.has(key)]
@@ -204,7 +206,7 @@ class DeltaRequests:
         if known:
             self._session.verdicts.suppressed(len(known))
         self._session.admission.refuse(
-            {key: refusal for key, refusal in refused.items() if key[1] is not None or key[0] not in known}
+            {key: refusal for key, refusal in refused.items() if key.is_locator or key.name not in known}
         )
 
     # -- subscriptions
@@ -212,7 +214,7 @@ class DeltaRequests:
     def _begin_wildcard(self, initial: Mapping[str, str]) -> None:
         """Subscribe to everything after a first request without any names, for types that have a wildcard (WLD-8)."""
         if self._table.spec.has_wildcard:
-            self._subscribe((WILDCARD, None), initial)
+            self._subscribe(Key(WILDCARD), initial)
 
     def _subscribe_all(self, keys: Collection[Key], initial: Mapping[str, str]) -> Steps[None]:
         """Begin or repeat these subscriptions, in steps."""
@@ -220,7 +222,7 @@ class DeltaRequests:
         for piece in pieces(keys):
             # Create the new ones of a large piece together; `_subscribe` then finds them.
             if len(piece) == EVERY and not session.holdings.declined:
-                yield from session.lifecycle.beginning([key for key in piece if not self._is_wildcard(key[0])])
+                yield from session.lifecycle.beginning([key for key in piece if not self._is_wildcard(key.name)])
                 yield
             for key in piece:
                 self._subscribe(key, initial)
@@ -231,7 +233,7 @@ class DeltaRequests:
         """Begin one subscription, or mark it as due for an answer if there is one already (DLT-3)."""
         session = self._session
         session.rules.subscribing(key)
-        if self._is_wildcard(key[0]):
+        if self._is_wildcard(key.name):
             wild = session.subscriptions.wildcard(key)
             if wild is not None:
                 wild.again = True  # DLT-3: asked again, answered again
@@ -257,19 +259,19 @@ class DeltaRequests:
         if wild is not None:
             session.lifecycle.end_wildcard(wild)  # WLD-9: the client drops what only the wildcard gave it
             return
-        if key[1] is None:
-            session.lifecycle.unsubscribe_forgotten(key[0])
+        if not key.is_locator:
+            session.lifecycle.unsubscribe_forgotten(key.name)
         for want in self._meant(key):
             if want.key in wanted:
                 continue  # the same request subscribes to it by another alias
-            name, tag = want.held.name if want.held is not None else want.name, key[1]
+            held = Key(want.held.name if want.held is not None else want.name, key.tag)
             session.lifecycle.end(want)
             # WLD-6, XTP-7: if a wildcard covers it, say what it is now.
-            for over in session.subscriptions.over((name, tag)):
+            for over in session.subscriptions.over(held):
                 if over.started:
-                    session.holdings.owe((name, tag))
+                    session.holdings.owe(held)
                 else:  # the wildcard has not sent anything yet: its start sends the member, or its removal
-                    over.initial = {**over.initial, name: ""}
+                    over.initial = {**over.initial, held.name: ""}
         if member is not None:
             session.rules.unsubscribed(member, key)
 
@@ -288,8 +290,8 @@ class DeltaRequests:
         if known is None:
             return []
         strings = (self._table.owner(name) or name, *known.aliases)
-        found = [subscriptions.find((string, tag)) for string in strings]
-        found += [want for want in subscriptions.aliased.get(name, {}) if want.key[1] == tag]  # VHD-11
+        found = [subscriptions.find(Key(string, tag)) for string in strings]
+        found += [want for want in subscriptions.aliased.get(name, {}) if want.key.tag == tag]  # VHD-11
         return [*dict.fromkeys(want for want in found if want is not None)]
 
     def _is_wildcard(self, name: str) -> bool:

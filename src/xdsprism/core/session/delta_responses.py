@@ -151,7 +151,7 @@ class DeltaResponses:
         This runs for each client, so it avoids that.
         """
         held = want.held
-        if want.key[1] is not None or held is None or held.version == after.version:
+        if want.located or held is None or held.version == after.version:
             return self.shared([(want, after)]) if not alike(held, after) else None
         shared = self._table.shared
         send = shared.get(after)

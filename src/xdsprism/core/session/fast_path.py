@@ -141,14 +141,14 @@ def _push_names(session: Session, now: float) -> list[Send] | None:
 
 def _successor(session: Session, want: NameSubscription) -> Variant | None:
     """Return the variant that replaces what the client holds; None if that needs more than a new version."""
-    table, held, (name, tag) = session.table, want.held, want.key
+    table, held, name = session.table, want.held, want.name
     known = table.named(name)
     if known is None or held is None or not want.answered or held.ttl is not None:
         return None
     after = known.sole or known.select(want.params)
     if after is None or after.ttl is not None or after.name != held.name:
         return None
-    if tag is not None and after.constraint != held.constraint:
+    if want.located and after.constraint != held.constraint:
         return None  # other constraints: the old variant must be withdrawn (DYN-24)
     # A relay may have an error to send, or one to end, with the resource (TP3).
     if not table.authoritative and (want.trouble is not None or table.knowledge.trouble(name, want.params) is not None):

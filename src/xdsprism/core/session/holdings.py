@@ -118,7 +118,7 @@ class Holdings:
             return ResourceState.DECLINED
         if key in self._due.owed:
             return ResourceState.RESENDING
-        return ResourceState.MEMBER if wild.listing.member(key[0], wild.params) is not None else None
+        return ResourceState.MEMBER if wild.listing.member(key.name, wild.params) is not None else None
 
     # -- a subscription begins and ends
 
@@ -150,13 +150,13 @@ class Holdings:
     def forget_wildcard(self, wild: WildcardSubscription) -> None:
         """Forget the removals and answers that only a wildcard owed the client, which ended."""
         subscriptions, owed = self._subscriptions, self._due.owed
-        tagged = [key for key in (*owed, *self.leaving) if key[1] == wild.tag and subscriptions.find(key) is None]
+        tagged = [key for key in (*owed, *self.leaving) if key.tag == wild.tag and subscriptions.find(key) is None]
         for key in tagged:
             if next(subscriptions.over(key), None) is None:
                 owed.pop(key, None)
                 self.leaving.pop(key, None)
         if self.declined:
-            self.declined = frozenset(key for key in self.declined if key[1] != wild.tag) or NO_KEYS
+            self.declined = frozenset(key for key in self.declined if key.tag != wild.tag) or NO_KEYS
 
     # -- the client asks again, or must be told again
 
@@ -178,9 +178,9 @@ class Holdings:
         for want in self._subscriptions.holders(name):
             self.ask_again(want)
         for wild in self._subscriptions.covering(name):
-            absent = self._subscriptions.find((name, wild.tag)) is None
+            absent = self._subscriptions.find(wild.key_of(name)) is None
             if absent and wild.listing.member(name, wild.params) is not None:
-                self.owe((name, wild.tag))
+                self.owe(wild.key_of(name))
 
     # -- the store has a variant
 

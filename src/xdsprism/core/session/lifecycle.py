@@ -189,7 +189,7 @@ class Lifecycle:
     def recall(self, change: Change) -> bool:
         """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any."""
         names = self._forgotten.concerned(change) if self._forgotten is not None else ()
-        keys: list[Key] = [(name, None) for name in names]
+        keys = [Key(name) for name in names]
         recalled = [self.begin(key) for key in keys if self._client.subscriptions.find(key) is None]
         for want in recalled:
             self._client.holdings.recall(want)

@@ -51,7 +51,7 @@ class Refusals:
         """Queue these for an answer. Drop the oldest ones above PENDING_BYTES."""
         for key, refusal in refused.items():
             if key not in self._pending:
-                self._bytes += len(key[0])
+                self._bytes += len(key.name)
             self._pending[key] = refusal
         while self._bytes > PENDING_BYTES and len(self._pending) > 1:
             self.drop(next(iter(self._pending)))
@@ -59,7 +59,7 @@ class Refusals:
     def drop(self, key: Key) -> None:
         """Forget one: the client unsubscribed before it was answered, or there is no room for it."""
         if self._pending.pop(key, None) is not None:
-            self._bytes -= len(key[0])
+            self._bytes -= len(key.name)
 
     def keep(self, keys: Container[Key]) -> None:
         """Forget all others: the client's newest list does not have them."""
@@ -165,7 +165,9 @@ def refused_among(keys: Iterable[Key], type_url: TypeUrl, limits: Limits) -> dic
     # So many characters are within every limit, whichever they are.
     short = min(limits.name_bytes // 4, max(limits.context_params - 1, 0))
     refused: dict[Key, Refusal] = {}
-    for key in [key for key in keys if key[1] or len(key[0]) > short or not key[0].isascii()]:  # nearly always none
+    for key in [
+        key for key in keys if key.tag or len(key.name) > short or not key.name.isascii()
+    ]:  # nearly always none
         refusal = limits.refuses(type_url, *key)
         if refusal is not None:
             refused[key] = refusal
@@ -187,10 +189,10 @@ def answer_refused(
     """
     batch = Batch()
     for key, refusal in refused.items():
-        name, tag = _readable(key[0]), key[1]
+        name, tag = _readable(key.name), key.tag
         about = Absence(name, TRUE, never=True)
         unresolved = delta and spec.on_demand and tag is None
-        others = {TRUE if tag is None else canonical(variant.constraint) for variant in held((name, tag))}
+        others = {TRUE if tag is None else canonical(variant.constraint) for variant in held(Key(name, tag))}
         if delta and name != WILDCARD and not others:
             if unresolved:
                 batch.unresolved[name] = None  # VHD-26, VHD-7: to Envoy nothing else says that there is no such host

@@ -135,7 +135,7 @@ class SotwRequests:
         """Take the first request. SRV-10: its nonce is from another stream, so it answers nothing here."""
         session, spec = self._session, self._table.spec
         if not request.wanted and spec.wildcard and legacy_wildcard:
-            session.lifecycle.begin_wildcard((WILDCARD, None))  # WLD-1
+            session.lifecycle.begin_wildcard(Key(WILDCARD))  # WLD-1
         if wanted or refused:  # otherwise WLD-1: an empty list keeps a legacy wildcard
             yield from self._want_exactly(wanted, refused)
         subscriptions = session.subscriptions
@@ -180,7 +180,7 @@ class SotwRequests:
         tags = {tag for name, tag in wanted if name == WILDCARD}
         keys = dict.fromkeys(wanted) if len(wanted) <= EVERY else (yield from in_order(wanted))
         for tag in tags:
-            keys.pop((WILDCARD, tag), None)
+            keys.pop(Key(WILDCARD, tag), None)
         for piece in pieces([*subscriptions.all_names()]):
             for want in piece:
                 if want.key not in keys:
@@ -189,7 +189,7 @@ class SotwRequests:
                 yield
         for tag in tags:
             session.due.response = session.due.response or tag not in subscriptions.whole_table
-            lifecycle.begin_wildcard((WILDCARD, tag))
+            lifecycle.begin_wildcard(Key(WILDCARD, tag))
         for named in pieces(keys):
             if len(named) < EVERY:
                 new = [lifecycle.begin(key) for key in named if subscriptions.find(key) is None]

@@ -200,10 +200,10 @@ class SotwResponses:
         wilds = session.subscriptions.whole_table.items()
         listed = [(tag, table.everything.snapshot(wild.params).variants) for tag, wild in wilds]
         yield from [(tag, variant) for (_, tag), variant in leaving.items()]
-        yield from ((want.key[1], want.held) for want in kept if want.held is not None)
+        yield from ((want.key.tag, want.held) for want in kept if want.held is not None)
         for tag, variants in listed:
             yield from ((tag, variant) for variant in variants)
-        yield from ((want.key[1], want.held) for want in wants if want.held is not None and want not in kept)
+        yield from ((want.key.tag, want.held) for want in wants if want.held is not None and want not in kept)
 
     def _respond(
         self,
@@ -250,7 +250,7 @@ class SotwResponses:
         A plain variant is looked up by the hash of what the client will hold.
         """
         held, digest = want.held, self._session.holdings.digest
-        if digest is None or want.key[1] is not None or held is None or held.version == after.version:
+        if digest is None or want.located or held is None or held.version == after.version:
             return self.shared([(want, after)]) if not alike(held, after) else None
         if self._session.context.full_state or digest.copies[held] != 1 or after in digest.copies:
             return None

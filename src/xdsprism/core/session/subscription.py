@@ -5,9 +5,9 @@ all names of the type (`*`), or to all members of a glob collection of TP1 (`xds
 no variants. It records a cursor, the revision up to which the client was sent the listing, and the listing tells what
 the client's params saw at that revision.
 
-Both are known by a `Key`: the name, and the tag. The tag is the params of a locator (TP2), or None for a plain name.
-Then the params come from the node. The form of the subscription decides the form of the answer: the server answers a
-plain name by name, and a locator by name and constraints (DYN-26).
+Both are known by a `Key` (events.py): the name, and the tag. The tag is the params of a locator (TP2), or None for a
+plain name. Then the params come from the node. The form of the subscription decides the form of the answer: the server
+answers a plain name by name, and a locator by name and constraints (DYN-26).
 """
 
 from __future__ import annotations
@@ -32,10 +32,24 @@ class NameSubscription:
     it. holdings.py alone changes what is held, and whether it is answered.
     """
 
-    __slots__ = ("absence", "answered", "claimed", "group", "held", "key", "params", "since", "trouble")
+    __slots__ = (
+        "absence",
+        "answered",
+        "claimed",
+        "group",
+        "held",
+        "key",
+        "located",
+        "name",
+        "params",
+        "since",
+        "trouble",
+    )
 
     def __init__(self, key: Key, params: Params, since: int = 0) -> None:
         self.key = key
+        self.name = key.name
+        self.located = key.tag is not None  # by a locator: the client wants the answer with constraints
         self.params = params
         self.since = since  # the table's revision when the client subscribed
         self.held: Variant | None = None  # the variant that the client was last sent
@@ -44,15 +58,6 @@ class NameSubscription:
         self.absence: Constraint | None = None  # the constraints of the negative answer, if the client was sent one
         self.trouble: ResourceProblem | None = None  # the problem in getting it that the client was told of last (TP3)
         self.claimed: Mapping[str, str] | None = None  # delta: the client's initial_resource_versions
-
-    @property
-    def name(self) -> str:
-        return self.key[0]
-
-    @property
-    def located(self) -> bool:
-        """Whether the client subscribed by a locator, and so wants the answer with constraints."""
-        return self.key[1] is not None
 
 
 class WildcardSubscription:
@@ -65,7 +70,7 @@ class WildcardSubscription:
     __slots__ = ("again", "cursor", "initial", "listing", "name", "params", "started", "tag", "trouble")
 
     def __init__(self, key: Key, params: Params, listing: Listing) -> None:
-        self.name, self.tag = key  # the tag as in any key: None means that it is no locator
+        self.name, self.tag = key
         self.params = params
         self.listing = listing
         self.cursor = listing.follow()
@@ -80,6 +85,15 @@ class WildcardSubscription:
         return self.tag is not None
 
     @property
+    def key(self) -> Key:
+        """Return the key of the subscription itself."""
+        return Key(self.name, self.tag)
+
+    def key_of(self, member: str) -> Key:
+        """Return the key of a member of this name, as if it were subscribed by name in the same form."""
+        return Key(member, self.tag)
+
+    @property
     def is_behind(self) -> bool:
         """Whether the listing changed since the client was last sent it."""
         return self.cursor != self.listing.horizon
@@ -89,4 +103,4 @@ def read_keys(keys: tuple[Key, ...], spec: TypeSpec) -> tuple[Key, ...]:
     """Return the keys with each xdstp name in its canonical spelling (XTP-1)."""
     if not spec.has_xdstp_names or not any(is_xdstp(name) for name, _ in keys):
         return keys
-    return tuple((spelled(name), tag) for name, tag in keys)
+    return tuple(Key(spelled(name), tag) for name, tag in keys)

@@ -38,15 +38,15 @@ class Subscriptions:
 
     def find(self, key: Key) -> NameSubscription | None:
         """Return the subscription to a name with this key, if there is one."""
-        return self.names.get(key[0], {}).get(key)
+        return self.names.get(key.name, {}).get(key)
 
     def wildcard(self, key: Key) -> WildcardSubscription | None:
         """Return the wildcard subscription with this key, if there is one."""
-        return self.wildcards.get(key[0], {}).get(key[1])
+        return self.wildcards.get(key.name, {}).get(key.tag)
 
     def has(self, key: Key) -> bool:
         """Whether there is a subscription with this key, by name or as a wildcard."""
-        return self.find(key) is not None or key[1] in self.wildcards.get(key[0], {})
+        return self.find(key) is not None or key.tag in self.wildcards.get(key.name, {})
 
     def wants(self, name: str, params: Params) -> bool:
         """Whether the client has a subscription to this name, or this wildcard, with these params."""
@@ -59,7 +59,7 @@ class Subscriptions:
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the keys of all subscriptions, wildcards first."""
-        yield from ((wild.name, wild.tag) for wild in self.all_wildcards())
+        yield from (wild.key for wild in self.all_wildcards())
         for wants in self.names.values():
             yield from wants
 
@@ -79,7 +79,7 @@ class Subscriptions:
 
     def over(self, key: Key) -> Iterator[WildcardSubscription]:
         """Yield the wildcards over this key's name that have the same params and form."""
-        return (wild for wild in self.covering(key[0]) if wild.tag == key[1])
+        return (wild for wild in self.covering(key.name) if wild.tag == key.tag)
 
     @property
     def whole_table(self) -> Mapping[Params | None, WildcardSubscription]:
@@ -173,7 +173,7 @@ class Subscriptions:
         """Undo `add_wildcard`."""
         context = self._context
         del self.wildcards[wild.name][wild.tag]
-        self._charge((wild.name, wild.tag), -1)
+        self._charge(wild.key, -1)
         context.interest.demand.unwant(context.type_url, wild.name, wild.params)
         wild.listing.unfollow(wild.cursor)
         if not self.wildcards[wild.name]:
@@ -190,4 +190,4 @@ class Subscriptions:
     def _charge(self, key: Key, step: int) -> None:
         """Count a subscription that came (`step` 1) or went (-1), here and in the budget of the stream."""
         self._count += step
-        self._context.budget.count(counted_as(self._context.table.spec, located=key[1] is not None), step)
+        self._context.budget.count(counted_as(self._context.table.spec, located=key.tag is not None), step)

@@ -112,7 +112,7 @@ class VirtualHostRules(TypeRules):
     def member_meant(self, key: Key) -> str | None:
         """Return the virtual host of the base set that this string means, by name or by host; None: none of it."""
         name, tag = key
-        wild = self._client.subscriptions.wildcard((WILDCARD, tag))
+        wild = self._client.subscriptions.wildcard(Key(WILDCARD, tag))
         if wild is None or name == WILDCARD:
             return None
         if wild.listing.member(name, wild.params) is not None:
@@ -122,8 +122,8 @@ class VirtualHostRules(TypeRules):
 
     def unsubscribed(self, member: str, key: Key) -> None:
         """Let a base host go with the last string that the client has for it (VHD-11)."""
-        if all(want.key[1] != key[1] for want in self._client.subscriptions.holders(member)):
-            self._client.holdings.decline((member, key[1]))
+        if all(want.key.tag != key.tag for want in self._client.subscriptions.holders(member)):
+            self._client.holdings.decline(Key(member, key.tag))
 
     def wildcard_ended(self, wild: WildcardSubscription) -> None:
         """Forget which route configurations wait for an answer: the client left the base set."""
@@ -155,8 +155,8 @@ class VirtualHostRules(TypeRules):
         for wild in [*self._client.subscriptions.all_wildcards()]:
             for members in cut(self._base(wild)):
                 for config, name in members:
-                    if config in configs and self._client.subscriptions.find((name, wild.tag)) is None:
-                        self._client.holdings.owe((name, wild.tag))
+                    if config in configs and self._client.subscriptions.find(wild.key_of(name)) is None:
+                        self._client.holdings.owe(wild.key_of(name))
                 if len(members) == EVERY:
                     yield
             if wild.tag is None and wild.started:
@@ -165,7 +165,7 @@ class VirtualHostRules(TypeRules):
     def _base(self, wild: WildcardSubscription) -> Iterator[tuple[str, str]]:
         """Yield the base set of this client, as route configurations and names."""
         for variant in wild.listing.snapshot(wild.params).variants:
-            if (variant.name, wild.tag) not in self._client.holdings.declined:
+            if wild.key_of(variant.name) not in self._client.holdings.declined:
                 yield split(variant.name)[0], variant.name
 
     # -- what is due
@@ -237,7 +237,7 @@ class VirtualHostRules(TypeRules):
         for number, (name, version) in enumerate(claims.items()):
             if number % EVERY == EVERY - 1:
                 yield
-            asked = self._client.subscriptions.find((name, None)) is not None or version.startswith(ABSENT)
+            asked = self._client.subscriptions.find(Key(name)) is not None or version.startswith(ABSENT)
             if not asked and not any(self._client.view.held(name, located=False)):
                 batch.removed[name] = None
 

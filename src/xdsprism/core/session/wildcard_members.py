@@ -63,7 +63,7 @@ class WildcardMembers:
             for piece in pieces(transitions.values()):
                 for change in piece:
                     if self._client.view.speaks_for(wild, change.name):
-                        before, is_due = self._client.holdings.deliver_member((change.name, wild.tag), change)
+                        before, is_due = self._client.holdings.deliver_member(wild.key_of(change.name), change)
                         if is_due and change.after is not None:
                             self._delivery.deliver(batch, before, change.after, located=located)
                 if len(piece) == EVERY:
@@ -122,10 +122,10 @@ class WildcardMembers:
                 continue
             held = self._client.view.held(name, located=wild.tag is not None)
             still = any(wild.tag is None or matches(variant.constraint, wild.params) for variant in held)
-            if still or self._client.subscriptions.find((name, wild.tag)) is not None:
+            if still or self._client.subscriptions.find(wild.key_of(name)) is not None:
                 continue
             if wild.tag is None:  # ORD-2: its removal waits until nothing refers to it
-                self._client.holdings.leave((name, None), remnant(self._table.spec.url, name))
+                self._client.holdings.leave(Key(name), remnant(self._table.spec.url, name))
             else:
                 self._delivery.depart(name, wild, batch)
         wild.initial = {}

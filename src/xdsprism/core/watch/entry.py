@@ -411,7 +411,7 @@ class Collection(Entry):
         """Return the entry of a member, and make it if there is none yet."""
         found = self.members.get(name)
         if found is None:
-            found = self.members[name] = Entry(self.type_url, (name, self.params), self.authority, self.watches)
+            found = self.members[name] = Entry(self.type_url, Key(name, self.params), self.authority, self.watches)
             found.collection = self
         return found
 

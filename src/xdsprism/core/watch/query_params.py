@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...errors import WatchError
+from ..model.events import Key
 from ..model.limits import Limits, Refusal
 from ..model.types import Params, TypeUrl
 from .authority import Authority
@@ -59,7 +60,7 @@ def question_params(params: Params, mentioned: Collection[str], limits: Limits) 
 
 def refused_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Entry:
     """Return an entry that no server is asked for, because its params exceed the limits."""
-    entry = Entry(type_url, (name, params), _NOBODY, [])
+    entry = Entry(type_url, Key(name, params), _NOBODY, [])
     entry.fail(WatchError("INVALID_ARGUMENT", why), Event.ERROR, 0.0, drop=True)
     return entry
 
@@ -69,7 +70,7 @@ def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Ent
 
     That is no answer of a server: a client that has the resource keeps it.
     """
-    entry = Entry(type_url, (name, params), _NOBODY, [])
+    entry = Entry(type_url, Key(name, params), _NOBODY, [])
     entry.fail(WatchError(CROWDED, why), Event.ERROR, 0.0, drop=True)
     return entry
 

@@ -48,7 +48,7 @@ class RequestKeys:
         if params is None or self.form is not RequestForm.LOCATORS:
             self._names[name] = self._names.get(name, 0) + 1
             if self._names[name] == 1:
-                asked.append((name, None))
+                asked.append(Key(name))
         if params is not None and (self.form is not RequestForm.NAMES or self._is_probe(name)):
             self._located.add(key)
             asked.append(key)
@@ -60,7 +60,7 @@ class RequestKeys:
         self._wanted.update(keys)
         self._own.update(plain)
         self._names.update(dict.fromkeys(plain, 1))
-        self._located.update(keys if not plain else (key for key in keys if key[1] is not None))
+        self._located.update(keys if not plain else (key for key in keys if key.is_locator))
         return keys
 
     def unwant(self, key: Key) -> list[Key]:
@@ -79,7 +79,7 @@ class RequestKeys:
             self._names[name] -= 1
             if not self._names[name]:
                 del self._names[name]
-                dropped.append((name, None))
+                dropped.append(Key(name))
         return dropped
 
     def decide(self, form: RequestForm) -> list[Key]:
@@ -94,7 +94,7 @@ class RequestKeys:
         probed = [name for name in self._names if name not in self._own]
         self._probed.update(probed)
         self._names = dict.fromkeys(self._own, 1)
-        return [(name, None) for name in probed]
+        return [Key(name) for name in probed]
 
     def never_asked_for_all(self) -> None:
         """Forget the plain wildcard among the probes, which was an empty list of names beside locators.

@@ -30,7 +30,7 @@ from ..model.events import WILDCARD, DeltaRequest, Key, Rejection, SotwRequest
 from ..model.steps import Steps, finish
 from ..model.types import TypeSpec
 
-_ALL: Key = (WILDCARD, None)
+_ALL = Key(WILDCARD)
 
 # Names that one delta request subscribes or unsubscribes at most, where the protocol lets the client split.
 PORTION = 2_048
@@ -249,7 +249,7 @@ class SotwRequestBuilder(RequestBuilder):
             self._nameless = True
         self._nameless = self._nameless and self._is_all
         if self._listed is None:
-            located = (key for key in self._wanted if key[1] is not None)
+            located = (key for key in self._wanted if key.is_locator)
             self._listed = tuple(located if self._nameless else self._wanted)
         return self._ask(self._listed, error, fresh)
 
@@ -306,7 +306,7 @@ class DeltaRequestBuilder(RequestBuilder):
         Some servers stop updating a resource when its name is unsubscribed, although the wildcard has it too.
         """
         covered = self.form is RequestForm.NAMES and self._nameless and _ALL in self._wanted
-        return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key[0])
+        return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key.name)
 
     def polling(self) -> Steps[list[Asked]]:
         """Return the answers, and then the changes of subscriptions, in portions."""
@@ -366,8 +366,8 @@ class DeltaRequestBuilder(RequestBuilder):
             return [Asked(DeltaRequest(now), now)]
         if not wild:
             return [Asked(DeltaRequest(subscribe, initial_versions=held), wanted)]
-        probes = tuple(key for key in subscribe if key[0] == WILDCARD)
-        named = tuple(key for key in subscribe if key[0] != WILDCARD)
+        probes = tuple(key for key in subscribe if key.name == WILDCARD)
+        named = tuple(key for key in subscribe if key.name != WILDCARD)
         first = Asked(DeltaRequest(probes, initial_versions=held), (_ALL, *probes))
         return [first, self._change(named, ())] if named else [first]
 

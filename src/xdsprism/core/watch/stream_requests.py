@@ -66,7 +66,7 @@ class StreamRequests:
         # trusts the version would not send it, so the first request has none then (CLI-5). A relay trusts it for a
         # wildcard only; otherwise a version tells a relay just that the client holds something, perhaps newer than the
         # relay's disk cache (PRX-25).
-        believed = not upstream.is_relay or [*keys] == [(WILDCARD, None)]
+        believed = not upstream.is_relay or [*keys] == [Key(WILDCARD)]
         honest = not believed or self._holdings.held(upstream, type_url).complete
         self._builders[type_url] = SotwRequestBuilder(
             spec, keys, version if honest else "", form, is_believed=not upstream.is_relay

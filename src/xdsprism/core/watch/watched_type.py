@@ -183,7 +183,7 @@ class WatchedType:
     def another(self, variant: Variant, entry: Entry) -> Entry | None:
         """Return another entry with the same authority and params that holds the resource of this name."""
         holders = self.renamed.get(variant.name)
-        named = self._keyed.get((variant.name, entry.params))
+        named = self._keyed.get(Key(variant.name, entry.params))
         known = [named] if named is not None and named.authority is entry.authority else []
         alike = chain(holders.alike(entry) if holders is not None else (), known)
         return next((other for other in alike if other is not entry and other.holds(variant.name)), None)
