@@ -117,7 +117,7 @@ class Relaying:
             facts=self.facts,
         )
 
-    # -- what sessions want (interest.Demand)
+    # -- what sessions want (model/demand.py)
 
     def want(self, type_url: TypeUrl, name: str, params: Params, stream: int = 0) -> None:
         """Note that a session subscribes. The next flush acts on it."""
