@@ -266,7 +266,7 @@ class VirtualHostRules(TypeRules):
         by before. Otherwise the answers to a scan of hosts under a wildcard domain would grow with the square of their
         number.
 
-        A locator may have been given a variant for fewer params than the virtual host is for (HostSet.proven). Such a
+        A locator may have been given a variant for fewer params than the virtual host is for (InOrder.proven). Such a
         variant is known for the requested host only, so it gets no domains as aliases.
         """
         config, _ = split(variant.name)
