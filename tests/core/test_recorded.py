@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.trees import KEYS, VALUES, Tree, run_tree, trees
+from xdsprism.core.codec.expression import Expression
 from xdsprism.core.model.constraints import keys, matches
 from xdsprism.core.model.decisions import Decisions
 from xdsprism.core.model.expr import show
@@ -39,6 +40,17 @@ def test_a_provider_gets_what_passes_for_params():
     assert answer(lambda params: isinstance(params, Params), env="prod") is True
     assert answer(lambda params: params == Params({"env": "prod"}), env="prod") is True
     assert answer(lambda params: Params({"env": "prod"}) == params, env="prod") is True
+
+
+def test_an_expression_reads_recorded_params_as_it_reads_plain_ones():
+    # DYN-34
+    expression = Expression.parse("env=prod or zone=a")
+    assert (
+        looked(expression.matches, "env", "zone", env="prod", zone="b")
+        == "env=prod and (zone exists or not zone exists)"
+    )
+    assert answer(expression.matches, env="test", zone="a") is True
+    assert answer(expression.matches, env="test") is False
 
 
 # DYN-34

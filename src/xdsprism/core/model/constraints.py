@@ -69,8 +69,11 @@ TRUE = All(())
 FALSE = AnyOf(())
 
 
-def matches(constraint: Constraint, params: Mapping[str, str]) -> bool:
-    """Whether a client with these params satisfies the constraint."""
+def matches(constraint: Constraint, params: Mapping[str, Any]) -> bool:
+    """Whether a client with these params satisfies the constraint.
+
+    The values of a provider's params are no `str` (provide/recorded.py), and compiled code checks what it is told: Any.
+    """
     match constraint:
         case Eq(key, value):
             return params.get(key) == value  # DYN-6: an absent key equals nothing
