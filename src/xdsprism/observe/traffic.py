@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from ..core.model.facts import Acked, Fact, Requested, Routine, Sent
 from ..core.model.types import TypeUrl
@@ -48,7 +47,7 @@ class Counts:
         return found
 
 
-class Traffic(Collector):
+class Traffic:
     """Requests, responses and ACKs by type."""
 
     def __init__(self, label: Callable[[TypeUrl], str], rest: str) -> None:
