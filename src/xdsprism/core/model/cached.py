@@ -172,8 +172,8 @@ class CachedSet(VariantSet):
         Both sets must be free of special cases (relay/finding_index.py). findings: all findings of the new set, newest
         first; index: the same findings by constraint, as it is now.
         """
-        made = cls.__new__(cls)
-        made._derive(before, tuple(findings), index, moved)  # noqa: SLF001 # its own
+        made = cls(())  # `__new__` alone does not do: compiled, it runs `__init__`
+        made._derive(before, tuple(findings), index, moved)
         return made
 
     def _derive(
