@@ -39,7 +39,7 @@ class Scene:
     def touch(self, names: Sequence[str]) -> None:
         """Have them come and go, so that the session looks at them once more."""
         self.create(names)
-        self._store.apply({(CLUSTER, name): [] for name in names})
+        self._store.apply({(CLUSTER, name): () for name in names})
 
 
 def test_a_name_that_comes_in_the_last_pause_is_a_resource_and_no_error_any_more() -> None:
