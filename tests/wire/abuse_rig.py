@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,6 @@ from xdsprism.server.connection_calls import CallStream
 from xdsprism.server.engine_h2 import H2Engine, SocketConnection
 from xdsprism.server.hub import XdsCall
 
-GENTLE = Times(linger=0.2)  # seconds
 HASTE = Times(preface=0.3, stall=0.4, linger=0.2)  # where a test waits for one of these
 PARTS = {SocketConnection, RpcConnection, Http2Stream, CallStream, XdsCall}
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -115,8 +115,7 @@ async def site(limits: Limits | None = None, **options: Any) -> AsyncIterator[Si
     metrics = Metrics(store)
     server.connection_readers.append(ConnectionMetrics(metrics.registry))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(H2Engine.__init__.__kwdefaults__, "limits", limits)
-        patch.setitem(H2Engine.__init__.__kwdefaults__, "times", GENTLE)
+        patch.setattr("xdsprism.server.server.H2Engine", partial(H2Engine, limits=limits))
         await server.start()
     try:
         async with Stream(server.address) as bystander:
