@@ -8,6 +8,7 @@ from importlib import metadata
 
 import xdsprism
 from tests.cli.rig import environment
+from xdsprism.builds import running
 
 EXPORTS = [
     "CLUSTER",
@@ -70,7 +71,7 @@ def test_a_star_import_brings_every_export():
 
 def test_the_command_the_package_and_its_metadata_have_one_version():
     printed = python("import sys; from xdsprism.cli.main import main; sys.argv[1:] = ['--version']; main()")
-    assert printed == f"xdsprism, version {xdsprism.__version__}\n"
+    assert printed == f"xdsprism, version {xdsprism.__version__} ({running()})\n"
     assert metadata.version("xdsprism") == xdsprism.__version__
 
 

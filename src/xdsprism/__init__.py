@@ -21,6 +21,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .builds import choose
 from .release import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from .server.server import Server
     from .server.tls import Tls
     from .sources.memory import Store
+
+choose()  # before anything else of the package is imported
 
 _HOMES = {
     "Bootstrap": "client.bootstrap",

@@ -11,11 +11,13 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
+import xdsprism
 from tests.admin.rig import Office, Peer
 from tests.support import web
 from xdsprism import CLUSTER, SECRET, Store
 from xdsprism.admin import http as pages
 from xdsprism.admin.read_model import ConfigLoads
+from xdsprism.builds import running
 from xdsprism.core.model.facts import Refused
 from xdsprism.errors import Problem
 from xdsprism.sources.files import LoadReport
@@ -166,6 +168,8 @@ async def test_a_long_list_lets_the_loop_turn_between_rows(store: Store, monkeyp
 
 async def test_config_before_and_after_loads(office: Office):
     nothing = {
+        "version": xdsprism.__version__,
+        "build": running(),
         "from": ["config"],
         "reload": {"by": "events"},
         "last_load": None,

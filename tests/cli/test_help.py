@@ -50,7 +50,7 @@ def test_the_list_of_commands_says_what_each_does_without_being_cut():
 def test_version():
     done = run("--version")
     assert done.exit_code == 0
-    assert re.fullmatch(r"xdsprism, version \d+\.\d+\.\d+\S*\n", done.stdout)
+    assert re.fullmatch(r"xdsprism, version \d+\.\d+\.\d+\S* \((compiled|interpreted)\)\n", done.stdout)
 
 
 def test_an_unknown_command_is_status_2():

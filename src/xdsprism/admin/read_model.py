@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
 
+from ..builds import running
 from ..core.model.constraints import keys
 from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
@@ -28,6 +29,7 @@ from ..core.session.in_flight import Progress
 from ..core.session.interest import Interest
 from ..core.session.session import Session
 from ..errors import Problem
+from ..release import __version__
 from ..server.hub import Connected
 from ..sources.files import LoadReport
 from ..watch import POLL
@@ -315,6 +317,8 @@ class ConfigLoads:
 def config(loads: ConfigLoads, admin: str) -> Row:
     """OPS-8: show whether the server serves what is on disk, and if not, why. `admin`: address of the admin port."""
     return {
+        "version": __version__,
+        "build": running(),
         "from": list(loads.paths),
         "reload": _reload(loads.polling()),
         "last_load": _load(loads.last) if loads.last is not None else None,

@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from ..builds import running
 from ..errors import ConfigError, UsageError, XdsError
 from ..release import __version__
 from .bench import bench
@@ -62,7 +63,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, epilog=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="xdsprism")
+@click.version_option(__version__, prog_name="xdsprism", message=f"%(prog)s, version %(version)s ({running()})")
 def main() -> None:
     """An xDS control plane: one resource name, many variants, and each client gets its own.
 
