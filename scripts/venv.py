@@ -5,7 +5,8 @@
 Written for any Python 3 that calls itself python3, to say what is missing; where it is too old for the project,
 a newer one from PATH makes the environment. Two runs at once wait for each other. A stamp records what was
 asked for: after a change of pyproject.toml, of the version or of a list of requirements, it installs again, and after
-a move of the checkout it starts anew.
+a move of the checkout it starts anew. A package that is not installed as editable is installed again after a change of
+any of its files.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from typing import Iterator, List, Tuple
 OLDEST = (3, 11)
 NAMES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python")
 VERSION = Path("src/xdsprism/release.py")  # the package's metadata is made from it
+PARTS = ("src/**/*", "scripts/wheel/*.py", "README.md", "LICENSE")  # what a wheel is made from, besides
 PROBE = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
 
 
@@ -54,9 +56,12 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
 
 def description(requirements: List[str]) -> str:
     project = [Path("pyproject.toml"), VERSION] if any(word.startswith(".") for word in requirements) else []
+    if project and "--editable" not in requirements:
+        found = {file for part in PARTS for file in Path().glob(part)}
+        project += sorted(file for file in found if file.is_file() and file.suffix != ".pyc")
     lists = [Path(word) for word in requirements if word.endswith(".txt")]
-    contents = "".join(file.read_text() for file in project + lists)
-    return json.dumps([str(Path.cwd()), requirements, hashlib.sha256(contents.encode()).hexdigest()])
+    contents = b"".join(file.read_bytes() for file in project + lists)
+    return json.dumps([str(Path.cwd()), requirements, hashlib.sha256(contents).hexdigest()])
 
 
 def python_of(directory: Path) -> Path:
