@@ -7,6 +7,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 VENV := .venv
 PY := $(VENV)/bin/python
+COMPILED := .venv-compiled
 
 # An Envoy of your own: make test XDSPRISM_ENVOY=/path/to/envoy
 ifeq ($(origin XDSPRISM_ENVOY), undefined)
@@ -20,12 +21,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run test lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy
+.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run       install into $(VENV) and serve examples/config'
 	@echo 'make test      linters, types and every test that needs only Python, on the default transport'
+	@echo 'make wheel     build a compiled wheel into dist/; make compiled: install it into $(COMPILED)'
+	@echo 'make test-compiled  tests of the core, the transport, the relay and the client against the compiled build'
 	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, h2spec, and on grpcio'
 	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
 	@echo 'make fuzz      feed the transport with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
@@ -47,6 +50,13 @@ run: venv
 	@echo
 	@exec $(VENV)/bin/xdsprism serve examples/config
 
+# The C compiler runs once for the same sources: build/compiled keeps what it made.
+wheel: venv
+	XDSPRISM_BUILD=compiled $(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+
+compiled:
+	@XDSPRISM_BUILD=compiled $(PYTHON) scripts/venv.py $(COMPILED) '.[test]'
+
 test: lint types unit requirements
 
 # The tests that take longest, with many Envoys, programs, or servers that are killed: `make interop` runs them.
@@ -67,6 +77,11 @@ types: venv-test
 
 unit: venv-test $(ENVOY_VENV)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --ignore tests/interop $(LONG:%=--ignore %)
+
+COMPILED_TESTS := tests/core tests/http2 tests/wire tests/relay tests/client tests/compiled tests/test_builds.py
+
+test-compiled: compiled
+	$(COMPILED)/bin/python -m pytest -p tests.support.compiled -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
 
 requirements: venv-test
 	@$(PY) scripts/requirements.py
@@ -143,10 +158,10 @@ interop/grpcio-v2/target/.installed: interop/grpcio-v2/requirements.txt
 	python3.11 scripts/venv.py $(@D)/venv -r $<
 	@touch $@
 
-bench: venv-test bench-go
+bench: venv-test compiled bench-go
 	$(PY) -m bench
 
-bench-quick: venv-test bench-go
+bench-quick: venv-test compiled bench-go
 	$(PY) -m bench peers --quick
 
 # Without Go the load comes from our own generator, and there are no peers; the bench says so.
@@ -169,7 +184,7 @@ fuzz: venv-fuzz
 	@for target in frames headers messages; do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
 
 clean:
-	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock dist build .hypothesis .import_linter_cache
+	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
 	rm -rf fuzz/found fuzz/crashes .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,109 @@
+"""Drive sessions, connections and relays at random, and print a digest of every byte that ours send.
+
+    python -m tests.support.recorder EXAMPLES SEED
+
+The machines are those of the tests. Two builds that behave alike print the same. Run it with PYTHONHASHSEED set: where
+the order of a set of strings shows in the bytes, it is allowed to differ from one process to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import hypothesis.core
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.core.support import Peer
+from tests.core.test_session_state_machine import CrossingSessions, Sessions
+from tests.core.test_vhds_model import Hosts
+from tests.http2.test_against_h2 import Pair
+from tests.strangers import runs
+from tests.strangers.streams import DeltaStream, SotwStream
+from xdsprism.builds import running
+from xdsprism.core.codec.server_side import Encoder
+
+STEPS = 30
+
+
+class Tape:
+    """The bytes that were sent, as a digest."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.messages = 0
+
+    def add(self, data: bytes) -> None:
+        self._hash.update(len(data).to_bytes(8, "big") + data)
+        self.messages += 1
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def record(run: Callable[[], object]) -> dict[str, object]:
+    """Run something, and return what was sent meanwhile: how many messages, and their digest."""
+    tape, encoder = Tape(), Encoder("recorder")
+    poll, cut = Peer.poll, Pair.cut
+
+    def polled(peer: Peer) -> list[Any]:
+        sends = poll(peer)
+        for send in sends:
+            tape.add(encoder.encode(send))
+        return sends
+
+    def carried(pair: Pair, part: bytes) -> Iterator[bytes]:
+        tape.add(part)
+        return cut(pair, part)
+
+    def hearing(receive: Callable[[Any, bytes], None], request: Any) -> Callable[[Any, bytes], None]:
+        def received(stream: object, message: bytes) -> None:
+            # The order of a map, such as the params of a locator, is protobuf's, and differs in each process.
+            tape.add(request.FromString(message).SerializeToString(deterministic=True))
+            receive(stream, message)
+
+        return received
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Peer, "poll", polled))
+        stack.enter_context(patch.object(Pair, "cut", carried))
+        for kind, request in ((DeltaStream, DeltaDiscoveryRequest), (SotwStream, DiscoveryRequest)):
+            stack.enter_context(patch.object(kind, "receive", hearing(kind.receive, request)))
+        run()
+    return {"messages": tape.messages, "digest": tape.digest()}
+
+
+def machine(kind: Any, examples: int) -> Callable[[], None]:
+    """Return a run of a state machine, without its shrinking."""
+    chosen = settings(
+        max_examples=examples, stateful_step_count=STEPS, database=None, deadline=None, phases=[Phase.generate]
+    )
+    return lambda: run_state_machine_as_test(kind, settings=chosen)
+
+
+def relays(count: int, seed: int) -> None:
+    """Run relays in front of a server that nobody here wrote."""
+    for each in range(count):
+        failure = runs.make(seed + each).failure()
+        assert failure is None, failure
+
+
+def main() -> None:
+    examples, seed = map(int, sys.argv[1:])
+    hypothesis.core.global_force_seed = seed
+    played: dict[str, Callable[[], object]] = {
+        kind.__qualname__: machine(kind, examples) for kind in (Sessions, CrossingSessions, Hosts, Pair)
+    }
+    played["relays"] = lambda: relays(examples, seed)
+    print(json.dumps({"build": running()} | {name: record(run) for name, run in played.items()}))
+
+
+if __name__ == "__main__":
+    main()
