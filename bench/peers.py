@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import figures, tables
 from bench.measuring import Outcome, Pace, measure
 from bench.programs import BINARIES, COMMANDS, GENERATOR, OWN_GENERATOR, certificate, serve_before
-from bench.scenarios import BEFORE, OURS, QUICK, SCENARIOS, Entry, Scenario, beside_before, chosen
+from bench.scenarios import BEFORE, COMPILED, QUICK, SCENARIOS, Entry, Scenario, beside_before, chosen
 from bench.tables import everything, placed
 
 DOCUMENT = Path(__file__).parent.parent / "PERFORMANCE.md"
@@ -41,6 +41,8 @@ def run(arguments: Sequence[str] = ("--write",)) -> None:
     usual = Pace(3, 0.4) if options.quick else Pace()
     pace = Pace(options.rounds or usual.rounds, options.seconds or usual.seconds)
     generator = OWN_GENERATOR if options.own_load else generator_here()
+    if not Path(COMMANDS[COMPILED][0]).exists():
+        print("The compiled build is not there: `make compiled` makes it.", file=sys.stderr, flush=True)
     _allow_descriptors()
     scenarios = chosen(options.scenario) if options.scenario else QUICK if options.quick else SCENARIOS
     if options.before:
@@ -71,9 +73,7 @@ def generator_here() -> Sequence[str]:
 
 def taking_part(scenario: Scenario) -> list[Entry]:
     """Those that there are programs for."""
-    return [
-        each for each in scenario.entries if each.server in (*OURS, BEFORE) or Path(COMMANDS[each.server][0]).exists()
-    ]
+    return [each for each in scenario.entries if each.server == BEFORE or Path(COMMANDS[each.server][0]).exists()]
 
 
 def _measured(scenario: Scenario, generator: Sequence[str], pace: Pace) -> Outcome:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import IO, Self
 
 from bench.rounds import Report
-from bench.scenarios import BEFORE, DIDEROT, FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
+from bench.scenarios import BEFORE, COMPILED, DIDEROT, FLOOR, GRPCIO, H2, LINEAR, SNAPSHOT, Entry, Scenario
 
 EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 BINARIES = Path(__file__).parent / "go" / "bin"
+COMPILED_PYTHON = Path(__file__).parents[1] / ".venv-compiled" / "bin" / "python"
 COMMANDS = {
+    COMPILED: (str(COMPILED_PYTHON), "-m", "bench.prism", "--engine", "h2"),
     H2: (sys.executable, "-m", "bench.prism", "--engine", "h2"),
     GRPCIO: (sys.executable, "-m", "bench.prism", "--engine", "grpcio"),
     SNAPSHOT: (str(BINARIES / "snapshot"),),

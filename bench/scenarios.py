@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-H2, GRPCIO = OURS = "xdsprism h2", "xdsprism grpcio"
+# The build of wheels, as `make compiled` installs it, and the one of a checkout; both on h2.
+COMPILED, H2, GRPCIO = OURS = "xdsprism compiled", "xdsprism h2", "xdsprism grpcio"
 SNAPSHOT, LINEAR = GCP = "gcp Snapshot", "gcp Linear"  # go-control-plane, with either cache
 DIDEROT = "diderot"
 PEERS = (*GCP, DIDEROT)  # servers that one could use instead; diderot may not be there

@@ -9,8 +9,10 @@ import pytest
 from bench.measuring import Outcome
 from bench.rounds import Round
 from bench.scenarios import (
+    COMPILED,
     DIDEROT,
     EVERYBODY,
+    FLOOR,
     GRPCIO,
     H2,
     LINEAR,
@@ -53,9 +55,17 @@ def test_a_figure_is_against_the_best_peer_and_says_whether_it_is_reached():
     outcomes = {"S1": outcome(**{H2: 4e-6, SNAPSHOT: 40e-6, LINEAR: 10e-6})}
     cheap, fast = figures(outcomes)
     assert (cheap.value, cheap.against, cheap.reached) == (pytest.approx(0.4), LINEAR, True)
-    assert cheap.row() == ["S1, processor time a message", LINEAR, "at most 0.45", "0.40", "yes"]
+    assert cheap.row() == ["S1, processor time a message", LINEAR, "at most 0.47", "0.40", "yes"]
     assert (fast.value, fast.reached) == (1.0, False)
-    assert fast.row()[2:] == ["at least 1.3", "1.00", "no"]
+    assert fast.row()[2:] == ["at least 1.2", "1.00", "no"]
+
+
+def test_the_compiled_build_is_to_reach_more_and_is_against_the_floor_too():
+    outcomes = {"S1": outcome(**{COMPILED: 4e-6, SNAPSHOT: 40e-6, LINEAR: 10e-6, FLOOR: 8e-6})}
+    cheap, floor, fast = figures(outcomes, COMPILED)
+    assert cheap.row() == ["S1, processor time a message", LINEAR, "at most 0.28", "0.40", "no"]
+    assert floor.row() == ["S1, processor time a message", FLOOR, "at most 0.6", "0.50", "yes"]
+    assert fast.row()[2:] == ["at least 1.5", "1.00", "no"]
 
 
 def test_without_peers_there_are_no_figures_against_them():
