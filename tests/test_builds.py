@@ -15,7 +15,7 @@ import yaml._yaml
 import xdsprism.builds
 from tests.support.compiled import WrongListError, skips
 
-EXTENSION = Path(yaml._yaml.__file__)  # any extension module will do
+EXTENSION = Path(yaml._yaml.__file__)  # noqa: SLF001 # any extension module will do
 
 LOOK = """
 import sys, xdsprism.cli.main, xdsprism.server.server, xdsprism.builds

@@ -27,8 +27,9 @@ from tests.core.test_vhds_model import Hosts
 from tests.http2.test_against_h2 import Pair
 from tests.strangers import runs
 from tests.strangers.streams import DeltaStream, SotwStream
+from tests.support.examples import examples
 from xdsprism.builds import running
-from xdsprism.core.codec.server_side import Encoder
+from xdsprism.core.codec.server_responses import Encoder
 
 STEPS = 30
 
@@ -80,10 +81,10 @@ def record(run: Callable[[], object]) -> dict[str, object]:
     return {"messages": tape.messages, "digest": tape.digest()}
 
 
-def machine(kind: Any, examples: int) -> Callable[[], None]:
+def machine(kind: Any, count: int) -> Callable[[], None]:
     """Return a run of a state machine, without its shrinking."""
     chosen = settings(
-        max_examples=examples, stateful_step_count=STEPS, database=None, deadline=None, phases=[Phase.generate]
+        max_examples=examples(count), stateful_step_count=STEPS, database=None, deadline=None, phases=[Phase.generate]
     )
     return lambda: run_state_machine_as_test(kind, settings=chosen)
 
@@ -96,12 +97,12 @@ def relays(count: int, seed: int) -> None:
 
 
 def main() -> None:
-    examples, seed = map(int, sys.argv[1:])
+    count, seed = map(int, sys.argv[1:])
     hypothesis.core.global_force_seed = seed
     played: dict[str, Callable[[], object]] = {
-        kind.__qualname__: machine(kind, examples) for kind in (Sessions, CrossingSessions, Hosts, Pair)
+        kind.__qualname__: machine(kind, count) for kind in (Sessions, CrossingSessions, Hosts, Pair)
     }
-    played["relays"] = lambda: relays(examples, seed)
+    played["relays"] = lambda: relays(count, seed)
     print(json.dumps({"build": running()} | {name: record(run) for name, run in played.items()}))
 
 

@@ -131,7 +131,7 @@ class CachedSet(VariantSet):
         "variants",
     )
 
-    sole = None
+    sole: Variant | None = None
 
     def __init__(
         self,
@@ -191,12 +191,12 @@ class CachedSet(VariantSet):
         self._step = before.number, moved
 
     @property
-    def is_singular(self) -> bool:  # type: ignore[override] # the interface leaves open how
+    def is_singular(self) -> bool:
         """Whether an answer is for exact params only."""
         return bool(self.own)
 
     @property
-    def is_troubled(self) -> bool:  # type: ignore[override] # as above
+    def is_troubled(self) -> bool:
         """Whether there is a problem to tell."""
         return bool(self.troubles)
 

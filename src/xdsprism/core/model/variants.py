@@ -126,9 +126,7 @@ class VariantSet(ABC):
     sole: Variant | None  # the variant that every client gets
     made: bool  # a provider made it for the clients that asked (provide/providing.py)
     # What a table counts, since with none of these its answers need no second look (knowledge.py).
-    is_singular: bool  # an answer is for exact params only, and not for others of the same class
     is_limited: bool  # an answer may not go to clients that come now
-    is_troubled: bool  # there is a problem to tell
 
     @abstractmethod
     def select(self, params: Mapping[str, str]) -> Variant | None:
@@ -141,6 +139,16 @@ class VariantSet(ABC):
     @abstractmethod
     def member(self, params: Mapping[str, str]) -> Variant | None:
         """Return the variant that a wildcard with these params sees. VHD-13: of virtual hosts, only the base set."""
+
+    @property
+    @abstractmethod
+    def is_singular(self) -> bool:
+        """Whether an answer is for exact params only, and not for others of the same class."""
+
+    @property
+    @abstractmethod
+    def is_troubled(self) -> bool:
+        """Whether there is a problem to tell."""
 
     @property
     @abstractmethod
@@ -189,9 +197,7 @@ class DisjointVariants(VariantSet):
     __slots__ = ("_index", "aliases", "keys", "sole", "variants")
 
     made = False
-    is_singular = False
     is_limited = False
-    is_troubled = False
     _index: Node  # a decision diagram that ends in a Variant, or in None
 
     def __init__(self, variants: tuple[Variant, ...], mentioned: tuple[str, ...], index: Node) -> None:
@@ -218,6 +224,16 @@ class DisjointVariants(VariantSet):
 
     def __repr__(self) -> str:
         return f"DisjointVariants({', '.join(show(variant.shown) for variant in self.variants)})"
+
+    @property
+    def is_singular(self) -> bool:
+        """Return False: the constraints alone say for whom a variant is."""
+        return False
+
+    @property
+    def is_troubled(self) -> bool:
+        """Return False: what a store has, it has without problems."""
+        return False
 
     def moved(self, before: VariantSet) -> Moved | None:
         """Compare with the set before. `came` is every variant, for those clients that have none yet."""

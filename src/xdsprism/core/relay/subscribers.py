@@ -25,7 +25,7 @@ from ..model.steps import EVERY, Steps, finish
 from ..model.store import Store
 from ..model.types import Params, TypeUrl
 from ..model.xdstp import is_wild
-from .audience import Audiences
+from .audience import Audience, Audiences
 from .fairness import Fairness
 from .names_to_examine import NamesToExamine
 from .upstream_subscription import Subject
@@ -102,6 +102,7 @@ class Subscribers:
         """
         looked: list[tuple[TypeUrl, Lookup, bool]] = []  # what each found, and if counting is enough
         ways: dict[int, tuple[TypeUrl, Lookup, bool]] = {}  # by finding: equal for all who share it
+        audience: Audience | None = None
         subject: Subject = ("", "")
         for type_url, name, params, stream in arrivals:
             if name != subject[1] or type_url != subject[0]:  # mostly many come for one name
