@@ -51,6 +51,22 @@ async def test_a_stream_that_ends_after_a_response_is_followed_by_another_at_onc
 
 @both
 @timeless
+async def test_streams_that_last_some_seconds_are_followed_by_another_at_once_each_time(delta):  # CLI-16
+    async with talk(delta=delta) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a")
+        for version in ("1", "2", "3"):
+            stream, _ = await accept(peer)
+            await exchange(stream, xp.CLUSTER, cluster("a"), version=version)
+            await quiet(5)
+            ended_at = clock()
+            stream.end()
+        await accept(peer)
+        assert clock() == ended_at
+        assert {status(update) for update in watcher.seen()} == {("resource", "a")}
+
+
+@both
+@timeless
 async def test_a_response_of_an_earlier_stream_does_not_excuse_a_later_one(delta):  # CLI-16, CLI-17
     async with talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")

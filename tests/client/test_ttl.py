@@ -8,6 +8,7 @@ import pytest
 
 import xdsprism as xp
 from tests.client.rig import accept, both, clock, cluster, endpoint, follow, quiet, silent, status, talk, timeless
+from tests.client.vhosts import void
 from tests.client.wrapping import beat, is_ack, is_nack, reply, wrap
 
 
@@ -220,6 +221,17 @@ async def test_time_runs_out_quietly_for_what_nobody_watches_any_more(delta: boo
         assert other.seen() == []
         await until(15.1)  # its timer still works
         assert list(map(status, other.seen())) == [("error", "NOT_FOUND")]
+
+
+@timeless
+async def test_in_sotw_a_resource_without_contents_is_refused_with_aliases_too() -> None:
+    # NAK-14: only delta has a Resource that says that there is none (VHD-7)
+    async with talk(delta=False) as (client, peer):
+        follow(client, xp.ENDPOINT, "a")
+        stream, _ = await accept(peer)
+        nack = await reply(stream, xp.ENDPOINT, void("a", "a"))
+        assert is_nack(nack, "n1")
+        assert "a: it has no contents" in nack.error_detail.message
 
 
 @both

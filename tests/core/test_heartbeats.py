@@ -239,15 +239,16 @@ def test_what_is_due_together_or_nearly_so_goes_out_in_one_response(delta: bool)
     assert at(peer, 10) == ["a~10 b~10 c~10"]
 
 
+@pytest.mark.parametrize("form", ["{}", "{}{{env=prod}}"], ids=["plain", "located"])
 @pytest.mark.parametrize(("delta", "limit"), [(True, 3 * 260), (False, 3 * 135)])
-def test_a_heartbeat_response_keeps_to_the_size_of_a_response(delta: bool, limit: int):
+def test_a_heartbeat_response_keeps_to_the_size_of_a_response(delta: bool, limit: int, form: str):
     # DLT-21
     bench = Bench(Settings(response_bytes=limit))
     peer = connect(bench, delta=delta)
     names = [f"n{number}" for number in range(9)]
     for name in names:
         put(bench, "eds", name, "1")
-    ask(peer, "eds", *names)
+    ask(peer, "eds", *map(form.format, names))
     peer.poll()
     peer.ask("ack")
     said = at(peer, 5)

@@ -86,6 +86,8 @@ def test_ports_count_unless_the_route_configuration_ignores_them():
     mixed = "rds rc<no_port>[env=a]=1 rc<on_demand>[env!=a]=2"
     assert serving(hosts, "rc/one.test:80", mixed, Params({"env": "a"})) == "rc/bare"
     assert serving(hosts, "rc/one.test:80", mixed, Params({"env": "b"})) == "rc/ported"
+    for only, found in (("rc/bare<one.test>=1", ["rc/bare", None]), ("rc/ported<one.test:80>=1", [None, "rc/ported"])):
+        assert [serving(only, "rc/one.test:80", mixed, Params({"env": each})) for each in ("a", "b")] == found
 
 
 def test_ports_are_ignored_also_where_the_table_of_routes_was_gone_for_a_while():

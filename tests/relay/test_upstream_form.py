@@ -254,7 +254,9 @@ async def test_those_who_take_over_from_others_are_given_what_the_server_has_sen
 @modes
 @pytest.mark.parametrize("status", ["INVALID_ARGUMENT", "INTERNAL", "UNKNOWN"])
 @timeless
-async def test_a_server_that_ends_a_stream_with_locators_gets_one_without(up: bool, down: bool, status: str) -> None:
+async def test_a_server_that_ends_a_stream_with_locators_gets_one_without(
+    up: bool, down: bool, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
     # PRX-32
     plane = Plane(ends_on_locators=status)
     plane.publish(shop="1")
@@ -264,6 +266,7 @@ async def test_a_server_that_ends_a_stream_with_locators_gets_one_without(up: bo
         watched = follow(client, xp.CLUSTER, "shop", params=TEST)
         assert (await watched.next()).resource.alt_stat_name == "1"
         assert clock() - began < 0.1
+        assert len(warnings(caplog)) == 1  # now that an answer shows that locators were the reason
         plane.end()  # ... nor do later ones have any
         await quiet(60.0)
         plane.publish(shop="2")
