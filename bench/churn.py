@@ -76,6 +76,12 @@ class Client:
         if self.ended:
             raise ConnectionError("the server ended a stream")
 
+    async def first(self) -> None:
+        """Wait for the first response."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.updates:
+                await self._hear()
+
     async def _hear(self) -> None:
         if self._header is None:
             self._header = frames.HEADER.unpack(await self._reader.readexactly(9))

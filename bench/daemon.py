@@ -77,8 +77,14 @@ def write(config: Path, resources: int, files: int) -> None:
 
 @contextmanager
 def serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "xdsprism", "serve", str(config), "--listen", "127.0.0.1:0", "--admin", "off"]
-    command += ["--allow-empty"]
+    with started("serve", str(config), "--allow-empty") as running:
+        yield running
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `xdsprism serve` or `relay` with this Python. Yield the process, and the address where it listens."""
+    command = [sys.executable, "-m", "xdsprism", *arguments, "--listen", "127.0.0.1:0", "--admin", "off"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             for line in process.stderr or ():
@@ -87,7 +93,7 @@ def serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
                     yield process, found[1]
                     break
             else:
-                raise SystemExit("the server did not become ready")
+                raise SystemExit(f"xdsprism {arguments[0]} did not become ready")
         finally:
             process.send_signal(signal.SIGTERM)
 

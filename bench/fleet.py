@@ -1,7 +1,8 @@
 """python -m bench fleet: one server with 10,000 connections, and one change a second that all of them get.
 
 The load counts the messages of every client: there are figures only if each has had each change, once. The server is
-what `bench peers` measures, with a task in its loop that notes how long the loop answers nobody.
+what `bench peers` measures, with a task in its loop that notes how long the loop answers nobody. Both builds are
+measured, one after the other; the compiled one if `make compiled` has installed it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bench import figures
 from bench.peers import generator_here
-from bench.programs import GENERATOR, OWN_GENERATOR, Load, Server
+from bench.programs import COMPILED_PYTHON, GENERATOR, OWN_GENERATOR, Load, Server
 from bench.rounds import Due, NotDelivered, check
-from bench.scenarios import GRPCIO, H2, Entry, Scenario
+from bench.scenarios import COMPILED, GRPCIO, H2, Entry, Scenario
 from bench.tables import number, placed, table
 
 DOCUMENT = Path(__file__).parent.parent / "PERFORMANCE.md"
 MARKS = ("<!-- fleet:begin -->", "<!-- fleet:end -->")
 SPARE = 500  # descriptors beside those of connections; the server keeps a tenth of all, and a quarter per address
-ENGINES = {"h2": H2, "grpcio": GRPCIO}
+SERVERS = {"interpreted": H2, "compiled": COMPILED, "grpcio": GRPCIO}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ class Watch:
         return found
 
 
-def measure(connections: int, seconds: float, engine: str, generator: Sequence[str]) -> Outcome:
+def measure(connections: int, seconds: float, server_name: str, generator: Sequence[str]) -> Outcome:
     """One change a second for so long. Raises NotDelivered unless each client gets each of them."""
-    entry = Entry("fleet", ENGINES[engine])
+    entry = Entry("fleet", server_name)
     scenario = Scenario("fleet", "", (entry,), connections=connections, streams=1, at_once=1_000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -105,21 +106,28 @@ def _changes(server: Server, load: Load, seconds: float) -> list[float]:
     return times
 
 
-def told(outcome: Outcome, connections: int, how: str) -> str:
-    head = ["what", "seconds", "longest stall, ms", "of the processor, ms", "processor, s", "resident memory, MB"]
+def told(outcomes: Mapping[str, Outcome], connections: int, how: str) -> str:
+    """`outcomes`: by the name of the build."""
+    head = ["build", "what", "seconds", "longest stall, ms", "of the processor, ms", "processor, s", "memory, MB"]
     rows = [
-        [each.what, *map(number, (each.seconds, each.stall, each.busy, each.spent, each.megabytes))]
+        [build, each.what, *map(number, (each.seconds, each.stall, each.busy, each.spent, each.megabytes))]
+        for build, outcome in outcomes.items()
         for each in outcome.phases
     ]
-    times = f"{median(outcome.times) * 1e3:,.0f} ms (median), {max(outcome.times) * 1e3:,.0f} ms (worst)"
-    return (
-        f"{how}\n\n{table(head, rows)}\n\n"
-        f"Every client had every change: {outcome.messages:,} messages to {connections:,} clients. A change was with "
-        f"all of them after {times}."
+    return "\n\n".join(
+        [how, table(head, rows), *[_delivered(build, outcome, connections) for build, outcome in outcomes.items()]]
     )
 
 
-def _allow_descriptors(connections: int) -> None:
+def _delivered(build: str, outcome: Outcome, connections: int) -> str:
+    times = f"{median(outcome.times) * 1e3:,.0f} ms (median), {max(outcome.times) * 1e3:,.0f} ms (worst)"
+    return (
+        f"Every client had every change ({build}): {outcome.messages:,} messages to {connections:,} clients. A change "
+        f"was with all of them after {times}."
+    )
+
+
+def allow_descriptors(connections: int) -> None:
     """Of the server, which inherits the limit: no address has more than three quarters of nine tenths of it."""
     wanted = connections * 3 // 2 + SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -133,7 +141,7 @@ def _given(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench fleet", description=__doc__)
     parser.add_argument("--connections", type=int, default=10_000, help="each with one stream (default: 10000)")
     parser.add_argument("--seconds", type=float, default=60, help="of changes (default: 60)")
-    parser.add_argument("--engine", choices=[*ENGINES], default="h2")
+    parser.add_argument("--build", choices=[*SERVERS], help="one alone; grpcio: interpreted, with grpc.aio")
     parser.add_argument("--own-load", action="store_true", help="our own generator, as where there is no Go")
     parser.add_argument("--write", action="store_true", help="put the figures into PERFORMANCE.md too")
     return parser.parse_args(words)
@@ -141,12 +149,24 @@ def _given(words: Sequence[str]) -> argparse.Namespace:
 
 def run(words: Sequence[str] = ()) -> None:
     given = _given(words)
-    _allow_descriptors(given.connections)
+    allow_descriptors(given.connections)
     generator = OWN_GENERATOR if given.own_load else generator_here()
-    print(f"{given.connections:,} connections, {given.seconds:g} s ...", file=sys.stderr, flush=True)
-    outcome = measure(given.connections, given.seconds, given.engine, generator)
+    outcomes: dict[str, Outcome] = {}
+    for build in _builds(given.build):
+        print(f"{build}: {given.connections:,} connections, {given.seconds:g} s ...", file=sys.stderr, flush=True)
+        outcomes[build] = measure(given.connections, given.seconds, SERVERS[build], generator)
     load = "" if generator == GENERATOR else "; the load is made by our own generator, in Python"
-    text = told(outcome, given.connections, f"{figures.machine()}{load}.")
+    text = told(outcomes, given.connections, f"{figures.machine()}{load}.")
     print(text)
     if given.write:
         DOCUMENT.write_text(placed(DOCUMENT.read_text(), text, MARKS))
+
+
+def _builds(chosen: str | None) -> list[str]:
+    """The one that was chosen, or both of our own transport."""
+    if chosen:
+        return [chosen]
+    if COMPILED_PYTHON.exists():
+        return ["interpreted", "compiled"]
+    print("The compiled build is not there: `make compiled` makes it.", file=sys.stderr, flush=True)
+    return ["interpreted"]

@@ -14,7 +14,7 @@ from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from xdsprism.client.bootstrap import Bootstrap
-from xdsprism.client.fleet import Fleet, Member, Plan
+from xdsprism.client.fleet import Fleet, FleetPlan, Member
 from xdsprism.errors import XdsError
 
 MARK = re.compile(rb"upd-(\d{10})")
@@ -77,7 +77,7 @@ class Clients:
         numbers = range(plan["connections"] * plan["streams"])
         classes = {number: number % plan["classes"] if plan["classes"] else -1 for number in numbers}
         chosen = {number: each for number, each in classes.items() if plan["only"] in (-1, each)}
-        asked = Plan(
+        asked = FleetPlan(
             plan["type"],
             tuple(plan["names"]),
             delta=not plan["sotw"],

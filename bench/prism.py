@@ -2,15 +2,18 @@
 
 Prints `ready PORT`, then obeys `bump K V` on stdin: the next K resources get version V. With variants, it is the first
 variant of the first resource. With --pulse it obeys `stall` too: it says for how many milliseconds the loop answered
-nobody, at the longest since the last time, and how many of the processor a turn took. Ends with stdin.
+nobody, at the longest since the last time, and how many of the processor a turn took. `gauges` asks how many streams,
+subscriptions and connections there are. --policy is a policy file, as `serve` has it. Ends with stdin.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from asyncio import TaskGroup
+from inspect import signature
 
 import uvloop
 from envoy.config.endpoint.v3 import endpoint_pb2
@@ -21,6 +24,7 @@ from xdsprism.admin.http import View
 from xdsprism.app import Daemon
 from xdsprism.config import ServeConfig
 from xdsprism.observe.logs import configure
+from xdsprism.server.hub import Hub
 
 
 def assignment(name: str, version: int, size: int) -> endpoint_pb2.ClusterLoadAssignment:
@@ -52,6 +56,12 @@ class World:
             for number in range(variants):
                 tx.put(assignment("r000000", 1, size), when=f"class=c{number}")
 
+    def subscriptions(self, hub: Hub) -> int:
+        """How many there are, to names and to all of them."""
+        names = (f"r{number:06}" for number in range(self._resources))
+        by_name = sum(hub.interest.subscribers(xp.ENDPOINT, name) for name in names)
+        return by_name + self._store.table(xp.ENDPOINT).sessions
+
     def bump(self, count: int, version: int) -> None:
         with self._store.transaction() as tx:
             if self._variants:
@@ -66,7 +76,8 @@ class Peer(Daemon):
     """`serve`, but its contents come from here."""
 
     def __init__(self, server: xp.Server, world: World, tls: xp.Tls | None, *, pulse: bool = False) -> None:
-        super().__init__(server, ServeConfig((), admin="127.0.0.1:0", tls=tls))
+        more = {"policy": None} if "policy" in signature(Daemon.__init__).parameters else {}
+        super().__init__(server, ServeConfig((), admin="127.0.0.1:0", tls=tls), **more)
         self._world = world
         self._pulse = Pulse() if pulse else None
 
@@ -81,6 +92,12 @@ class Peer(Daemon):
         group.create_task(self._obey(beating))
         return True
 
+    def _gauges(self) -> str:
+        hub = self._server.hub
+        found = re.search(rb"^xdsprism_connections (\S+)$", self._metrics.render(), re.MULTILINE)
+        connections = int(float(found[1])) if found else -1
+        return f"{len(hub.connected())} {self._world.subscriptions(hub)} {connections}"
+
     async def _finish(self) -> None:
         await self._server.stop(0)
 
@@ -90,6 +107,9 @@ class Peer(Daemon):
         while line := await lines.readline():
             if self._pulse is not None and line == b"stall\n":
                 print(self._pulse.take(), flush=True)
+                continue
+            if line == b"gauges\n":
+                print(self._gauges(), flush=True)
                 continue
             _, count, version = line.split()
             self._world.bump(int(count), int(version))
@@ -103,7 +123,13 @@ async def main(options: argparse.Namespace) -> None:
     store = xp.Store()
     world = World(store, options.resources, options.size, options.variants)
     tls = xp.Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
-    server = xp.Server(store, "127.0.0.1:0", engine=options.engine, tls=tls)
+    more = {}
+    if options.policy:
+        # Sources before this one, which may be measured too, have none.
+        from xdsprism.sources.policy_file import load_policy  # noqa: PLC0415
+
+        more["policy"] = load_policy(options.policy)
+    server = xp.Server(store, "127.0.0.1:0", engine=options.engine, tls=tls, **more)
     async with TaskGroup() as group:
         peer = Peer(server, world, tls, pulse=options.pulse)
         await peer.run(group, lambda _: print("ready", server.address.rpartition(":")[2], flush=True))
@@ -115,6 +141,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--resources", type=int, default=1)
     parser.add_argument("--size", type=int, default=1024, help="bytes of each, about")
     parser.add_argument("--variants", type=int, default=0, help="of the first resource, by class=cN")
+    parser.add_argument("--policy", help="a policy file")
     parser.add_argument("--pulse", action="store_true", help="note how long the loop answers nobody")
     parser.add_argument("--tls-cert", help="a certificate, for TLS")
     parser.add_argument("--tls-key", help="its key")

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -35,6 +35,12 @@ PATIENCE = 120  # seconds for one change to reach everybody
 def serve_before(sources: Path) -> None:
     """Have these other sources of ours take part, too."""
     COMMANDS[BEFORE] = ("env", f"PYTHONPATH={sources.resolve()}", *COMMANDS[H2])
+
+
+def serve_with_policies(files: Mapping[str, Path]) -> None:
+    """Have servers with these policies take part, too: by the name of the server, a policy file."""
+    for name, file in files.items():
+        COMMANDS[name] = (*COMMANDS[H2], "--policy", str(file))
 
 
 class Failed(Exception):

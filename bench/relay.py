@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import uvloop
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, ResourceLocator
 
 import xdsprism as xp
+from bench.daemon import started
 from bench.figures import say
+from bench.programs import COMPILED_PYTHON
+from xdsprism.builds import running
 from xdsprism.relay.relay import Relay
 from xdsprism.server.calls import Peer
-from xdsprism.server.hub import Hub, XdsCall
+from xdsprism.server.hub import Hub
+from xdsprism.server.xds_call import XdsCall
 
 CLIENTS, CLASSES = 1_000, 12
 ROUNDS = 100
 PROCESSES = 5
+REST = 0.005  # seconds before an update, in which the ACKs of the one before it are taken
 
 
 def run() -> None:
@@ -35,7 +47,35 @@ def run() -> None:
         "an answer from the server, and from a relay's cache",
         f"{direct * 1e6:.0f} and {cached * 1e6:.0f} µs, ratio {ratio:.2f}",
     )
-    asyncio.run(_news())
+    builds = {running(): sys.executable}
+    if COMPILED_PYTHON.exists():
+        builds.setdefault("compiled", str(COMPILED_PYTHON))
+    else:
+        print("  The compiled build is not there: `make compiled` makes it.", file=sys.stderr, flush=True)
+    ways = [(build, way) for build in builds for way in ("processes", "loop")]
+    rounds = [{(build, way): _measured(builds[build], way) for build, way in ways} for _ in range(PROCESSES)]
+    for build, way in ways:
+        news = [each[build, way] for each in rounds]
+        direct, relayed, ratio = (median(each[part] for each in news) for part in range(3))
+        figure = f"{direct * 1e3:.2f} and {relayed * 1e3:.2f} ms, ratio {ratio:.2f}"
+        where = "each a process" if way == "processes" else "all in one loop"
+        say(f"an update, directly and through a relay, {where}, {build}", figure)
+
+
+class News(NamedTuple):
+    """How long an update takes, in seconds; and the median of the ratios."""
+
+    direct: float
+    relayed: float
+    ratio: float
+
+
+def _measured(python: str, way: str) -> News:
+    """Measure an update in a process of its own, which this Python runs: it has one build or the other."""
+    command = [python, "-m", "bench.relay", way]
+    folder = Path(__file__).parents[1]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout
+    return News(*json.loads(said))
 
 
 class Crowd(NamedTuple):
@@ -135,31 +175,98 @@ async def _cost(hub: Hub) -> float:
     return taken
 
 
-async def _news() -> None:
+async def _news_in_one_loop() -> News:
+    """Measure how long one update takes to two watchers, if server, relay and both clients share a loop."""
     store = _store()
     async with (
         xp.Server(store, listen="127.0.0.1:0") as server,
         Relay(_bootstrap(server.address), listen="127.0.0.1:0") as relay,
-        xp.Client(_bootstrap(server.address), delta=True) as direct,
-        xp.Client(_bootstrap(relay.address), delta=True) as through,
+        _watching(server.address, "c1") as direct,
+        _watching(relay.address, "c1") as relayed,
     ):
-        watches = [client.watch(xp.CLUSTER, "shop", params={"class": "c1"}) for client in (direct, through)]
-        for watch in watches:
-            await anext(watch)
         pairs = []
         for edition in range(ROUNDS):
-            start = time.perf_counter()
-            with store.transaction() as tx:
-                tx.put(Cluster(name="shop", alt_stat_name=f"edition-{edition}"), when="class=c1")
-            pairs.append([taken - start for taken in await asyncio.gather(*map(_arrival, watches))])
-        first, second = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
-        ratio = median(pair[1] / pair[0] for pair in pairs)
-        figure = f"{first * 1e3:.2f} and {second * 1e3:.2f} ms, ratio {ratio:.2f}"
-        say("an update, directly and through a relay", figure)
-        for watch in watches:
-            watch.close()
+            await asyncio.sleep(REST)
+            start = _put(store, "c1", edition)
+            first, second = await asyncio.gather(_arrival(direct), _arrival(relayed))
+            pairs.append((first - start, second - start))
+        return _news_of(pairs)
+
+
+async def _news_of_processes() -> News:
+    """Measure the same where server and relay are processes of their own, as they run, and an update has one watcher.
+
+    Both clients are in this process. Their classes change by turns, so the direct way and that through the relay do not
+    compete for the processor.
+    """
+    async with AsyncExitStack() as stack:
+        server = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.relay", "server"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        stack.callback(server.terminate)
+        orders, answers = cast("asyncio.StreamWriter", server.stdin), cast("asyncio.StreamReader", server.stdout)
+        upstream = json.loads(await answers.readline())
+        bootstrap = Path(stack.enter_context(tempfile.TemporaryDirectory()), "bootstrap.json")
+        await asyncio.to_thread(bootstrap.write_text, json.dumps(_bootstrap(upstream)))
+        relay = started("relay", "--bootstrap", str(bootstrap))
+        _, address = await asyncio.to_thread(stack.enter_context, relay)
+        direct = await stack.enter_async_context(_watching(upstream, "c1"))
+        relayed = await stack.enter_async_context(_watching(address, "c2"))
+        pairs = []
+        for edition in range(ROUNDS):
+            taken = []
+            for watch, name in ((direct, "c1"), (relayed, "c2")):
+                await asyncio.sleep(REST)
+                orders.write(json.dumps([name, edition]).encode() + b"\n")
+                arrival = await _arrival(watch)
+                taken.append(arrival - json.loads(await answers.readline()))
+            pairs.append((taken[0], taken[1]))
+        return _news_of(pairs)
+
+
+async def _serve() -> None:
+    """Run the server of `_news_of_processes`: put what each line of the input says, and print when that began."""
+    store = _store()
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    async with xp.Server(store, listen="127.0.0.1:0") as server:
+        print(json.dumps(server.address), flush=True)
+        while line := await lines.readline():
+            name, edition = json.loads(line)
+            print(_put(store, name, edition), flush=True)
+
+
+def _put(store: xp.Store, name: str, edition: int) -> float:
+    """Change the variant of a class. Return the time before that, on a clock that all processes share."""
+    start = time.monotonic()
+    with store.transaction() as tx:
+        tx.put(Cluster(name="shop", alt_stat_name=f"edition-{edition}"), when=f"class={name}")
+    return start
+
+
+@asynccontextmanager
+async def _watching(address: str, name: str) -> AsyncIterator[xp.Watch]:
+    """Watch the variant of a class, and take the first update."""
+    async with xp.Client(_bootstrap(address), delta=True) as client:
+        watch = client.watch(xp.CLUSTER, "shop", params={"class": name})
+        await anext(watch)
+        yield watch
+        watch.close()
+
+
+def _news_of(pairs: Sequence[tuple[float, float]]) -> News:
+    direct, relayed = zip(*pairs, strict=True)
+    return News(median(direct), median(relayed), median(second / first for first, second in pairs))
 
 
 async def _arrival(watch: AsyncIterator[object]) -> float:
     await anext(watch)
-    return time.perf_counter()
+    return time.monotonic()
+
+
+MAINS = {"server": _serve, "processes": _news_of_processes, "loop": _news_in_one_loop}
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if (result := runner.run(MAINS[sys.argv[1]]())) is not None:
+            print(json.dumps(result))

@@ -73,7 +73,7 @@ class Watched:
 
     def __init__(self, process: subprocess.Popen[str], admin: str) -> None:
         self._process = process
-        self._admin = admin
+        self.admin = admin
         self._begin = time.monotonic()
 
     async def sample(self) -> Sample:
@@ -90,19 +90,19 @@ class Watched:
         )
 
     def _connections(self) -> int:
-        with urllib.request.urlopen(f"http://{self._admin}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=60) as answer:
             found = re.search(rb"^xdsprism_connections (\S+)$", answer.read(), re.MULTILINE)
         return int(float(found[1])) if found else -1
 
 
-def _write(config: Path, number: int, timeout: int) -> None:
+def write(config: Path, number: int, timeout: int) -> None:
     draft = config / f".c{number}"
     draft.write_text(DOCUMENT.format(type=CLUSTER, name=f"c{number}", timeout=timeout))
     draft.replace(config / f"c{number}.yaml")
 
 
 @contextmanager
-def _serving(root: Path, options: Sequence[str]) -> Iterator[tuple[Watched, str]]:
+def serving(root: Path, options: Sequence[str]) -> Iterator[tuple[Watched, str]]:
     """As a user runs it; and its address."""
     command = [sys.executable, "-m", "xdsprism", "serve", str(root / "config"), "--engine", "h2", *options]
     command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warning"]
@@ -141,7 +141,7 @@ async def _edit(config: Path, crowd: Crowd, every: float) -> None:
     number = 0
     while not crowd.stopping:
         number += 1
-        _write(config, number % NAMES, number % 1_000 + 1)
+        write(config, number % NAMES, number % 1_000 + 1)
         await asyncio.sleep(every)
 
 
@@ -222,9 +222,9 @@ def run(words: Sequence[str] = ()) -> Verdict:
         root = Path(folder)
         (root / "config").mkdir()
         for number in range(NAMES):
-            _write(root / "config", number, 1)
+            write(root / "config", number, 1)
         options, tls = _certificate(root) if given.tls else ([], None)
-        with _serving(root, options) as (server, address):
+        with serving(root, options) as (server, address):
             crowd = Crowd(address, [f"c{number}" for number in range(NAMES)], tls, given.life)
             verdict = asyncio.run(_soak(server, crowd, root / "config", given))
     print(

@@ -2,9 +2,10 @@
 
 A stall is a time in which the loop of a server or relay answers nobody. There are two tables: cases against a server,
 with the longest stall of each; and cases in a relay, each with N and with 4N of something, whose ratio is 4 where cost
-is linear. With `--before OTHER/src` another version of the sources is measured in the same run, by turns.
+is linear. Both builds are measured by turns in the same run, the compiled one if `make compiled` has installed it. With
+`--before OTHER/src` so is another version of the sources.
 
-Each case of each version has a process of its own, which is ended if one step of it (N, 4N, or a case against a server)
+Each case of each of them has a process of its own, which is ended if one step of it (N, 4N, or a case against a server)
 takes longer than `--cap` seconds: then the table says so instead of a figure.
 """
 
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, isinf
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import machine
+from bench.programs import COMPILED_PYTHON
 from bench.tables import number, placed, table
 
 HERE = Path(__file__).parents[1]
@@ -35,6 +37,25 @@ STEEPEST = 4.6  # of the cost with 4N to that with N
 PARTS = ("server", "relay")
 CAP = 60.0  # seconds for one step of a case: the version before may be slow, it is what is to be shown
 STARTS = 5  # times as long for what comes before the first step, such as a server that reads its files
+BEFORE, INTERPRETED, COMPILED = "before", "interpreted", "compiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What is measured: sources, or the build that a Python has installed."""
+
+    name: str
+    python: str = sys.executable
+    sources: Path | None = None
+
+
+def versions(before: Path | None, build: str = "") -> list[Version]:
+    """In the order of the columns. `build`: one of the two builds alone; else both that are there."""
+    is_there = COMPILED_PYTHON.exists()
+    if not is_there and build != INTERPRETED:
+        print("The compiled build is not there: `make compiled` makes it.", file=sys.stderr, flush=True)
+    now = [Version(INTERPRETED, sources=HERE / "src"), *([Version(COMPILED, str(COMPILED_PYTHON))] if is_there else [])]
+    return [*([Version(BEFORE, sources=before)] if before else []), *[each for each in now if build in ("", each.name)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +123,35 @@ def better(first: Rows, second: Rows) -> Rows:
     return {case: both.get(case) or first.get(case) or second[case] for case in first | second}
 
 
-def stall_table(now: Rows, before: Rows | None, cap: float = CAP) -> str:
-    """Columns of the version before are there only if it was measured."""
-    words = ["longest stall, ms", "of the processor, ms", "seconds"]
-    head = ["case against a server", *[side for word in words for side in _sides(word, before)]]
-    cells = partial(_stall_cells, cap)
+Found = Mapping[str, Rows]  # by the name of a version, in the order of columns
+
+
+def stall_table(found: Found, cap: float = CAP) -> str:
+    """The figures of each version beside each other; those of this one have to reach the limit, in all its builds."""
+    head = ["case against a server", *_columns(["longest stall, ms", "of the processor, ms", "seconds"], found)]
     rows = [
-        [row.case, *_paired(row, before, cells), f"{row.limit:g}", _reached(row.longest <= row.limit)]
-        for row in now.values()
+        [
+            case,
+            *_cells(case, found, partial(_stall_cells, cap)),
+            f"{max(row.limit for row in judged if row):g}",
+            _reached([row is not None and row.longest <= row.limit for row in judged]),
+        ]
+        for case, judged in _judged(found)
     ]
     return table([*head, "at most, ms", "reached"], rows)
 
 
-def growth_table(now: Rows, before: Rows | None, cap: float = CAP) -> str:
+def growth_table(found: Found, cap: float = CAP) -> str:
     words = ["seconds with N", "with 4N", "ratio", "longest turn, ms"]
-    head = ["case in a relay", "N", *[side for word in words for side in _sides(word, before)]]
-    cells = partial(_growth_cells, cap)
+    head = ["case in a relay", "N", *_columns(words, found)]
     rows = [
-        [row.case, f"{row.n:,}", *_paired(row, before, cells), _reached(row.ratio <= STEEPEST)] for row in now.values()
+        [
+            case,
+            f"{max(row.n for row in judged if row):,}",
+            *_cells(case, found, partial(_growth_cells, cap)),
+            _reached([row is not None and row.ratio <= STEEPEST for row in judged]),
+        ]
+        for case, judged in _judged(found)
     ]
     return table([*head, f"ratio at most {STEEPEST:g}"], rows)
 
@@ -140,30 +172,39 @@ def _or_dash(value: float) -> str:
     return number(value) if isfinite(value) else "-"
 
 
-def _sides(word: str, before: Rows | None) -> list[str]:
-    return [word] if before is None else [f"{word}: before", "now"]
+def _judged(found: Found) -> Iterator[tuple[str, list[Any]]]:
+    """Each case with the rows of this version's builds, None for one that failed; the version before has no limit."""
+    now = [rows for name, rows in found.items() if name != BEFORE]
+    for case in dict.fromkeys(case for rows in now for case in rows):
+        yield case, [rows.get(case) for rows in now]
 
 
-def _paired(row: Any, before: Rows | None, cells: Callable[[Any], tuple[str, ...]]) -> list[str]:
-    """Each cell after that of the version before, which is a dash if that version failed in the case."""
-    now = cells(row)
-    if before is None:
-        return [*now]
-    then = cells(before[row.case]) if row.case in before else ("-",) * len(now)
-    return [cell for both in zip(then, now, strict=True) for cell in both]
+def _columns(words: Sequence[str], found: Found) -> list[str]:
+    """Under each word a column for each version, if there are several."""
+    if len(found) == 1:
+        return [*words]
+    return [f"{word}: {name}" if at == 0 else name for word in words for at, name in enumerate(found)]
 
 
-def _reached(reached: bool) -> str:  # noqa: FBT001
-    return "yes" if reached else "no"
+def _cells(case: str, found: Found, cells: Callable[[Any], tuple[str, ...]]) -> list[str]:
+    """Each figure of all versions, then the next; dashes for a version that failed in the case."""
+    known = [cells(rows[case]) if case in rows else None for rows in found.values()]
+    width = next(len(row) for row in known if row is not None)
+    return [row[at] if row is not None else "-" for at in range(width) for row in known]
+
+
+def _reached(reached: Sequence[bool]) -> str:
+    return "yes" if all(reached) else "no"
 
 
 TABLES = {"server": stall_table, "relay": growth_table}
 
 
-def measured(part: str, case: str, tree: Path, cap: float = CAP) -> Rows:
-    """One case in a process of its own, with these sources. A version that fails gives no row, and says so."""
-    command = [sys.executable, "-m", "bench.stalls", "--rows", part, "--case", case]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(HERE)])}
+def measured(part: str, case: str, version: Version, cap: float = CAP) -> Rows:
+    """One case in a process of its own, of this version. One that fails gives no row, and says so."""
+    command = [version.python, "-m", "bench.stalls", "--rows", part, "--case", case]
+    paths = [*([str(version.sources)] if version.sources else []), str(HERE)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     rows: list[Sequence[Any]] = []
     with subprocess.Popen(
         command, cwd=HERE, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -171,10 +212,14 @@ def measured(part: str, case: str, tree: Path, cap: float = CAP) -> Rows:
         while line := _line(process, cap if rows else STARTS * cap):
             rows.append(json.loads(line))
     if not rows or process.returncode not in (0, -signal.SIGKILL):
-        what = f"{part}, {case}: the sources in {tree} gave no figures (status {process.returncode})"
+        what = f"{part}, {case}: {_called(version)} gave no figures (status {process.returncode})"
         print(what, file=sys.stderr, flush=True)
         return {}
     return READ[part](rows[-1:])
+
+
+def _called(version: Version) -> str:
+    return f"the sources in {version.sources}" if version.sources else f"the {version.name} build"
 
 
 def _line(process: subprocess.Popen[str], seconds: float) -> str:
@@ -227,6 +272,7 @@ def _relay_steps(case: str) -> Iterable[Sequence[Any]]:
 def _given(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench stalls", description=__doc__)
     parser.add_argument("--before", type=Path, metavar="OTHER/src", help="another version, measured by turns")
+    parser.add_argument("--build", choices=(INTERPRETED, COMPILED), default="", help="one build alone")
     parser.add_argument("--part", choices=PARTS, help="one table alone")
     parser.add_argument("--rounds", type=int, default=1, help="how many; the best of each figure counts (default: 1)")
     parser.add_argument("--cap", type=float, default=CAP, help=f"seconds for one step of a case (default: {CAP:g})")
@@ -236,13 +282,11 @@ def _given(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _turns(
-    rounds: int, names: Sequence[str], found: Sequence[Rows], trees: Sequence[Path]
-) -> Iterator[tuple[str, Rows, Path]]:
+def _turns(rounds: int, names: Sequence[str], of: Sequence[Version]) -> Iterator[tuple[str, Version]]:
     """Case by case, of each version: what the machine does else changes with time."""
     for _ in range(rounds):
         for case in names:
-            yield from ((case, rows, tree) for rows, tree in zip(found, trees, strict=True))
+            yield from ((case, version) for version in of)
 
 
 def run(words: Sequence[str] = ()) -> None:
@@ -250,17 +294,18 @@ def run(words: Sequence[str] = ()) -> None:
     if given.rows:
         _print_rows(given.rows, given.case)
         return
-    trees = [HERE / "src", *([given.before] if given.before else [])]
+    of = versions(given.before, given.build)
     told = [f"{machine()}; the best of {given.rounds} round{'s' if given.rounds > 1 else ''}."]
     for part in [given.part] if given.part else PARTS:
-        found: list[Rows] = [{} for _ in trees]
-        for case, rows, tree in _turns(given.rounds, _chosen(part, given.case), found, trees):
+        found: dict[str, Rows] = {version.name: {} for version in of}
+        for case, version in _turns(given.rounds, _chosen(part, given.case), of):
+            rows = found[version.name]
             if case in rows and rows[case].is_over:
                 continue  # once is enough
             start = time.monotonic()
-            rows.update(better(rows, measured(part, case, tree, given.cap)))
-            print(f"{part}, {case}: {tree}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-        told.append(TABLES[part](found[0], found[1] if given.before else None, given.cap))
+            rows.update(better(rows, measured(part, case, version, given.cap)))
+            print(f"{part}, {case}: {version.name}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        told.append(TABLES[part](found, given.cap))
     text = "\n\n".join(part for part in told if part)
     print(text)
     if given.write:

@@ -31,8 +31,8 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 import xdsprism as xp
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.relay.relay import Relay
-from xdsprism.server.calls import Peer
-from xdsprism.server.hub import XdsCall
+from xdsprism.server.calls import DETACHED, CallPort, Peer
+from xdsprism.server.xds_call import XdsCall
 from xdsprism.testing.timeless import TimelessLoop
 
 LINGER = 5.0  # seconds of the clock that jumps
@@ -156,22 +156,16 @@ class _Server:
         self._unread = asyncio.Queue()
 
 
-class _Port:
+class _Port(CallPort):
     """What a call of the relay may ask of its client: to be polled."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.wake = wake
+    __slots__ = ("_poll",)
 
-    def hold_back(self, *, waits: bool) -> None:
-        """The client sends no more than it has sent."""
+    def __init__(self, poll: Callable[[], None]) -> None:
+        self._poll = poll
 
-
-def _attach(call: Any, wake: Callable[[], None]) -> None:
-    """Have a call wake its client. Sources before `Call.attach` take the function itself."""
-    if hasattr(call, "attach"):
-        call.attach(_Port(wake))
-    else:
-        call.wake = wake
+    def wake(self) -> None:
+        self._poll()
 
 
 class _Client:
@@ -182,7 +176,7 @@ class _Client:
     ) -> None:
         self._loop = loop
         self._call: XdsCall = relay.server.hub.open("bench", Peer("bench"), delta=True, only_type=None)
-        _attach(self._call, self._wake)
+        self._call.attach(_Port(self._wake))
         self._type_url = type_url
         self._metadata = metadata
         self._is_awake = False
@@ -201,7 +195,7 @@ class _Client:
 
     def leave(self) -> None:
         self._call.close()
-        _attach(self._call, lambda: None)
+        self._call.attach(DETACHED)
 
     def _wake(self) -> None:
         if not self._is_awake:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -33,7 +33,7 @@ from bench.at_once import run_at_once
 from bench.pulse import Pulse
 from xdsprism import app
 from xdsprism.observe.connection_log import ConnectionLog
-from xdsprism.observe.connection_metrics import ConnectionMetrics
+from xdsprism.observe.connection_metrics import ConnectionMetrics, LimitMetrics
 from xdsprism.observe.logs import FactLog
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.server import Server
@@ -177,7 +177,7 @@ def _attach_readers(server: Server, store: xp.Store) -> None:
     server.hub.readers.extend([metrics, FactLog()])
     server.connection_readers.append(ConnectionLog())
     if server.engine == "h2":
-        server.connection_readers.append(ConnectionMetrics(metrics.registry))
+        server.connection_readers += [ConnectionMetrics(metrics.registry), LimitMetrics(metrics)]
 
 
 def _follow(source: FileSource, store: xp.Store) -> Coroutine[Any, Any, None]:
@@ -364,7 +364,8 @@ async def _ask(address: str, method: str, message: bytes, *, gzip: bool) -> floa
         start = last = time.perf_counter()
         try:
             await stream.write(message)
-            await stream.write(last_words.SerializeToString())
+            with suppress(asyncio.InvalidStateError):  # the server has refused the call already: the read says so
+                await stream.write(last_words.SerializeToString())
             patience = PATIENCE
             while await asyncio.wait_for(stream.read(), patience) is not grpc.aio.EOF:
                 last = time.perf_counter()

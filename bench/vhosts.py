@@ -26,7 +26,8 @@ import xdsprism as xp
 from bench.daemon import memory_of
 from bench.figures import say
 from xdsprism.server.calls import CallPort, Peer
-from xdsprism.server.hub import Hub, XdsCall
+from xdsprism.server.hub import Hub
+from xdsprism.server.xds_call import XdsCall
 
 NUMBERS = (10_000, 100_000, 1_000_000)
 AT_ONCE = 1_000  # hosts in one transaction

@@ -107,7 +107,7 @@ def _windows(rpcs: RpcConnection, limits: Limits) -> None:
     found = rpcs.connection
     must(found.out.window >= 0, "more was sent than the connection's window")
     must(found.out.window <= LARGEST_WINDOW or found.failed, "a window beyond its bounds")
-    must(0 <= found._credit <= limits.connection_window >> 1, "the connection's credit is out of bounds")
+    must(0 <= found._windows.credit <= limits.connection_window >> 1, "the connection's credit is out of bounds")
     for stream in found.streams.values():
         must(-LARGEST_WINDOW <= stream.window <= LARGEST_WINDOW, "a stream's window is out of bounds")
         must(stream.credit <= limits.stream_window >> 1, "a stream's credit is out of bounds")
@@ -118,11 +118,14 @@ def _windows(rpcs: RpcConnection, limits: Limits) -> None:
 def _memory(rpcs: RpcConnection, limits: Limits) -> None:
     found = rpcs.connection
     must(len(found.streams) <= limits.streams, "too many streams")
-    must(len(found._partial_frame) < FRAME_HEADER + SMALLEST_MAX_FRAME or found.failed, "more than a frame is kept")
-    must(len(found._closed._streams) <= MEMORY, "too many streams are remembered")
+    must(
+        len(found._reader._partial_frame) < FRAME_HEADER + SMALLEST_MAX_FRAME or found.failed,
+        "more than a frame is kept",
+    )
+    must(len(found._streams._closed._streams) <= MEMORY, "too many streams are remembered")
     must(len(found.out.ready) <= len(found.streams), "streams that are over wait to send")
     must(rpcs._deadlines.entries <= STALE + 2 * limits.streams + 1, "deadlines pile up")
-    block = found._blocks.in_progress
+    block = found._reader._blocks.in_progress
     must(
         block is None or len(block.octets) <= OVERSIZE_FACTOR * limits.header_bytes or found.failed,
         "too much of a block",
@@ -131,7 +134,7 @@ def _memory(rpcs: RpcConnection, limits: Limits) -> None:
     must(rpcs._unfinished == rpcs._count.unfinished == sum(kept), "unfinished messages are counted wrong")
     most = limits.message_bytes + limits.unfinished_bytes + SMALLEST_MAX_FRAME
     must(rpcs._unfinished <= most, "too much of unfinished messages")
-    decoder = found._blocks._decoder
+    decoder = found._reader._blocks._decoder
     must(decoder is None or decoder.header_table._current_size <= 4_096, "the table of HPACK is too large")
 
 

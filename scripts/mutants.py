@@ -8,8 +8,6 @@ those of the core, then those that reach the fewest lines, until one fails. If n
 is missing, or nobody could see a difference. Each change is tried in a fork, which replaces the code of one function.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import os
@@ -33,8 +31,7 @@ OTHER = {ast.Eq: ast.NotEq, ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Is: ast.IsNot,
 OTHER |= {other: each for each, other in OTHER.items()}
 # Each branch is taken always or never, each operand of `and` and `or` left out, each comparison turned round.
 CHANGES: dict[type, Any] = {
-    ast.If: lambda n: [(n.test, "False"), (n.test, "True")],
-    ast.IfExp: lambda n: [(n.test, "False"), (n.test, "True")],
+    **dict.fromkeys((ast.If, ast.IfExp), lambda n: [(n.test, "False"), (n.test, "True")]),
     ast.While: lambda n: [(n.test, "False")],
     ast.BoolOp: lambda n: [(each, str(isinstance(n.op, ast.And))) for each in n.values],
     ast.comprehension: lambda n: [(each, "True") for each in n.ifs],
@@ -56,8 +53,7 @@ def main() -> int:
     if lines := tuple(sys.argv[1:]):
         mutants = [each for each in mutants if f"{each.path}:{each.line}".endswith(lines)]
     else:
-        count, seed = int(os.environ.get("COUNT", "200")), os.environ.get("SEED", "1")
-        mutants = random.Random(seed).sample(mutants, min(count, len(mutants)))  # noqa: S311
+        mutants = random.Random(os.environ["SEED"]).sample(mutants, min(int(os.environ["COUNT"]), len(mutants)))  # noqa: S311
     os.environ["HYPOTHESIS_PROFILE"] = "brief"  # tests/conftest.py
     tests = tests_by_mutant(mutants)
     files = sorted({test.partition("::")[0] for each in tests.values() for test in each})
@@ -80,14 +76,14 @@ def tests_by_mutant(mutants: Sequence[Mutant]) -> dict[Mutant, list[str]]:
 
 
 def try_all(tests: dict[Mutant, list[str]], items: Sequence[Any]) -> bool:
-    by_id, functions = {item.nodeid: item for item in items}, functions_in_use()
+    by_id, (functions, caches) = {item.nodeid: item for item in items}, in_use()
     waiting, running, survivors = [*tests], dict[int, Mutant](), list[str]()
     while waiting or running:
         if waiting and len(running) < (os.cpu_count() or 1):
             mutant = waiting.pop()
             if not (pid := os.fork()):
                 reaching = [by_id[test] for test in tests[mutant] if test in by_id]
-                try_and_exit(mutant, functions[str(mutant.path), mutant.function], reaching)
+                try_and_exit(mutant, functions[str(mutant.path), mutant.function], reaching, caches)
             running[pid] = mutant
         else:
             pid, status = os.wait()
@@ -99,28 +95,32 @@ def try_all(tests: dict[Mutant, list[str]], items: Sequence[Any]) -> bool:
     return True
 
 
-def try_and_exit(mutant: Mutant, function: FunctionType, items: Sequence[Any]) -> None:
+def try_and_exit(mutant: Mutant, function: FunctionType, items: Sequence[Any], caches: Sequence[Any]) -> None:
     """End this process with 1 if a test fails with the change and passes without it, and with 0 if none does."""
     try:
-        original, changed = function.__code__, changed_code(mutant)
+        was, now = ((function, code, caches) for code in (function.__code__, changed_code(mutant)))
         tried = (item for item in items if os.times().user < SECONDS)
-        os._exit(int(any(fails(item, function, changed) and not fails(item, function, original) for item in tried)))
+        os._exit(int(any(fails(item, *now) and not fails(item, *was) for item in tried)))
     except BaseException:  # noqa: BLE001 # whatever it is, a child must not go on as its parent
         traceback.print_exc(file=sys.__stderr__)
         os._exit(2)
 
 
-def fails(item: Any, function: FunctionType, code: CodeType) -> bool:
+def fails(item: Any, function: FunctionType, code: CodeType, caches: Sequence[Any]) -> bool:
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)  # its signal ends this process, which counts as noticed
     function.__code__ = code
+    for cache in caches:
+        cache.cache_clear()  # it may have results of the other code
     return any(report.failed for report in runtestprotocol(item, nextitem=None, log=False))
 
 
-def functions_in_use() -> dict[tuple[str, int], FunctionType]:
+def in_use() -> tuple[dict[tuple[str, int], FunctionType], list[Any]]:
     gc.unfreeze()  # tests/conftest.py hides from the collector what is there before the first test
-    functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    found = gc.get_objects()
     gc.freeze()  # or each fork would copy most of the memory
-    return {(each.__code__.co_filename, each.__code__.co_firstlineno): each for each in functions}
+    functions = (each for each in found if isinstance(each, FunctionType))
+    caches = [each for each in found if type(each).__name__ == "_lru_cache_wrapper"]  # of functools
+    return {(each.__code__.co_filename, each.__code__.co_firstlineno): each for each in functions}, caches
 
 
 def changed_code(mutant: Mutant) -> CodeType:

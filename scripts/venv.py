@@ -1,12 +1,15 @@
 """Make a virtual environment and install into it, or find in a blink that this was done already.
 
-    venv.py DIRECTORY REQUIREMENT...
+    venv.py DIRECTORY LOCK [--editable] [PROJECT]
 
 Written for any Python 3 that calls itself python3, to say what is missing; where it is too old for the project,
 a newer one from PATH makes the environment. Two runs at once wait for each other. A stamp records what was
-asked for: after a change of pyproject.toml, of the version or of a list of requirements, it installs again, and after
-a move of the checkout it starts anew. A package that is not installed as editable is installed again after a change of
-any of its files.
+asked for: after a change of the lock, of pyproject.toml or of the version it installs again, and after a move of
+the checkout it starts anew. A package that is not installed as editable is installed again after a change of any of its
+files.
+
+Nothing comes from a package index but files that LOCK has the hash of (`make lock` writes it). What builds the project
+is in the lock, too: pip is told to fetch nothing for that.
 """
 
 import contextlib
@@ -22,12 +25,22 @@ from typing import Iterator, List, Tuple
 OLDEST = (3, 11)
 NAMES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python")
 VERSION = Path("src/xdsprism/release.py")  # the package's metadata is made from it
-PARTS = ("src/**/*", "scripts/wheel/*.py", "README.md", "LICENSE")  # what a wheel is made from, besides
+PARTS = (
+    "src/**/*",
+    "scripts/wheel/*.py",
+    "README.md",
+    "LICENSE",
+    "THIRD_PARTY.md",
+)  # what a wheel is made from, besides
 PROBE = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
 
 
 def main() -> None:
     directory, requirements = Path(sys.argv[1]), sys.argv[2:]
+    if not requirements or not Path(requirements[0]).is_file():
+        sys.exit(
+            f"venv: no file {' '.join(requirements[:1])}: name the lock first, locks/run.txt say; `make lock` writes it"
+        )
     directory.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(directory):
         stamp = directory / "installed" / hashlib.sha256(json.dumps(requirements).encode()).hexdigest()[:12]
@@ -59,8 +72,7 @@ def description(requirements: List[str]) -> str:
     if project and "--editable" not in requirements:
         found = {file for part in PARTS for file in Path().glob(part)}
         project += sorted(file for file in found if file.is_file() and file.suffix != ".pyc")
-    lists = [Path(word) for word in requirements if word.endswith(".txt")]
-    contents = b"".join(file.read_bytes() for file in project + lists)
+    contents = b"".join(file.read_bytes() for file in [*project, Path(requirements[0])])
     return json.dumps([str(Path.cwd()), requirements, hashlib.sha256(contents).hexdigest()])
 
 
@@ -108,14 +120,21 @@ def find_python() -> str:
 
 
 def install(directory: Path, requirements: List[str]) -> None:
-    """Install with one retry: a package index may have a bad moment."""
+    lock, project = requirements[0], requirements[1:]
     say(f"installing {' '.join(requirements)} into {directory}")
-    pip = [str(python_of(directory)), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pip(directory, ["--require-hashes", "-r", lock])
+    if project:
+        pip(directory, ["--no-index", "--no-deps", "--no-build-isolation", *project])
+
+
+def pip(directory: Path, words: List[str]) -> None:
+    """Install with one retry: a package index may have a bad moment."""
+    command = [str(python_of(directory)), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *words]
     for attempt in (1, 2):
-        if subprocess.run([*pip, *requirements], check=False).returncode == 0:
+        if subprocess.run(command, check=False).returncode == 0:
             return
         say("pip failed" + (", trying once more" if attempt == 1 else ""))
-    sys.exit(f"venv: could not install {' '.join(requirements)}; pip's own words are above")
+    sys.exit(f"venv: could not install {' '.join(words)}; pip's own words are above")
 
 
 def say(text: str) -> None:

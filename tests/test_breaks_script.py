@@ -97,7 +97,7 @@ def test_a_break_written_by_hand_serves_where_no_code_quotes_the_requirement(pro
     )
 
 
-def test_a_break_whose_place_is_gone_is_told_and_does_not_count(project, capsys):
+def test_a_break_without_its_place_is_reported_and_does_not_count(project, capsys):
     (project / "tests" / "breaks.toml").write_text(
         '[[break]]\nids = ["SRV-3"]\nwhat = "x"\nfile = "numbers.py"\nfind = "nowhere"\nreplace = ""\n'
     )

@@ -69,7 +69,7 @@ def test_the_build_refuses_what_would_crash_or_be_ignored(package: Path, source:
     assert not (package.parents[1] / "made").exists()
 
 
-def test_without_a_compiler_the_build_says_what_it_takes(package: Path) -> None:
+def test_without_a_compiler_the_build_names_what_it_needs(package: Path) -> None:
     (package / "good.py").write_text(GOOD)
     done = compiled(package, "sample.good", CC="/nowhere/cc")
     assert done.returncode == NO_COMPILER
@@ -144,7 +144,9 @@ def test_a_wheel_that_has_to_be_compiled_fails_without_a_compiler(
         wheel.build()
 
 
-def test_what_is_refused_fails_even_where_a_pure_wheel_would_do(wheel: Wheel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_fails_the_build_even_where_a_pure_wheel_would_do(
+    wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CC")
     (wheel.root / "src" / "sample" / "good.py").write_text("def f(a):\n    match a:\n        case [*_]: ...\n")
     with pytest.raises(SystemExit, match="the sources can't be compiled"):

@@ -54,7 +54,7 @@ def test_every_export_is_there():
         assert getattr(xdsprism, name) is not None
 
 
-def test_what_is_not_exported_is_an_attribute_error():
+def test_a_name_that_is_not_exported_is_an_attribute_error():
     assert not hasattr(xdsprism, "Hub")
 
 

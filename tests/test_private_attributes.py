@@ -22,7 +22,7 @@ def looks(text: str) -> Iterator[tuple[int, str]]:
             yield number, line.partition("#")[2].strip() or (above.startswith("#") and above.strip("# ")) or ""
 
 
-def test_who_touches_a_private_attribute_says_why():
+def test_each_use_of_a_private_attribute_says_why():
     files = ((path, path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py"))
     silent = [f"{path.relative_to(TESTS)}:{number}" for path, text in files for number, why in looks(text) if not why]
     assert silent == []

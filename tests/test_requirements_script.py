@@ -132,7 +132,7 @@ def test_comments_in_the_programs_of_other_languages_count(project, capsys, comm
     assert named_line(capsys) == "requirements named by a test: 1 of 3"
 
 
-def test_what_other_toolchains_have_built_or_fetched_is_not_searched(project):
+def test_folders_of_other_toolchains_are_not_searched(project):
     (project / "interop" / "node_modules").mkdir()
     write(project, "interop/node_modules/a.js", "// RFC-1\n")
     assert requirements.main([], project) == 0

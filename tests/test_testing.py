@@ -49,7 +49,7 @@ def test_params_make_a_locator_and_win_over_the_metadata(store: xp.Store) -> Non
     assert stat(client, "a") == "rest"
 
 
-def test_a_name_that_was_unsubscribed_is_heard_of_no_more(store: xp.Store) -> None:
+def test_an_unsubscribed_name_gets_no_updates(store: xp.Store) -> None:
     client = MemoryClient(store)
     client.subscribe(xp.CLUSTER, "a")
     client.poll()
@@ -59,7 +59,7 @@ def test_a_name_that_was_unsubscribed_is_heard_of_no_more(store: xp.Store) -> No
     assert client.poll() == []
 
 
-def test_what_it_rejects_is_sent_again_alone_and_then_parked(store: xp.Store) -> None:
+def test_a_rejected_resource_is_resent_alone_and_then_parked(store: xp.Store) -> None:
     client = MemoryClient(store)
     client.subscribe(xp.CLUSTER)
     heard = client.poll(reject="no")

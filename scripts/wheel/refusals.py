@@ -9,27 +9,47 @@ once it is compiled:
 - a pattern with a star: it takes lists only, and raises TypeError for a tuple;
 - a field of a dataclass annotated `object`: KeyError when the module is imported;
 - `__new__` without `__init__`: it runs `__init__`, and raises TypeError if that takes arguments.
+- an attribute such as `_signed`: in C it is `__signed`, a keyword of the compiler.
+- a generator expression, unless `any`, `all`, `next` or `sum` has it, or all of it is used where it stands: it is a
+  list then. All items are computed before the first is used, even where only that is needed, or each is to be a step.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
+Parents = Mapping[ast.AST, ast.AST]
+
+# What may have a generator expression: functions that mypyc makes a loop of, those that use all items at once, and
+# those whose result counts.
+LOOPS = {"any", "all", "next", "sum"}
+ALL_OF_IT = {"tuple", "list", "set", "frozenset", "dict", "sorted", "min", "max", "join", "extend", "update", "union"}
+ALL_OF_IT |= {"Counter", "fromkeys", "add_all"}
+PASS_ON = {"chain", "from_iterable", "filter", "map", "zip", "enumerate"}
+
+# An attribute is a field of a C struct, with another underscore before its name.
+KEYWORDS = {"_alignof", "_asm", "_attribute", "_complex", "_const", "_imag", "_inline", "_real", "_restrict"}
+KEYWORDS |= {"_signed", "_thread", "_typeof", "_volatile"}
+
 # mypy finds assigned methods by their types, so nobody may silence it.
 SILENCED = re.compile(r"type: ignore\[[^]]*method-assign")
 
 
-def refusals(files: Iterable[Path]) -> list[str]:
-    """Return what is refused in these files, each with its place and the way out."""
-    texts = {str(file): file.read_text() for file in files}
+def refusals(files: Iterable[Path], others: Iterable[Path] = ()) -> list[str]:
+    """Return what is refused in these files, each with its place and the way out.
+
+    `others` stay interpreted. Of these it matters only what they do to compiled classes.
+    """
+    own = {str(file): file.read_text() for file in files}
+    texts = own | {str(file): file.read_text() for file in others}
     trees = {name: ast.parse(text) for name, text in texts.items()}
-    found = [f"{name}:{line}: {what}" for name, line, what in _all(trees)]
+    found = [f"{name}:{line}: {what}" for name, line, what in _all(trees, own)]
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
             if SILENCED.search(line):
@@ -37,24 +57,64 @@ def refusals(files: Iterable[Path]) -> list[str]:
     return found
 
 
-def _all(trees: Mapping[str, ast.AST]) -> Iterator[tuple[str, int, str]]:
+def _all(trees: Mapping[str, ast.AST], own: Collection[str]) -> Iterator[tuple[str, int, str]]:
     classes = Classes(trees)
     yield from _assigned_methods(trees, classes)
     yield from _mixed_attributes(classes)
-    for name, tree in trees.items():
-        yield from ((name, node.lineno, what) for node, what in _in_one_file(tree))
+    for name in own:
+        yield from ((name, node.lineno, what) for node, what in _in_one_file(trees[name]))
 
 
 def _in_one_file(tree: ast.AST) -> Iterator[tuple[ast.pattern | ast.stmt | ast.expr, str]]:
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.MatchStar):
             yield node, "a pattern with a star takes no tuple when it is compiled: index instead"
+        if isinstance(node, ast.GeneratorExp) and not _is_lazy(node, parents) and not _is_used_up(node, parents):
+            yield node, "all of it is computed first: write a list, or a loop that yields, or call any() with it itself"
+        if isinstance(node, ast.Attribute) and node.attr in KEYWORDS and isinstance(node.ctx, ast.Store):
+            yield node, f"`_{node.attr}` is a keyword of C compilers: choose another name"
         if _makes_without_init(node):
             yield node, "`__new__` of a compiled class runs `__init__`: call the class"
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list):
             for item in node.body:
                 if isinstance(item, ast.AnnAssign) and ast.unparse(item.annotation) == "object":
                     yield item, "a field annotated `object` fails at the import of the compiled module: write Any"
+
+
+def _is_lazy(node: ast.GeneratorExp, parents: Parents) -> bool:
+    """Whether mypyc makes a loop of the generator expression and the function that has it."""
+    return _called(parents[node]) in LOOPS and node is getattr(parents[node], "args", [None])[0]
+
+
+def _is_used_up(node: ast.expr, parents: Parents) -> bool:
+    """Whether all items of this expression are used where it stands, so that a list is the same."""
+    match parent := parents[node]:
+        case ast.Starred() | ast.AugAssign() | ast.Assign(targets=[ast.Tuple()]):
+            return True
+        case ast.IfExp():
+            return _is_used_up(parent, parents)
+        case ast.Call():
+            named = _called(parent)
+            return named in ALL_OF_IT or (named in PASS_ON and _is_used_up(parent, parents))
+        case ast.comprehension():
+            whole = parents[parent]
+            return not isinstance(whole, ast.GeneratorExp) or _is_used_up(whole, parents)
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            function: ast.AST = parent
+            while not isinstance(function, FUNCTIONS | ast.Module):
+                function = parents[function]
+            names = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+            return all(_is_used_up(each, parents) for each in names if isinstance(each.ctx, ast.Load))
+    return False
+
+
+def _called(node: ast.AST) -> str:
+    """Return the last part of the name of what is called; empty if the node is no call of a name."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
+            return name
+    return ""
 
 
 def _makes_without_init(node: ast.AST) -> TypeGuard[ast.Call]:

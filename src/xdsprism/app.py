@@ -8,21 +8,29 @@ import logging
 import signal
 from abc import ABC, abstractmethod
 from asyncio import TaskGroup
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .admin.cache_model import RelayView, streams
-from .admin.guard import Names
-from .admin.http import View, build
+from .admin.http import View
+from .admin.port import AdminPort
 from .admin.read_model import ConfigLoads
 from .config import RelayConfig, ServeConfig
-from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact
+from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact, PolicyRefused
 from .core.model.removal_guard import Guard, HeldBack
 from .core.model.store import Store
+from .core.policy.policy import Policy
 from .errors import ConfigError, Problem, UsageError, XdsError
+from .http2.facts import Fact as ConnectionFact
 from .observe.connection_log import ConnectionLog
-from .observe.connection_metrics import CertificateMetrics, ConnectionMetrics, HttpPortMetrics, RefusedCallMetrics
+from .observe.connection_metrics import (
+    CertificateMetrics,
+    ConnectionMetrics,
+    HttpPortMetrics,
+    LimitMetrics,
+    RefusedCallMetrics,
+)
 from .observe.holding_metrics import HoldingMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
@@ -30,9 +38,11 @@ from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
 from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
 from .server.connection_limits import disable_core_files, raise_descriptor_limit
-from .server.http_port import CannotListenError, HttpPort
+from .server.http_port import CannotListenError
 from .server.server import Server
 from .sources.files import FileSource, LoadReport
+from .sources.policy_file import watch_policy
+from .sources.watched_file import WatchedFile
 
 log = logging.getLogger("xdsprism")
 
@@ -84,35 +94,46 @@ def spare_collections() -> None:
 class Daemon(ABC):
     """A server and its admin port. The subclasses differ in where the resources come from."""
 
-    def __init__(self, server: Server, config: ServeConfig | RelayConfig) -> None:
+    def __init__(self, server: Server, config: ServeConfig | RelayConfig, policy: WatchedFile[Policy] | None) -> None:
         self._server = server
+        self._policy = policy
+        self._policy_task: asyncio.Task[None] | None = None
         self._admin = config.admin
-        self._admin_hosts = config.admin_hosts
+        self._access = config.access
         self._metrics = Metrics(server.store)
         registry, hub = self._metrics.registry, server.hub
         loads = LoadMetrics(registry, hub.reports, hub.clock)
         self._metrics.preparations.append(loads.preparing)
         ports = [*(["admin"] if config.admin else []), *(["rest"] if config.rest else [])]
-        self._http_metrics = HttpPortMetrics(registry, ports)
-        server.connection_readers += [ConnectionLog(), RefusedCallMetrics(registry), self._http_metrics]
+        # The admin port has these too; other facts of its connections are none of the xDS port.
+        self._port_readers: list[Callable[[Sequence[ConnectionFact]], None]] = [
+            ConnectionLog(),
+            HttpPortMetrics(registry, ports),
+        ]
+        if config.tls is not None or (config.admin and config.access.tls is not None):
+            self._port_readers.append(CertificateMetrics(registry))
+        server.connection_readers += [*self._port_readers, RefusedCallMetrics(registry), LimitMetrics(self._metrics)]
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
-        if config.tls is not None:
-            server.connection_readers.append(CertificateMetrics(registry))
         hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
-        self._admin_address: str | None = None
+        found = hub.policy
+        if found is not None and found.needs_certificates and (config.tls is None or config.tls.client_ca is None):
+            log.warning("the policy has rules for certificates, and no client can show one without --tls-client-ca")
+        self._admin_port: AdminPort | None = None
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
 
     async def run(self, group: TaskGroup, announce: Announce) -> None:
         """Serve until a signal asks to stop. The admin port opens first, so that it can show why a start takes long."""
         self._listen_to_signals()
-        admin = self._open_admin()
+        admin = self._admin_port = self._open_admin()
         if admin is not None:
-            self._admin_address = admin.address
-            group.create_task(admin.serve())
+            admin.start(group)
         try:
             if await self._prepare(group):
+                if self._policy is not None:
+                    watching = self._policy.run(self._server.enforce, self._policy_refused)
+                    self._policy_task = group.create_task(watching)
                 await self._start()
                 spare_collections()
                 rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
@@ -120,6 +141,8 @@ class Daemon(ABC):
                 await self._stop.wait()
         finally:
             self._unready = "the server is shutting down"
+            if self._policy_task is not None:
+                self._policy_task.cancel()
             await self._finish()
             self._metrics.close()
             if admin is not None:
@@ -132,15 +155,22 @@ class Daemon(ABC):
         loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
 
     def _on_sighup(self) -> None:
-        """Read certificates and configuration again."""
+        """Read certificates, tokens, policy and configuration again."""
         self._server.renew()
+        if self._policy is not None:
+            self._policy.check_now()
+        if self._admin_port is not None:
+            self._admin_port.renew()
         self._reload()
 
-    def _open_admin(self) -> HttpPort | None:
+    def _open_admin(self) -> AdminPort | None:
         if self._admin is None:
             return None
-        app = build(self._view(), Names(self._admin, self._admin_hosts))
-        return HttpPort(app, self._admin, "admin", report=self._http_metrics)
+        return AdminPort(self._view(), self._admin, self._access, self._report_port)
+
+    def _report_port(self, facts: Sequence[ConnectionFact]) -> None:
+        for reader in self._port_readers:
+            reader(facts)
 
     async def _start(self) -> None:
         try:
@@ -148,6 +178,15 @@ class Daemon(ABC):
         except UsageError as error:
             raise CannotListenError(str(error)) from error
         self._unready = None
+
+    def _policy_refused(self, error: ConfigError) -> None:
+        """Say why a changed policy is not taken."""
+        self._add_fact(PolicyRefused(tuple(map(str, error.problems))))
+
+    def _add_fact(self, fact: Fact) -> None:
+        """Have the readers of the hub's facts see one that did not happen on a stream."""
+        self._server.hub.facts.append(fact)
+        self._server.hub.turn()
 
     # -- what the subclasses do
 
@@ -170,6 +209,7 @@ class FileDaemon(Daemon):
 
     def __init__(self, config: ServeConfig) -> None:
         store = Store()
+        policy = watch_policy(config.policy) if config.policy is not None else None
         server = Server(
             store,
             config.listen,
@@ -179,8 +219,9 @@ class FileDaemon(Daemon):
             engine=config.engine,
             max_connection_age=config.max_connection_age,
             tls=config.tls,
+            policy=policy.load() if policy is not None else None,
         )
-        super().__init__(server, config)
+        super().__init__(server, config, policy)
         self._store = store
         self._source = FileSource(
             config.paths,
@@ -249,25 +290,21 @@ class FileDaemon(Daemon):
         self._warned = frozenset(found)
 
     def _remedy(self, held: HeldBack) -> str:
-        if self._admin_address is None:
-            return "start again with --max-removals 100%, or with an admin port to confirm it at"
-        return f"xdsprism confirm --admin {self._admin_address} --id {held.id}"
+        if self._admin_port is None:
+            return "restart with --max-removals 100%, or with an admin port to which the change can be confirmed"
+        return f"xdsprism confirm --admin {self._admin_port.address} --id {held.id}"
 
     async def _confirm(self, change: str | None) -> HeldBack:
         through = await self._source.confirm(change)
         self._add_fact(ChangeLetThrough(through))
         return through
 
-    def _add_fact(self, fact: Fact) -> None:
-        """Have the readers of the hub's facts see one that the source made."""
-        self._server.hub.facts.append(fact)
-        self._server.hub.turn()
-
 
 class RelayDaemon(Daemon):
     """Serves the resources of upstream servers."""
 
     def __init__(self, config: RelayConfig) -> None:
+        policy = watch_policy(config.policy) if config.policy is not None else None
         self._relay = relay = Relay(
             config.bootstrap,
             config.listen,
@@ -277,6 +314,7 @@ class RelayDaemon(Daemon):
             engine=config.engine,
             max_connection_age=config.max_connection_age,
             tls=config.tls,
+            policy=policy.load() if policy is not None else None,
             delta=config.delta,
             upstream_form=config.upstream_form,
             group_by=config.group_by,
@@ -286,7 +324,7 @@ class RelayDaemon(Daemon):
             report_nacks=config.report_nacks,
             validate=config.validate,
         )
-        super().__init__(relay.server, config)
+        super().__init__(relay.server, config, policy)
         relay.server.hub.readers.append(CacheMetrics(self._metrics))
         relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
 
@@ -301,10 +339,10 @@ class RelayDaemon(Daemon):
         errors = [
             f": {each.lifecycle.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lifecycle.lost is not None
         ]
-        return f"no server was reached yet{errors[0] if errors else ''}"
+        return f"no upstream server was reached yet{errors[0] if errors else ''}"
 
     def _reload(self) -> None:
-        log.info("SIGHUP: nothing to load again, a relay's contents come from its servers")
+        log.info("SIGHUP: a relay loads no files of resources; these come from its upstream servers")
 
     async def _prepare(self, group: TaskGroup) -> bool:
         del group

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .admin.access import Access
 from .core.model.removal_guard import MAX_REMOVALS
 from .core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from .messages.validation import Validate
@@ -19,13 +20,14 @@ class ServeConfig:
     paths: tuple[Path, ...]
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"  # None: off
-    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)  # further host names of the admin port
+    access: Access = field(default_factory=Access, kw_only=True)  # who may use the admin port
     settings: Settings = field(default_factory=Settings)
     v2: bool = True  # serve v2 beside v3, on the same port
     rest: str | None = None  # None: off
     engine: Engine = ENGINE
     max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
+    policy: Path | None = None  # None: every client may have everything
     max_removals: float = MAX_REMOVALS  # per cent of a type that one change may remove; 100: no limit
     allow_empty: bool = False  # whether to start without any resource
     validate: Validate = "envoy"
@@ -38,13 +40,14 @@ class RelayConfig:
     bootstrap: Path | None = None  # None: the one that the environment names
     listen: str = "127.0.0.1:18000"
     admin: str | None = "127.0.0.1:18001"
-    admin_hosts: tuple[str, ...] = field(default=(), kw_only=True)
+    access: Access = field(default_factory=Access, kw_only=True)
     settings: Settings = field(default_factory=Settings)
     v2: bool = True
     rest: str | None = None
     engine: Engine = ENGINE
     max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
+    policy: Path | None = None
     delta: bool = True  # use delta with servers that support it
     upstream_form: UpstreamForm = "auto"
     cache: Path | None = None

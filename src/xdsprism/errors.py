@@ -82,9 +82,10 @@ class ConfigError(XdsError):
 class PeerError(XdsError):
     """The peer violated the protocol, which ends its stream. Other streams go on."""
 
-    def __init__(self, status: str, message: str) -> None:
+    def __init__(self, status: str, message: str, retry_after: float = 0.0) -> None:
         self.status = status  # the name of a gRPC status code: "INVALID_ARGUMENT"
         self.message = message
+        self.retry_after = retry_after  # seconds after which the same would be fine; 0: nobody knows
         super().__init__(f"{status}: {message}")
 
 

@@ -14,6 +14,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.support import web
 from xdsprism import Server, Store
+from xdsprism.admin.guard import RequestGuard
 from xdsprism.admin.http import View, build
 from xdsprism.admin.read_model import ConfigLoads
 from xdsprism.core.model.removal_guard import HeldBack
@@ -31,13 +32,14 @@ class Office:
     loads: ConfigLoads = field(default_factory=lambda: ConfigLoads(("config",)))
     unready: str | None = None
     confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None
+    guard: RequestGuard | None = None
 
     async def __aenter__(self) -> Self:
         self.server = Server(self.store, "127.0.0.1:0")
         self.metrics = Metrics(self.store)
         self.server.hub.readers.append(self.metrics)
         view = View(self.server.hub, self.metrics, self.loads, lambda: self.unready, confirm=self._confirm)
-        self._admin = HttpPort(build(view), "127.0.0.1:0", "admin")
+        self._admin = HttpPort(build(view, self.guard), "127.0.0.1:0", "admin")
         self.admin = self._admin.address
         self._task = asyncio.create_task(self._admin.serve())
         await self.server.start()

@@ -1,4 +1,4 @@
-"""Bodies as proto3 JSON, and what is hidden in them on a page that anybody may see."""
+"""Bodies as proto3 JSON, and the secrets that pages hide."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def test_fields_that_the_protos_mark_as_sensitive_are_hidden_however_deep():
     assert document["metadata"]["filter_metadata"]["x"] == {"a": [1.0, {"b": "c"}]}
 
 
-def test_of_a_secret_nothing_is_shown():
+def test_a_secret_is_hidden_as_a_whole():
     secret = Secret(name="key")
     secret.generic_secret.secret.inline_string = PASSWORD
     assert redacted(SECRET, secret.SerializeToString()) == "[redacted]"
 
 
-def test_what_can_not_be_read_is_base64_and_on_a_page_hidden():
+def test_a_body_that_can_not_be_parsed_is_base64_and_hidden_on_a_page():
     unknown = "type.googleapis.com/my.own.Thing"
     assert document_of(unknown, b"\x01\x02") == {"@type": unknown, "value": "AQI="}
     assert redacted(unknown, b"\x01\x02") == "[redacted]"
     assert document_of(CLUSTER, b"\xff") == {"@type": CLUSTER, "value": "/w=="}
 
 
-def test_an_unknown_type_inside_makes_the_whole_opaque():
+def test_a_body_with_an_unknown_type_inside_is_base64_as_a_whole():
     socket = TransportSocket(name="own", typed_config=Any(type_url="type.googleapis.com/my.own.Thing", value=b"x"))
     body = Cluster(name="c", transport_socket=socket).SerializeToString()
     assert set(document_of(CLUSTER, body)) == {"@type", "value"}
@@ -87,7 +87,7 @@ def _typed(kind: str, **fields: object) -> Cluster:
     return Cluster(name="typed", transport_socket=socket)
 
 
-def test_what_is_sensitive_in_a_typed_struct_is_hidden():  # OPS-14
+def test_sensitive_fields_of_a_typed_struct_are_hidden():  # OPS-14
     certificates = [{"certificate_chain": {"inline_string": "public"}, "privateKey": {"inline_string": PASSWORD}}]
     cluster = _typed(UpstreamTlsContext.DESCRIPTOR.full_name, common_tls_context={"tls_certificates": certificates})
     text = json.dumps(redacted(CLUSTER, cluster.SerializeToString()))
@@ -95,7 +95,7 @@ def test_what_is_sensitive_in_a_typed_struct_is_hidden():  # OPS-14
     assert "public" in text
 
 
-def test_in_a_typed_struct_what_is_packed_is_looked_at_too():  # OPS-14
+def test_sensitive_fields_of_a_message_packed_in_a_typed_struct_are_hidden():  # OPS-14
     packed = {"@type": "type.googleapis.com/envoy.config.trace.v3.ClientConfig", "backend_token": PASSWORD}
     unknown = {"@type": "type.googleapis.com/my.own.Thing", "backend_token": PASSWORD}
     for config in (packed, unknown):
@@ -103,7 +103,7 @@ def test_in_a_typed_struct_what_is_packed_is_looked_at_too():  # OPS-14
         assert PASSWORD not in json.dumps(redacted(CLUSTER, cluster.SerializeToString()))
 
 
-def test_of_types_that_are_not_installed_nothing_is_shown_on_a_page():  # OPS-14
+def test_contents_of_types_that_are_not_installed_are_hidden_on_a_page():  # OPS-14
     socket = TransportSocket(name="own")
     socket.typed_config.type_url, socket.typed_config.value = "type.googleapis.com/my.own.Thing", PASSWORD.encode()
     body = Cluster(name="c", transport_socket=socket).SerializeToString()
@@ -122,5 +122,5 @@ def test_tokens_that_their_protos_do_not_mark_are_hidden():  # OPS-14
     assert "example.com" in json.dumps(shown)
 
 
-def test_a_secret_of_v2_is_a_secret():  # OPS-14
+def test_a_secret_of_v2_is_hidden_too():  # OPS-14
     assert redacted("type.googleapis.com/envoy.api.v2.auth.Secret", b"") == "[redacted]"

@@ -1,4 +1,4 @@
-"""/api/clients: who is connected, what each was sent, and what it thinks of it."""
+"""/api/clients: connected clients, what each was sent, and its ACKs and NACKs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _session(office: Office) -> Any:
     return (await office.client())["types"][0]
 
 
-async def test_a_stream_is_shown_with_who_and_how(office: Office):
+async def test_a_stream_is_shown_with_its_client_and_method(office: Office):
     async with Peer(office.server.address, delta=True) as peer:
         await peer.ask(CLUSTER, ["shop"], node=_node())
         client = await office.client()
@@ -56,7 +56,7 @@ async def test_a_stream_that_said_nothing_yet_has_no_node(office: Office):
 
 
 # DYN-46
-async def test_what_a_stream_was_refused_is_shown_by_limit(office: Office):
+async def test_refused_subscriptions_of_a_stream_are_shown_by_limit(office: Office):
     async with Peer(office.server.address, delta=True) as peer:
         await peer.ask(CLUSTER, ["plain"])
         assert (await office.client())["refused"] == {}
@@ -133,7 +133,7 @@ async def test_subscriptions_are_shown_with_the_variant_that_is_meant_for_them(o
     assert {"name": "*", "params": None} in subscriptions["first"]
 
 
-async def test_of_many_subscriptions_the_first_hundred_are_shown(office: Office):
+async def test_only_the_first_hundred_subscriptions_are_shown(office: Office):
     async with Peer(office.server.address, delta=True) as peer:
         await peer.ask(CLUSTER, [f"c{number}" for number in range(250)])
         subscriptions = (await _session(office))["subscriptions"]

@@ -41,7 +41,7 @@ def test_one_line_for_each_mistake_of_each_address(rig: Rig) -> None:  # OPS-15
     assert all(" can't be served: it speaks " in line for line in lines)
 
 
-def test_after_a_while_it_is_told_again_with_how_often_it_happened(rig: Rig) -> None:  # OPS-15
+def test_after_the_interval_a_mistake_is_logged_again_with_its_count(rig: Rig) -> None:  # OPS-15
     for _ in range(5):
         rig.fail("1.1.1.1")
     rig.now += INTERVAL - 1
@@ -61,17 +61,17 @@ def test_all_addresses_together_have_a_rate(rig: Rig) -> None:  # OPS-15
     rig.fail("9.9.9.9")
     rig.fail("9.9.9.8")
     (line,) = rig.lines()
-    assert line.endswith(f"({1_000 - TOTAL.burst} other lines such as this were left out)")
+    assert line.endswith(f"({1_000 - TOTAL.burst} similar lines were omitted)")
 
 
-def test_what_is_remembered_is_bounded(rig: Rig) -> None:  # OPS-15
+def test_the_number_of_remembered_mistakes_is_bounded(rig: Rig) -> None:  # OPS-15
     for number in range(MEMORY + 5):
         rig.now += 1 / TOTAL.per_second
         rig.reader([CallRefused("ipv4:1.1.1.1:1", RefusalCause.METHOD, f"/{number}")])
     assert len(rig.reader._last_lines) == MEMORY  # noqa: SLF001 # the bound on what it remembers shows in memory only
 
 
-def test_what_a_client_made_up_is_cut(rig: Rig) -> None:  # OPS-15
+def test_long_texts_of_a_client_are_cut(rig: Rig) -> None:  # OPS-15
     rig.reader([CallRefused("ipv4:1.1.1.1:1", RefusalCause.METHOD, "/" + "x" * 5_000)])
     (line,) = rig.lines()
     assert len(line) < SHOWN + 100
@@ -90,6 +90,6 @@ def test_every_mistake_has_words(rig: Rig, mistake: Cause | RefusalCause) -> Non
     assert line.startswith("p:1 can't be served: ")
 
 
-def test_who_just_comes_is_no_news(rig: Rig) -> None:  # OPS-15
+def test_a_client_that_connects_logs_no_warning(rig: Rig) -> None:  # OPS-15
     rig.reader([Connected("ipv4:1.1.1.1:1")])
     assert rig.lines() == []

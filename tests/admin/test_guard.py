@@ -1,4 +1,4 @@
-"""What a web page can have a browser do to the admin port: nothing."""
+"""The admin port refuses requests that web pages have browsers send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.admin.rig import Office
 from tests.support import web
-from xdsprism.admin.guard import Names, host_of, policy_for
+from xdsprism.admin.guard import HostNames, host_of, policy_for
 from xdsprism.sources.files import NotConfirmedError
 
 # -- names
@@ -56,7 +56,7 @@ STRANGERS = [
 # OPS-14
 @pytest.mark.parametrize("listen", ["127.0.0.1:18001", "localhost:18001", "[::1]:18001"])
 def test_a_port_of_this_machine_alone_goes_by_loopback_addresses(listen: str) -> None:
-    names = Names(listen)
+    names = HostNames(listen)
     assert all(map(names.has, LOOPBACK))
     assert not any(map(names.has, [*ADDRESSES, *STRANGERS]))
 
@@ -64,14 +64,14 @@ def test_a_port_of_this_machine_alone_goes_by_loopback_addresses(listen: str) ->
 # OPS-14
 @pytest.mark.parametrize("listen", ["0.0.0.0:18001", "[::]:18001", "10.1.2.3:18001", "host.example:18001"])
 def test_a_port_for_others_goes_by_addresses_and_by_no_name_but_its_own(listen: str) -> None:
-    names = Names(listen)
+    names = HostNames(listen)
     assert all(map(names.has, [*LOOPBACK, *ADDRESSES, listen]))
     assert not any(map(names.has, STRANGERS))
 
 
 # OPS-14
 def test_names_that_are_given_are_taken_without_their_ports() -> None:
-    names = Names("127.0.0.1:18001", ["xds.Example", "10.9.9.9"])
+    names = HostNames("127.0.0.1:18001", ["xds.Example", "10.9.9.9"])
     assert all(map(names.has, ["xds.example", "XDS.example.:443", "10.9.9.9:1", *LOOPBACK]))
     assert not any(map(names.has, ["a.xds.example", "10.9.9.8", *STRANGERS]))
 
@@ -99,11 +99,11 @@ PAGES = ["/", "/healthz", "/readyz", "/metrics", "/api/resources?bodies=1", "/ap
 
 # OPS-14
 @pytest.mark.parametrize("path", [*PAGES, "/nothing"])
-async def test_whoever_asks_for_another_name_is_told_what_to_do_and_nothing_else(office: Office, path: str):
+async def test_a_request_for_another_host_name_gets_only_the_remedy(office: Office, path: str):
     status, _, body = await send(office, "GET", path, {"host": "rebound.example:18001"})
     assert status == 421
     assert json.loads(body) == {
-        "error": "the Host header names another server than this; if this port goes by that name, "
+        "error": "the Host header names another server; if clients reach this port by that name, "
         "start the server with --admin-host rebound.example"
     }
 
@@ -119,6 +119,35 @@ async def test_a_request_of_http_1_0_without_a_host_is_answered(office: Office):
     reader, writer = await asyncio.open_connection(*web.split(office.admin))
     writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
     assert (await asyncio.wait_for(reader.read(), 20)).endswith(b'{"status":"alive"}')
+    writer.close()
+
+
+FOREIGN: list[dict[str, str]] = [
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "unheard-of"},
+    {"sec-fetch-site": "same-origin", "origin": "null"},
+]
+
+
+# OPS-14
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "NONSENSE"])
+async def test_a_page_of_another_site_may_send_nothing_but_get(office: Office, method: str, headers: dict[str, str]):
+    for path in ("/api/resources", "/healthz", "/nothing"):
+        assert (await send(office, method, path, headers))[0] == 403
+    assert (await send(office, method, "/healthz", {"origin": f"http://{office.admin}"}))[0] in (200, 405)
+
+
+# OPS-14
+async def test_a_page_with_two_origins_is_foreign_if_one_is(office: Office):
+    reader, writer = await asyncio.open_connection(*web.split(office.admin))
+    own = f"http://{office.admin}"
+    head = f"POST /api/config/confirm HTTP/1.1\r\nhost: {office.admin}\r\norigin: {own}\r\norigin: http://evil.example"
+    writer.write(f"{head}\r\nconnection: close\r\n\r\n".encode())
+    assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 403")
     writer.close()
 
 
@@ -162,10 +191,10 @@ async def test_a_page_of_this_port_and_a_program_may(office: Office):
 
 # OPS-13
 def test_a_page_of_a_proxy_whose_name_was_given_may() -> None:
-    names = Names("127.0.0.1:18001", ["xds.example"])
+    names = HostNames("127.0.0.1:18001", ["xds.example"])
     assert names.is_own_page("https://xds.example", "127.0.0.1:18001")
     assert not names.is_own_page("https://xds.example.evil", "127.0.0.1:18001")
-    assert not Names("127.0.0.1:18001").is_own_page("https://xds.example", "127.0.0.1:18001")
+    assert not HostNames("127.0.0.1:18001").is_own_page("https://xds.example", "127.0.0.1:18001")
 
 
 # OPS-14
@@ -181,7 +210,7 @@ def test_a_page_of_a_proxy_whose_name_was_given_may() -> None:
         ("POST", "/api/config/confirm", {}, 500),
     ],
 )
-async def test_every_answer_says_what_a_browser_may_make_of_it(
+async def test_every_answer_has_headers_that_restrict_browsers(
     office: Office, method: str, path: str, headers: dict[str, str], status: int
 ):
     seen, said, _ = await send(office, method, path, headers)

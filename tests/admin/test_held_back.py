@@ -1,4 +1,4 @@
-"""What the admin port, the metrics and the log show of a change that is held back, and how it is let through."""
+"""A change that is held back: on the admin port, in metrics and in the log, and its confirmation."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_the_page_of_the_configuration_says_what_is_held_back_why_and_how_
 
 # OPS-13
 @pytest.mark.usefixtures("desk")
-async def test_it_is_ready_and_says_that_something_is_held_back(office: Office):
+async def test_the_server_is_ready_and_says_that_a_change_is_held_back(office: Office):
     assert await office.get("/readyz") == (200, {"status": "ready", "held_back": f"{WHY}; see /api/config"})
 
 
@@ -101,7 +101,7 @@ async def test_a_confirmation_of_another_change_or_of_nothing_is_refused(office:
 
 
 # OPS-13
-async def test_only_a_post_confirms_and_not_one_that_a_page_of_another_site_sends(office: Office, desk: Desk):
+async def test_only_a_post_from_the_same_site_confirms(office: Office, desk: Desk):
     assert (await office.error("/api/config/confirm"))[0] == 405
     assert (await post(office, "/api/config/confirm", origin="http://elsewhere.test"))[0] == 403
     assert (await post(office, "/api/config/confirm?name=x"))[0] == 400

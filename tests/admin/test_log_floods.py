@@ -92,7 +92,7 @@ def test_a_nack_in_a_loop_is_one_line_and_a_count_when_the_stream_ends(book: Boo
     book.write(Closed(1, ""))
     gone, count = book.lines()
     assert "envoy-1 disconnected" in gone
-    assert f"{MANY - 1} more lines about envoy-1 were left out" in count
+    assert f"{MANY - 1} more lines about envoy-1 were omitted" in count
 
 
 # NAK-12
@@ -102,15 +102,15 @@ def test_nacks_that_always_say_something_else_are_a_few_lines_and_a_count(book: 
     book.now += PAUSE
     book.reader([])
     (count,) = book.lines()
-    assert f"{MANY - PEER.burst} more lines about envoy-1 were left out" in count
+    assert f"{MANY - PEER.burst} more lines about envoy-1 were omitted" in count
 
 
 # NAK-12
-def test_the_same_nack_is_told_again_after_a_while(book: Book) -> None:
+def test_the_same_nack_is_logged_again_after_the_interval(book: Book) -> None:
     book.write(*opened(1), nack(1, "bad"))
     book.now += INTERVAL
     book.write(nack(1, "bad"))
-    assert len([line for line in book.lines() if "refused" in line]) == 2
+    assert len([line for line in book.lines() if "NACKed" in line]) == 2
 
 
 # SRV-7, DYN-46, DLT-22
@@ -123,11 +123,11 @@ def test_the_same_nack_is_told_again_after_a_while(book: Book) -> None:
     ],
     ids=["other node", "refused", "oversize"],
 )
-def test_what_a_client_repeats_on_a_stream_is_told_once_and_counted(book: Book, fact: Fact) -> None:
+def test_a_line_that_repeats_on_a_stream_is_logged_once_and_counted(book: Book, fact: Fact) -> None:
     book.write(*opened(1), *[fact] * MANY, Closed(1, ""))
     lines = book.lines()
     assert len(lines) == 4
-    assert f"{MANY - 1} more lines about envoy-1 were left out" in lines[-1]
+    assert f"{MANY - 1} more lines about envoy-1 were omitted" in lines[-1]
 
 
 # OPS-15
@@ -139,7 +139,7 @@ def test_a_client_that_connects_in_a_loop_leaves_few_lines_and_a_count(book: Boo
     book.now += PAUSE
     book.reader([])
     (count,) = book.lines()
-    assert re.search(r"\d{4,5} more lines about envoy-1 were left out", count)
+    assert re.search(r"\d{4,5} more lines about envoy-1 were omitted", count)
 
 
 # OPS-15
@@ -153,12 +153,12 @@ def test_one_address_with_ever_new_names_has_a_rate(book: Book) -> None:
 
 
 # OPS-15
-def test_what_is_remembered_of_peers_is_bounded(book: Book) -> None:
+def test_the_number_of_remembered_peers_is_bounded(book: Book) -> None:
     for stream in range(MEMORY + 100):
         book.write(*opened(stream, f"envoy-{stream}", f"ipv6:{stream}"), Closed(stream, ""))
     quota = book.reader._quota  # noqa: SLF001 # as above
     assert (len(quota._accounts), len(quota._addresses)) == (MEMORY, MEMORY)  # noqa: SLF001 # as above
-    assert not book.reader._told  # noqa: SLF001 # as above
+    assert not book.reader._last_written  # noqa: SLF001 # as above
 
 
 # PRX-26, NAK-17, PRX-18, PRX-35, DYN-45, LRS-1
@@ -198,7 +198,7 @@ def test_a_client_past_its_share_is_named_once_and_then_counted(book: Book) -> N
     assert f"{2 * MANY - 1} more lines about envoy-1" in count
     for number in range(MEMORY + 100):
         book.write(replace(refused, client=("ipv4:10.0.0.3", f"made up {number}")))
-    assert len(book.reader._told_peers) == MEMORY  # noqa: SLF001 # the bound on what it remembers shows in memory only
+    assert len(book.reader._last_written_of_peers) == MEMORY  # noqa: SLF001 # the bound on what it remembers shows in memory only
 
 
 # -- long lines
@@ -253,7 +253,7 @@ FORBIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 
 # OPS-15
-def test_nothing_from_outside_can_forge_a_line_or_speak_to_a_terminal(book: Book) -> None:
+def test_texts_of_peers_can_not_forge_a_line_or_control_a_terminal(book: Book) -> None:
     refusal = Limits(name_bytes=3).refuses(CLUSTER, FORGED, None)  # a Host header becomes the name of a virtual host
     assert refusal is not None
     facts: list[Fact] = [
@@ -277,7 +277,7 @@ def test_nothing_from_outside_can_forge_a_line_or_speak_to_a_terminal(book: Book
 
 
 # OPS-15
-def test_what_an_exception_quotes_can_not_look_like_a_line(book: Book) -> None:
+def test_text_quoted_in_a_traceback_can_not_look_like_a_line(book: Book) -> None:
     logging.getLogger("xdsprism").error("a stream failed", exc_info=ValueError(FORGED))
     assert not FORBIDDEN.search(book.stream.getvalue())
     first, *rest = book.lines()

@@ -32,7 +32,7 @@ from xdsprism.core.model.facts import (
 from xdsprism.observe.logs import FactLog, JsonFormatter, TextFormatter
 
 NAME = "envoy.config.cluster.v3.Cluster"
-ANSWERED = "that is answered as not existing, all else is served (docs/limits.md)"
+ANSWERED = "such names are answered as not existing, all others are served (docs/limits.md)"
 FACTS: list[Fact] = [
     Opened(7, "/ads.Service/DeltaAggregatedResources", "ipv4:1.2.3.4:5"),
     Joined(7, Node("envoy-1", "web", "envoy")),
@@ -80,14 +80,14 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
     assert all(time.endswith("Z") for time, _ in lines)
     assert [text for _, text in lines] == [
         "INFO envoy-1 connected from ipv4:1.2.3.4:5 (DeltaAggregatedResources)",
-        rf"WARNING envoy-1 refused {NAME}, nonce 2.cds: bad\nline",
-        f"WARNING envoy-1 can't be sent {NAME} 'huge': its 5000000 bytes are too many for a response",
-        f"WARNING envoy-1 asks for more unknown {NAME} than are remembered: a scan of hosts?",
-        f"WARNING envoy-1 asks for {NAME} past the limit `name_bytes`: the name is too long; {ANSWERED}",
-        f"WARNING envoy-1 asks for {'x' * 200} past the limit `type_url_bytes`: no type; {ANSWERED}",
-        "WARNING envoy-1 named another node later in its stream, which is ignored",
+        rf"WARNING envoy-1 NACKed {NAME}, nonce 2.cds: bad\nline",
+        f"WARNING envoy-1 is not sent {NAME} 'huge': 5000000 bytes are too many for a response",
+        f"WARNING envoy-1 requests more unknown {NAME} than the server remembers: does it scan hosts?",
+        f"WARNING envoy-1 exceeds the limit `name_bytes` with {NAME}: the name is too long; {ANSWERED}",
+        f"WARNING envoy-1 exceeds the limit `type_url_bytes` with {'x' * 200}: no type; {ANSWERED}",
+        "WARNING envoy-1 sent another node later on its stream, which is ignored",
         "WARNING envoy-1 disconnected: INVALID_ARGUMENT: no",
-        "WARNING 2 more lines about envoy-1 were left out",
+        "WARNING 2 more lines about envoy-1 were omitted",
         "INFO stream 8 connected from ipv4:1.2.3.4:6 (StreamRoutes)",
         "INFO stream 8 disconnected",
         "INFO stream 9 disconnected",
@@ -101,8 +101,8 @@ def test_json_has_every_field_by_its_name(sink: tuple[io.StringIO, logging.Strea
     output.setFormatter(JsonFormatter())
     FactLog()(FACTS)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    nack = next(line for line in lines if "refused envoy" in line["message"])
-    assert nack["message"] == "envoy-1 refused envoy.config.cluster.v3.Cluster, nonce 2.cds: bad\nline"
+    nack = next(line for line in lines if "NACKed envoy" in line["message"])
+    assert nack["message"] == "envoy-1 NACKed envoy.config.cluster.v3.Cluster, nonce 2.cds: bad\nline"
     assert {key: nack[key] for key in ("level", "logger", "client", "stream", "nonce", "version", "code", "error")} == {
         "level": "WARNING",
         "logger": "xdsprism",
@@ -125,7 +125,9 @@ def test_an_exception_stays_with_its_line(sink: tuple[io.StringIO, logging.Strea
 
 
 # RST-4, LRS-1
-def test_who_only_asks_is_not_told_of_but_its_trouble_is(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+def test_a_polling_client_is_logged_only_when_it_has_a_problem(
+    sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]],
+):
     stream, output = sink
     output.setFormatter(TextFormatter())
     refused = LoadsRefused("envoy-1", "shop", "no interval", news=True)
@@ -144,9 +146,9 @@ def test_who_only_asks_is_not_told_of_but_its_trouble_is(sink: tuple[io.StringIO
         ]
     )
     assert [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()] == [
-        f"WARNING poller refused {NAME}, nonce v2: bad",
+        f"WARNING poller NACKed {NAME}, nonce v2: bad",
         "WARNING poller disconnected: gone",
-        "WARNING envoy-1 reports loads of cluster 'shop' that make no sense: no interval",
+        "WARNING envoy-1 sent an invalid load report for cluster 'shop': no interval",
     ]
 
 

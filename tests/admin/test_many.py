@@ -35,7 +35,7 @@ def names(store: Store, offset: int, limit: int | None) -> list[str]:
     return [row["name"].removeprefix("main/") for row in page.rows]
 
 
-def test_what_is_too_much_to_be_put_in_order_is_shown_as_it_came(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_list_that_is_too_long_to_sort_is_shown_unsorted(store: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(read_model, "SORTED", 4)
     whole = ["c1", "c2", "c3", "h5", "h4", "h3", "h2", "h1"]
     for limit in range(1, 10):
@@ -69,9 +69,7 @@ def test_a_scrape_counts_what_is_counted_already(store: Store, monkeypatch: pyte
 
 
 # OPS-10: a client has as many types, subscriptions and rejected resources as it likes
-async def test_a_page_shows_so_much_of_a_stream_however_much_it_asks_for(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_page_shows_a_bounded_part_of_a_stream(office: Office, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(read_model, "ITEMS", 300)
     async with Peer(office.server.address, delta=True) as peer:
         for number in range(20):
@@ -85,7 +83,7 @@ async def test_a_page_shows_so_much_of_a_stream_however_much_it_asks_for(
 
 
 # NAK-12
-async def test_of_very_many_rejected_resources_the_first_are_shown(office: Office, monkeypatch: pytest.MonkeyPatch):
+async def test_only_the_first_rejected_resources_are_shown(office: Office, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(read_model, "REJECTED", 2)
     with office.server.store.transaction() as tx:
         for number in range(5):

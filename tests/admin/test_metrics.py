@@ -1,4 +1,4 @@
-"""OPS-11: what is counted, and under which names."""
+"""OPS-11: the metrics and their names."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from xdsprism.core.model.facts import (
     Refused,
     Rejected,
     Requested,
+    Routine,
     Sent,
     ShareExceeded,
     SubscriptionsRefused,
@@ -97,6 +98,17 @@ def test_facts_become_counts(metrics: Metrics):
 
 
 # OPS-11
+def test_each_ack_is_in_the_bucket_of_its_wait(metrics: Metrics):
+    routine = Routine(CLUSTER, 6, 6, [40.0, 0.02, 0.01, 0.0, 31.0, 0.3])
+    metrics([routine, Acked(1, CLUSTER, "n1", 30.0)])
+    bounds = ("0.001", "0.005", "0.01", "0.025", "0.25", "0.5", "10.0", "30.0", "+Inf")
+    counted = [_value(metrics, "push_ack_seconds_bucket", type="cds", le=bound) for bound in bounds]
+    assert counted == [1, 1, 2, 3, 3, 4, 4, 5, 7]
+    assert _value(metrics, "push_ack_seconds_sum", type="cds") == pytest.approx(101.33)
+    assert _value(metrics, "requests_total", type="cds") == 6
+
+
+# OPS-11
 def test_streams_and_clients_go_up_and_down(metrics: Metrics):
     metrics([Opened(1, "/x/Delta", "p"), Opened(2, "/x/Delta", "p"), Opened(3, "/x/Stream", "p")])
     assert _value(metrics, "clients") == 0  # nobody said who it is
@@ -145,7 +157,7 @@ def test_connections_that_an_http_port_refuses_are_counted_by_port_and_reason(me
     assert counted == [0] * len(HttpRefusal)
 
 
-def test_what_clients_make_up_is_no_label(metrics: Metrics, store: Store):
+def test_texts_of_clients_do_not_become_labels(metrics: Metrics, store: Store):
     metrics([Requested(1, f"{UNKNOWN}{number}") for number in range(50)])
     assert _value(metrics, "requests_total", type="other") == 50
     assert UNKNOWN.rpartition("/")[2] not in metrics.render().decode()
@@ -177,7 +189,7 @@ def test_a_relay_gives_types_that_clients_make_up_no_labels_of_their_own():
 
 
 # OPS-11, PRX-35
-def test_of_many_types_with_resources_so_many_have_labels_and_the_others_one(metrics: Metrics, store: Store):
+def test_types_beyond_the_limit_share_one_label(metrics: Metrics, store: Store):
     for number in range(FURTHER_TYPES + 36):
         store.apply({(f"{OWN}{number}", "x"): (make_variant(f"{OWN}{number}", "x", b""),)})
         metrics([Requested(1, f"{OWN}{number}"), Requested(1, CLUSTER)])
@@ -196,7 +208,7 @@ def test_responses_of_made_up_types_that_a_client_rejects_are_counted_as_one():
 
 
 # OPS-11, PRX-35
-def test_what_a_relay_has_no_room_for_is_counted_by_kind_and_not_by_client(metrics: Metrics):
+def test_subscriptions_without_room_are_counted_by_kind(metrics: Metrics):
     reader = CacheMetrics(metrics)
     before = len(metrics.render().splitlines())
     for number in range(100):

@@ -45,7 +45,7 @@ async def test_alive_and_ready_are_two_questions(office: Office):
 
 
 async def test_an_unknown_page_is_404_in_json(office: Office):
-    assert await office.error("/api/nothing") == (404, "there is no such page; / lists those that there are")
+    assert await office.error("/api/nothing") == (404, "there is no such page; / lists all pages")
     assert (await office.error("/api/resources/"))[0] == 404
 
 
@@ -64,16 +64,16 @@ async def test_only_reading_is_possible(office: Office):
     [
         ("/api/resources?typ=cds", "unknown parameter 'typ'; this page knows: type, name, offset, limit, bodies"),
         ("/healthz?x=1", "unknown parameter 'x'; this page knows: none"),
-        ("/api/resources?type=pods", "type= is no resource type: use one of cds, eds, "),
-        ("/api/resources?limit=many", "limit= is no number"),
+        ("/api/resources?type=pods", "type= is not a resource type: use one of cds, eds, "),
+        ("/api/resources?limit=many", "limit= is not a number"),
         ("/api/resources?limit=0", "limit= is not between 1 and 10000"),
         ("/api/clients?limit=10001", "limit= is not between 1 and 10000"),
-        ("/api/clients?offset=-1", "offset= is no number"),
+        ("/api/clients?offset=-1", "offset= is not a number"),
         ("/api/resources?bodies=yes", "bodies= is neither 0 nor 1"),
         ("/api/resources?name=a&name=b", "parameter 'name' is given twice"),
         ("/api/explain?name=shop", "type= is missing: /api/explain?type=rds&name=main&param=env%3Dprod"),
         ("/api/explain?type=cds", "name= is missing"),
-        ("/api/explain?type=cds&name=shop&param=env", "a param= is no KEY=VALUE; its = is written %3D"),
+        ("/api/explain?type=cds&name=shop&param=env", "a param= is not KEY=VALUE: write it as KEY%3DVALUE"),
         ("/api/explain?type=cds&name=shop&param=a%3D1&param=a%3D2", "two param= have the same key"),
     ],
 )
@@ -117,7 +117,7 @@ async def test_resources_can_be_filtered_and_paged(office: Office):
     assert await names("offset=2") == (2, [])
 
 
-async def test_resources_counts_who_wants_each(office: Office):
+async def test_resources_shows_the_number_of_subscribers(office: Office):
     async with Peer(office.server.address, delta=True) as one, Peer(office.server.address, delta=False) as other:
         await one.ask(CLUSTER, ["shop"])
         await other.ask(CLUSTER, ["*"])
@@ -212,7 +212,7 @@ async def test_explain_names_the_variant_and_the_clause_that_fails(office: Offic
 
 
 # DYN-11
-async def test_explain_of_nobody_shows_the_negative_answer(office: Office):
+async def test_explain_shows_the_negative_answer_for_params_without_a_variant(office: Office):
     page = await office.page("/api/explain?type=cds&name=shop")
     assert page["variant"] is None
     assert page["absent"] == "not env exists"
@@ -221,13 +221,13 @@ async def test_explain_of_nobody_shows_the_negative_answer(office: Office):
     assert (by_alias["name"], by_alias["variant"]["constraint"]) == ("plain", "true")
 
 
-async def test_explain_of_what_is_not_there_is_404_and_leaves_no_trace(office: Office):
+async def test_explain_of_an_unknown_name_is_404_and_leaves_no_trace(office: Office):
     assert await office.error("/api/explain?type=cds&name=nope") == (404, "there is no cds of that name")
     assert (await office.error("/api/explain?type=my.own.Type&name=x"))[0] == 404
     assert [table.spec.url for table in office.store.tables()] == [CLUSTER]
 
 
-def test_a_fault_is_told_once_and_again_after_a_good_load():
+def test_a_fault_is_logged_once_and_again_after_a_good_load():
     loads = ConfigLoads(("config",))
     one, two = Problem("no", "a.yaml", 7), Problem("why", "b.yaml", 1)
     assert loads.record(LoadReport(0.0, 2, 3)) is None

@@ -1,4 +1,4 @@
-"""The admin port of a relay: what it has in its cache, of whom, and whether it is still true."""
+"""The admin port of a relay: cached answers, the servers that they came from, and whether they are stale."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_not_ready_until_a_server_was_reached_once(store: Store, tmp_path:
         status, reason = await relay.ready()
         assert status == 503
         assert reason is not None
-        assert reason.startswith("no server was reached yet")
+        assert reason.startswith("no upstream server was reached yet")
         await eventually_async(lambda: _says(relay, f"UNAVAILABLE: {upstream.address}: "), expected=True)
         await upstream.start()
         await eventually_async(relay.ready, (200, None))
@@ -86,7 +86,7 @@ async def _says(relay: RelayOffice, text: str) -> bool:
 
 
 # PRX-30, PRX-26
-async def test_any_server_of_the_list_is_enough(upstream: Upstream, tmp_path: Path):
+async def test_a_relay_is_ready_when_any_server_of_the_list_was_reached(upstream: Upstream, tmp_path: Path):
     nobody = f"127.0.0.1:{web.free_port()}"
     async with RelayOffice(_config(tmp_path, nobody, upstream.address)) as relay:
         await eventually_async(relay.ready, (200, None))
@@ -95,7 +95,9 @@ async def test_any_server_of_the_list_is_enough(upstream: Upstream, tmp_path: Pa
 
 
 # PRX-30, PRX-25
-async def test_what_an_earlier_run_left_makes_it_ready_and_is_stale(upstream: Upstream, tmp_path: Path):
+async def test_a_relay_starts_ready_with_the_cache_of_an_earlier_run_and_its_answers_are_stale(
+    upstream: Upstream, tmp_path: Path
+):
     config = _config(tmp_path, upstream.address, cache=tmp_path / "cache.db")
     async with RelayOffice(config) as relay, Peer(relay.listen, delta=True) as peer:
         await peer.ask(CLUSTER, **_with(env="prod"))
@@ -111,7 +113,7 @@ async def test_what_an_earlier_run_left_makes_it_ready_and_is_stale(upstream: Up
         assert explained["variant"]["stale"]
 
 
-async def test_an_empty_cache_is_not_something_to_start_from(tmp_path: Path):
+async def test_a_relay_with_an_empty_cache_file_is_not_ready(tmp_path: Path):
     nobody = f"127.0.0.1:{web.free_port()}"
     async with RelayOffice(_config(tmp_path, nobody, cache=tmp_path / "cache.db")) as relay:
         assert (await relay.ready())[0] == 503
@@ -121,7 +123,7 @@ async def test_an_empty_cache_is_not_something_to_start_from(tmp_path: Path):
 
 
 # PRX-28
-async def test_resources_lists_each_answer_with_whom_it_is_for_and_whom_it_is_from(
+async def test_resources_lists_each_answer_with_its_constraints_and_server(
     relay: RelayOffice, upstream: Upstream, store: Store
 ):
     async with Peer(relay.listen, delta=True) as one, Peer(relay.listen, delta=True) as other:
@@ -147,9 +149,7 @@ async def test_resources_lists_each_answer_with_whom_it_is_for_and_whom_it_is_fr
 
 
 # PRX-28, PRX-10
-async def test_while_a_server_is_gone_what_came_from_it_is_stale_and_says_since_when(
-    relay: RelayOffice, upstream: Upstream
-):
+async def test_answers_of_a_lost_server_are_stale_with_the_time(relay: RelayOffice, upstream: Upstream):
     async with Peer(relay.listen, delta=True) as peer:
         await peer.ask(CLUSTER, **_with(env="prod"))
         await peer.ask(CLUSTER, **_with(env="qa"))
@@ -205,7 +205,7 @@ async def test_forgetting_while_the_server_is_gone_leaves_clients_what_they_have
 
 
 # PRX-28
-async def test_what_a_wildcard_brought_is_asked_for_again_with_it(relay: RelayOffice, upstream: Upstream):
+async def test_forgetting_a_resource_of_a_wildcard_asks_for_the_wildcard_again(relay: RelayOffice, upstream: Upstream):
     async with Peer(relay.listen, delta=True) as peer:
         answer = await peer.ask(CLUSTER, ["*"])
         assert [resource.name for resource in answer.resources] == ["plain"]
@@ -224,7 +224,7 @@ async def _more(upstream: Upstream, than: int) -> bool:
 
 
 # PRX-28
-async def test_what_nobody_wants_any_more_is_gone_when_it_is_forgotten(relay: RelayOffice, upstream: Upstream):
+async def test_forgetting_a_resource_that_no_client_wants_removes_it(relay: RelayOffice, upstream: Upstream):
     async with Peer(relay.listen, delta=True) as peer:
         await peer.ask(CLUSTER, **_with(env="prod"))
     assert len(await relay.variants("shop")) == 1  # it lingers
@@ -249,7 +249,7 @@ async def test_a_server_of_files_has_nothing_to_forget(office: Office):
 # -- the servers
 
 
-async def test_upstreams_says_who_is_connected_since_when_and_what_went_wrong(relay: RelayOffice, upstream: Upstream):
+async def test_upstreams_shows_connections_their_times_and_errors(relay: RelayOffice, upstream: Upstream):
     await eventually_async(relay.ready, (200, None))
     (row,) = await relay.upstreams()
     assert (row["server"], row["group"], row["delta"], row["connected"]) == (upstream.address, None, True, True)
@@ -292,7 +292,7 @@ async def test_a_server_that_was_never_reached_is_not_called_lost(
 
 
 # PRX-20, PRX-21
-async def test_each_group_has_a_stream_of_its_own_and_nobody_else_has_one(upstream: Upstream, tmp_path: Path):
+async def test_each_group_has_a_stream_of_its_own_and_there_is_no_other(upstream: Upstream, tmp_path: Path):
     async with RelayOffice(_config(tmp_path, upstream.address, group_by=frozenset({"env"}))) as relay:
         await eventually_async(relay.ready, (200, None))
         await relay.until(lambda page: [row["connected"] for row in page["upstreams"]], "/api/upstreams", [False])
@@ -342,7 +342,7 @@ async def test_lookups_are_counted_as_hits_misses_and_stale(relay: RelayOffice, 
 
 
 # OPS-11
-async def test_a_wildcard_is_a_lookup_too_and_what_clients_make_up_is_no_label(relay: RelayOffice):
+async def test_lookups_by_wildcard_are_counted_and_unknown_types_have_one_label(relay: RelayOffice):
     for expected in ("miss", "hit"):
         async with Peer(relay.listen, delta=True) as peer:
             await peer.ask(CLUSTER, ["*"])
@@ -355,7 +355,7 @@ async def test_a_wildcard_is_a_lookup_too_and_what_clients_make_up_is_no_label(r
 # -- why
 
 
-async def test_explain_says_which_variant_from_whom_and_what_is_not_known(relay: RelayOffice, upstream: Upstream):
+async def test_explain_shows_the_variant_its_server_and_unknown_answers(relay: RelayOffice, upstream: Upstream):
     async def explain(*params: str) -> Any:
         query = "".join(f"&param={each.replace('=', '%3D')}" for each in params)
         return await relay.page(f"/api/explain?type=cds&name=shop{query}")
@@ -378,7 +378,7 @@ async def test_explain_says_which_variant_from_whom_and_what_is_not_known(relay:
 
 
 # PRX-28, OPS-10: clients choose with how many params they ask
-async def test_of_very_many_variants_of_a_name_some_are_listed_and_found_in_steps(
+async def test_very_many_variants_of_a_name_are_listed_in_part_and_in_steps(
     relay: RelayOffice, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(cache_model, "VARIANTS", 3)

@@ -1,4 +1,4 @@
-"""The phases of a server's life, as the admin port tells them."""
+"""The phases of a server's life, as the admin port shows them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from tests.support import web
 from xdsprism import ConfigError, app
+from xdsprism.admin import port
 from xdsprism.config import ServeConfig
 from xdsprism.errors import Problem
 from xdsprism.server.http_port import HttpPort
@@ -66,7 +67,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
             stage.opened.append(self)
 
     monkeypatch.setattr(app, "FileSource", Files)
-    monkeypatch.setattr(app, "HttpPort", Admin)
+    monkeypatch.setattr(port, "HttpPort", Admin)
     return stage
 
 
@@ -111,8 +112,8 @@ async def test_a_source_that_fails_ends_the_server_and_is_not_hidden(stage: Stag
 
 
 async def test_a_port_takes_connections_from_the_moment_that_it_is_known():
-    port = HttpPort(Starlette(), "127.0.0.1:0", "admin")
-    _reader, writer = await asyncio.open_connection(*web.split(port.address))  # nobody serves it yet: it waits
-    port.stop()
-    await port.serve()
+    made = HttpPort(Starlette(), "127.0.0.1:0", "admin")
+    _reader, writer = await asyncio.open_connection(*web.split(made.address))  # nobody serves it yet: it waits
+    made.stop()
+    await made.serve()
     writer.close()

@@ -1,4 +1,4 @@
-"""What `python -m bench chaos` says of what it counted. The chaos itself is in tests/interop/test_chaos.py."""
+"""The report of `python -m bench chaos`. The chaos itself is in tests/interop/test_chaos.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_requests_that_all_succeed_are_clean(monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_any_trouble_is_told_and_is_the_exit_status(
+def test_any_failure_is_reported_and_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trouble: str
 ):
     made = report()
@@ -51,7 +51,7 @@ def test_a_run_without_requests_shows_nothing_and_is_not_clean():
     assert not Report().is_clean
 
 
-def test_what_is_left_out_is_an_attack_that_there_is():
+def test_the_attacks_left_out_exist():
     assert ATTACKS.keys() >= chaos.NOT_YET
 
 

@@ -1,4 +1,4 @@
-"""What the bench makes of what came: only that is a figure that is what was due."""
+"""The bench gives figures only if every due message came."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AFTER = replace(BEFORE, messages=16, resources=16, oldest=4, by_class=(8, 8))
 DUE = Due.of(streams=4, turns=3, burst=1, each=1, version=4)
 
 
-def test_what_came_is_what_was_due():
+def test_every_due_message_came():
     assert check(BEFORE, AFTER, DUE) == 12
 
 
@@ -48,7 +48,7 @@ def test_anything_else_is_an_error(change: dict[str, int], reason: str):
         check(BEFORE, replace(AFTER, **change), DUE)
 
 
-def test_a_burst_may_be_told_in_fewer_messages_but_not_in_more_than_it_has_changes():
+def test_a_burst_may_come_in_fewer_messages_than_changes_but_not_in_more():
     due = Due.of(streams=4, turns=1, burst=10, each=1, version=11)
     for messages in (4, 17, 40):
         after = replace(BEFORE, messages=4 + messages, resources=4 + messages, oldest=11)
@@ -92,7 +92,7 @@ def test_the_best_of_those_that_took_part():
     assert fastest(of, ["a", "b", "absent"]) == "a"
 
 
-def test_nobody_is_always_first():
+def test_no_engine_is_always_measured_first():
     assert [rotated(["a", "b", "c"], number) for number in (0, 1, 5)] == [
         ["a", "b", "c"],
         ["b", "c", "a"],

@@ -21,7 +21,7 @@ def samples(growth: float = 0.0, descriptors: float = 0.0) -> list[Sample]:
     return found
 
 
-def test_what_fills_caches_and_then_stays_is_flat() -> None:
+def test_memory_that_fills_caches_and_then_stays_counts_as_flat() -> None:
     assert judged(samples(), START, END).flat
 
 
@@ -35,7 +35,7 @@ def test_what_fills_caches_and_then_stays_is_flat() -> None:
     ],
     ids=["memory grows", "descriptors grow", "descriptors are left", "connections are left"],
 )
-def test_what_grows_or_stays_behind_is_not(found: list[Sample], end: Sample) -> None:
+def test_memory_that_grows_or_stays_behind_is_reported(found: list[Sample], end: Sample) -> None:
     assert not judged(found, START, end).flat
 
 

@@ -47,7 +47,7 @@ def test_a_table_is_aligned():
 @pytest.mark.parametrize(
     ("value", "text"), [(0.4567, "0.46"), (9.99, "9.99"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
 )
-def test_three_digits_say_all(value: float, text: str):
+def test_figures_have_three_digits(value: float, text: str):
     assert number(value) == text
 
 
@@ -72,7 +72,7 @@ def test_without_peers_there_are_no_figures_against_them():
     assert figures({"S1": outcome(**{H2: 1.0, GRPCIO: 1.0}), "S2": outcome(**{H2: 1.0})}) == []
 
 
-def test_figures_against_oneself():
+def test_figures_that_compare_the_server_with_itself():
     outcomes = {
         "S3": outcome(**{H2: 1.2, fewer(H2): 1.0}),
         "S5": outcome(**{H2: 1.05, alone(H2): 1.0}),
@@ -92,7 +92,7 @@ def test_memory_is_against_the_smaller_peer():
     assert (last.value, last.against, last.reached) == (pytest.approx(50 / 110), LINEAR, True)
 
 
-def test_who_is_not_there_has_no_column_and_who_is_counts():
+def test_an_absent_peer_has_no_column_and_a_present_one_counts():
     found = {H2: 1.0, SNAPSHOT: 4.0, LINEAR: 3.0}
     text = everything(SCENARIOS[:1], {"S1": outcome(**found)}, "a machine")
     assert DIDEROT not in text
@@ -102,7 +102,7 @@ def test_who_is_not_there_has_no_column_and_who_is_counts():
     assert (first.against, first.value) == (DIDEROT, pytest.approx(0.5))
 
 
-def test_everything_has_a_place_for_each_scenario():
+def test_the_text_has_a_place_for_each_scenario():
     outcomes = {each.key: outcome(**dict.fromkeys([entry.label for entry in each.entries], 1e-6)) for each in SCENARIOS}
     text = everything(SCENARIOS, outcomes, "a machine")
     assert text.startswith("a machine\n\n| engine")
@@ -140,6 +140,6 @@ def test_scenarios_by_key_and_by_family():
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, *QUICK], ids=lambda each: each.key)
-def test_labels_are_told_apart(scenario):
+def test_the_labels_of_a_scenario_are_distinct(scenario):
     labels = [entry.label for entry in scenario.entries]
     assert len(set(labels)) == len(labels)

@@ -1,4 +1,4 @@
-"""A server that is not ours, over real gRPC: it says what it was told to, and keeps what it was asked."""
+"""A scripted server over real gRPC, which records the requests."""
 
 from __future__ import annotations
 

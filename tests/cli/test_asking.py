@@ -1,11 +1,11 @@
-"""How `get` and `watch` read what happens on their streams, and put it into words."""
+"""How `get` and `watch` report events of their streams."""
 
 from __future__ import annotations
 
 import pytest
 
 from xdsprism import CLUSTER, WatchError
-from xdsprism.cli.asking import LASTING, Happenings, complaint
+from xdsprism.cli.asking import LASTING, StreamOutcomes, describe_error
 from xdsprism.core.model.facts import Fact, Lost, Reached
 
 GONE = WatchError("UNAVAILABLE", "one:1: gone")
@@ -20,11 +20,11 @@ class Clock:
 
 def _is_first(*events: tuple[float, Fact]) -> bool:
     clock = Clock()
-    happenings = Happenings(clock)
+    outcomes = StreamOutcomes(clock)
     for clock.now, fact in events:
-        happenings([fact])
-    assert happenings.is_outage(GONE)
-    return happenings.is_first(GONE)
+        outcomes([fact])
+    assert outcomes.is_outage(GONE)
+    return outcomes.is_first(GONE)
 
 
 FAILED = Lost("one:1", str(GONE), failed=True)
@@ -38,11 +38,11 @@ def test_a_server_is_there_to_begin_with_if_it_answered_or_kept_a_stream_open():
     assert _is_first((0, Reached("two:1")), (0, Lost("two:1", "bye", failed=False)), (0, FAILED))
 
 
-def test_what_a_server_says_of_a_resource_is_no_outage():
-    happenings = Happenings(Clock())
-    happenings([FAILED])
-    assert not happenings.is_outage(WatchError("UNAVAILABLE", "not now"))
-    assert not happenings.is_outage(None)
+def test_an_error_about_a_resource_is_no_outage():
+    outcomes = StreamOutcomes(Clock())
+    outcomes([FAILED])
+    assert not outcomes.is_outage(WatchError("UNAVAILABLE", "not now"))
+    assert not outcomes.is_outage(None)
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_what_a_server_says_of_a_resource_is_no_outage():
     ],
 )
 def test_why_there_is_none(error: WatchError, told: str):
-    assert complaint(CLUSTER, "a", error) == told
+    assert describe_error(CLUSTER, "a", error) == told

@@ -1,4 +1,4 @@
-"""`xdsprism bench`, over real streams. How fast it is, nobody looks at here."""
+"""`xdsprism bench`, over real streams. No test here asserts a speed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_stream_has_an_answer_and_acks_it(daemon: Daemon, mode: str):
     eventually(lambda: daemon.metric(ACKS % "cds") == 6)
 
 
-def test_what_changes_meanwhile_is_counted(daemon: Daemon, config: Path):
+def test_changes_during_the_load_are_counted(daemon: Daemon, config: Path):
     """Once all have their first answer, the second one is made; it comes to each of them while they stay."""
 
     def change() -> None:
@@ -55,7 +55,7 @@ def test_params_go_along(shared: Daemon, mode: str):
     assert (found["names"], found["mode"], found["answered"]) == (["main"], mode.removeprefix("--"), 6)
 
 
-def test_a_bootstrap_says_whom_to_ask(shared: Daemon, tmp_path: Path):
+def test_a_bootstrap_names_the_server(shared: Daemon, tmp_path: Path):
     server = {"server_uri": shared.listen, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
     bootstrap = tmp_path / "bootstrap.json"
     bootstrap.write_text(json.dumps({"xds_servers": [server], "node": {"id": "me"}}))
@@ -78,17 +78,17 @@ def test_a_server_that_is_not_there_is_status_1():
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["cds"], "whom to ask? Give --server or --bootstrap, one of them"),
+        (["cds"], "no server to load: give either --server or --bootstrap"),
         (
             ["cds", "--server", "a:1", "--streams", "1"],
             "1 streams can't be on 10 connections: give fewer --connections",
         ),
-        (["cds", "--server", "a:1", "--duration", "-1"], "'-1' is no number of seconds"),
-        (["cds", "--server", "here"], "'here' is no HOST:PORT"),
+        (["cds", "--server", "a:1", "--duration", "-1"], "'-1' is not a number of seconds"),
+        (["cds", "--server", "here"], "'here' is not HOST:PORT"),
         (["nonsense", "--server", "a:1"], "nonsense"),
     ],
 )
-def test_what_makes_no_sense_is_status_2(args: list[str], reason: str):
+def test_invalid_options_end_with_status_2(args: list[str], reason: str):
     done = run("bench", *args)
     assert done.exit_code == 2
     assert reason in done.stderr

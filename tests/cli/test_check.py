@@ -104,7 +104,7 @@ def test_name_json_and_yaml_are_for_programs(config: Path):
 
 
 # OPS-8
-def test_every_problem_of_every_file_is_told(config: Path):
+def test_every_problem_of_every_file_is_reported(config: Path):
     overlap = [{"$when": "env=prod", **routes("other", to("a"))}, {"$when": "env!=test", **routes("other", to("b"))}]
     write(config, "typo", static_cluster("x", "127.0.0.1", 1) | {"tpye": "EDS"})
     write(config, "wrong", static_cluster("y", "127.0.0.1", 1) | {"connect_timeout": "soon"})
@@ -148,7 +148,7 @@ NAMELESS_HOST = {
 }
 
 
-def test_what_envoy_would_refuse_is_a_warning_on_request(tmp_path: Path):
+def test_validate_warn_turns_errors_into_warnings(tmp_path: Path):
     write(tmp_path, "routes", NAMELESS_HOST)
     refused = run("check", tmp_path)
     assert refused.exit_code == 1
@@ -181,4 +181,4 @@ def test_a_file_that_holds_no_descriptors_is_refused(config: Path, tmp_path: Pat
     own.write_text("syntax = 'proto3';\n")
     done = run("check", config, "--descriptors", own)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"{own}: is no FileDescriptorSet: make it with `protoc")
+    assert done.stderr.startswith(f"{own}: is not a FileDescriptorSet: make it with `protoc")

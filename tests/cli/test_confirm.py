@@ -43,7 +43,7 @@ def confirm(daemon: Daemon, *args: object) -> Any:
 
 
 # OPS-13
-def test_most_of_a_type_is_held_back_told_everywhere_and_let_through_by_confirm(daemon: Daemon, many: Path):
+def test_a_removal_of_most_of_a_type_is_held_back_reported_and_confirmed(daemon: Daemon, many: Path):
     assert daemon.metric("xdsprism_config_held_back") == 0
     write(many, "clusters", *CLUSTERS[:4])
     shown = eventually(lambda: held_back(daemon))
@@ -82,14 +82,14 @@ def test_most_of_a_type_is_held_back_told_everywhere_and_let_through_by_confirm(
 
 
 # OPS-13
-def test_a_change_that_is_another_by_now_is_not_confirmed(daemon: Daemon, many: Path):
+def test_the_id_of_an_earlier_change_confirms_nothing(daemon: Daemon, many: Path):
     write(many, "clusters", *CLUSTERS[:4])
     first = eventually(lambda: held_back(daemon))["id"]
     write(many, "clusters", *CLUSTERS[:3])
     second = eventually(lambda: held_back(daemon)["id"], lambda seen: seen != first)
     done = confirm(daemon, "--id", first)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"Error: what is held back is another change by now: {second}, not {first}: 37 of 40")
+    assert done.stderr.startswith(f"Error: another change is held back by now: {second}, not {first}: 37 of 40")
     assert daemon.get("cds", "-o", "name").stdout == NAMES
     shown = json.loads(confirm(daemon, "--id", second, "-o", "json").stdout)
     assert [(each["removed"], each["of"]) for each in shown["removals"]] == [(37, 40)]
@@ -112,7 +112,7 @@ def test_max_removals_says_how_much_is_too_much(tmp_path: Path, many: Path):
 def test_max_removals_is_a_part_of_a_whole(many: Path, given: str):
     done = run("serve", many, "--max-removals", given)
     assert done.exit_code == 2
-    assert f"{given!r} is no part of a whole, such as 50%: from 0% to 100%" in done.stderr
+    assert f"{given!r} is not a percentage from 0% to 100%, such as 50%" in done.stderr
 
 
 # OPS-13
@@ -122,12 +122,12 @@ def test_an_empty_start_is_an_error_unless_it_is_allowed(tmp_path: Path):
     done = run("serve", empty, "--listen", FREE, "--admin", FREE)
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-2:] == [
-        f"{empty}: has no resources; to start with none, say --allow-empty",
+        f"{empty}: has no resources; to start with none, give --allow-empty",
         "Error: the configuration is refused: 1 problem",
     ]
     done = run("serve", missing, "--listen", FREE, "--admin", FREE)
     assert done.exit_code == 2
-    assert done.stderr.endswith(f"CONFIG '{missing}' does not exist; to start without it, say --allow-empty\n")
+    assert done.stderr.endswith(f"CONFIG '{missing}' does not exist; to start without it, give --allow-empty\n")
     with Daemon(tmp_path, empty, missing, "--allow-empty") as daemon:
         assert daemon.page("/readyz") == {"status": "ready"}
         write(missing, "clusters", CLUSTERS[0])
@@ -138,12 +138,12 @@ def test_an_empty_start_is_an_error_unless_it_is_allowed(tmp_path: Path):
 def test_without_an_admin_port_the_log_says_what_lets_it_through(tmp_path: Path, many: Path):
     with Daemon(tmp_path, many, admin="off") as daemon:
         (many / "clusters.yaml").unlink()
-        text = "nothing would be left of 40 resources; to let it through: start again with --max-removals 100%"
+        text = "nothing would be left of 40 resources; to let it through: restart with --max-removals 100%"
         eventually(lambda: text in daemon.stderr)
 
 
 # OPS-13
-def test_confirm_says_where_there_is_nobody_to_confirm_anything_to(serve: Serve, tmp_path: Path):
+def test_confirm_reports_an_admin_port_that_does_not_answer(serve: Serve, tmp_path: Path):
     free = f"127.0.0.1:{web.free_port()}"
     done = run("confirm", "--admin", free)
     assert done.exit_code == 1
@@ -158,5 +158,5 @@ def test_confirm_says_where_there_is_nobody_to_confirm_anything_to(serve: Serve,
     bootstrap.write_text(json.dumps({"node": {"id": "relay"}, "xds_servers": servers}))
     with Daemon(tmp_path, "--bootstrap", bootstrap, verb="relay") as relay:
         done = confirm(relay)
-        text = f"Error: {relay.admin} has no configuration that could be held back: it is a relay\n"
+        text = f"Error: {relay.admin} is the admin port of a relay: only servers hold changes back\n"
         assert (done.exit_code, done.stderr) == (1, text)

@@ -10,9 +10,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.cli.rig import FREE, Daemon, Plain, write
+from tests.cli.test_relay import bootstrap
 from tests.http2.rig import PREFACE
 from tests.support import web
 from tests.support.resources import static_cluster
@@ -95,7 +97,7 @@ def test_with_every_port_full_of_silent_peers_pages_answer_and_edits_load(small:
 
 # OPS-6
 @pytest.mark.parametrize("port", ["listen", "admin", "rest"])
-def test_a_flood_of_connections_from_one_address_shuts_nobody_else_out(small: Daemon, config: Path, port: str):
+def test_a_flood_of_connections_from_one_address_shuts_no_other_address_out(small: Daemon, config: Path, port: str):
     with _flood(getattr(small, port), "127.0.0.2", b""):
         eventually(lambda: "127.0.0.2" in small.stderr)  # the limit is met
         for number in range(5):
@@ -115,3 +117,27 @@ def _names(daemon: Daemon, number: int) -> list[str]:
     with Plain(daemon.listen, CLUSTER, f"edit-{number}") as stream:
         answer: pb.DiscoveryResponse = stream.read()
     return [f"edit-{number}"] if answer.resources else []
+
+
+# OPS-6, OPS-8
+def test_a_relay_whose_port_is_full_writes_its_cache_all_the_same(tmp_path: Path, config: Path):
+    cache = tmp_path / "cache.db"
+    with Daemon(tmp_path, config) as server:
+        named = ("--bootstrap", bootstrap(tmp_path, server.listen), "--cache", cache)
+        with Daemon(tmp_path, *named, verb="relay", files=FEW) as relay:
+            with Plain(relay.listen, CLUSTER, "shop") as first, ExitStack() as stack:
+                assert len(first.read().resources) == 1
+                for host in (2, 3):
+                    for _ in range(100):
+                        stack.enter_context(_connect(relay.listen, f"127.0.0.{host}")).send(HELLO)
+                becomes(lambda: relay.metric("xdsprism_connections"), FEW // 2)
+                both = static_cluster("shop", "127.0.0.1", 3), static_cluster("shop-next", "127.0.0.1", 2)
+                write(config, "clusters", *both)
+                assert len(first.read().resources) == 1
+                assert _open_files(relay) < FEW
+            relay.stop()
+            assert "Too many open files" not in relay.stderr
+    with Daemon(tmp_path, *named, verb="relay") as relay, Plain(relay.listen, CLUSTER, "shop") as again:
+        (kept,) = again.read().resources
+        (locality,) = Cluster.FromString(kept.value).load_assignment.endpoints
+        assert locality.lb_endpoints[0].endpoint.address.socket_address.port_value == 3

@@ -28,12 +28,12 @@ def test_where_nothing_matches_it_shows_the_negative_answer_and_fails(config: Pa
     done = run("explain", "route", "main", config, "--param", "env=qa")
     assert done.exit_code == 1
     assert done.stdout.startswith("rds/main does not exist for a client with env=qa.\n")
-    assert "for env=qa.\n" in done.stdout
+    assert "match env=qa.\n" in done.stdout
     assert "needs env=prod, but env is qa" in done.stdout
     nobody = run("explain", "rds", "main", config)
     assert nobody.exit_code == 1
     assert "does not exist for a client with no params" in nobody.stdout
-    assert "for not env exists.\n" in nobody.stdout
+    assert "match not env exists.\n" in nobody.stdout
     assert "needs env=prod, but there is no env" in nobody.stdout
 
 
@@ -72,10 +72,10 @@ def test_a_server_that_is_not_there_is_status_1():
     [
         ([], "Error: give either CONFIG or --admin"),
         (["--admin", "127.0.0.1:1", "."], "Error: give either CONFIG or --admin"),
-        ([".", "--param", "env"], "'env' is no KEY=VALUE, such as env=prod"),
-        ([".", "--param", "=x"], "'=x' is no KEY=VALUE"),
+        ([".", "--param", "env"], "'env' is not KEY=VALUE, such as env=prod"),
+        ([".", "--param", "=x"], "'=x' is not KEY=VALUE"),
         ([".", "-p", "env=a", "-p", "env=b"], "'env' is given twice, and a parameter has one value"),
-        (["--admin", "here"], "'here' is no HOST:PORT"),
+        (["--admin", "here"], "'here' is not HOST:PORT"),
     ],
 )
 def test_wrong_usage_is_status_2(flags: list[str], message: str):

@@ -142,18 +142,18 @@ RICH: list[Document] = [
 # DESIGN 4, 3: everything that is printed is a document that is read back, as YAML and as JSON
 @both_modes
 @pytest.mark.parametrize("form", ["yaml", "json"])
-def test_what_is_printed_can_be_served_again(tmp_path: Path, mode: str, form: str):
+def test_serve_reads_what_get_prints(tmp_path: Path, mode: str, form: str):
     write(tmp_path / "first", "all", *RICH)
     queries = [["lds"], ["cds"], ["sds"], ["rds", "-p", "env=a b"], ["rds", "-p", "env=x"]]
     second = tmp_path / "second"
     second.mkdir()
     with Daemon(tmp_path, tmp_path / "first") as daemon:
-        printed = [daemon.get(*query, mode, "-o", form) for query in queries]
+        printed = [daemon.get(*query, mode, "-o", form, "--show-secrets") for query in queries]
     for number, done in enumerate(printed):
         assert (done.exit_code, done.stderr) == (0, "")
         (second / f"{number}.{form}").write_text(done.stdout)
     with Daemon(tmp_path, second) as daemon:
-        again = [daemon.get(*query, mode, "-o", form) for query in queries]
+        again = [daemon.get(*query, mode, "-o", form, "--show-secrets") for query in queries]
     assert [done.stdout for done in again] == [done.stdout for done in printed]
     if mode == "--delta":  # a plain SotW response has no place for aliases and constraints
         assert _versions(second) == _versions(tmp_path / "first")
@@ -190,7 +190,7 @@ def test_a_list_that_comes_in_several_responses_is_printed_whole(tmp_path: Path)
 
 # SRV-8: every response that was read is ACKed
 @both_modes
-def test_what_is_read_is_acked(shared: Daemon, mode: str):
+def test_get_acks_what_it_receives(shared: Daemon, mode: str):
     assert shared.get("cds", mode, "-o", "name").exit_code == 0
     responses = shared.metric('xdsprism_responses_total{type="cds"}')
     assert responses > 0
@@ -218,9 +218,9 @@ def test_a_subscription_that_the_server_refuses_says_why(shared: Daemon):
     ("args", "message"),
     [
         (["pods", "--server", "127.0.0.1:1"], "unknown resource type 'pods'"),
-        (["cds", "--server", "here"], "'here' is no HOST:PORT"),
+        (["cds", "--server", "here"], "'here' is not HOST:PORT"),
         (["cds", "--server", "127.0.0.1:1", "--timeout", "0"], "0.0 is not in the range x>0"),
-        (["cds", "--server", "127.0.0.1:1", "-p", "env"], "'env' is no KEY=VALUE"),
+        (["cds", "--server", "127.0.0.1:1", "-p", "env"], "'env' is not KEY=VALUE"),
         (["cds", "--server", "127.0.0.1:1", "-o", "xml"], "'xml' is not one of"),
     ],
 )

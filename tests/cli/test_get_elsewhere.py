@@ -1,4 +1,4 @@
-"""`xdsprism get` with servers that are not ours, and do less, or nonsense."""
+"""`xdsprism get` with servers that implement less of xDS, or break it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from tests.cli.elsewhere import Serve
 from tests.cli.rig import run
 from xdsprism import CLUSTER
-from xdsprism.client import listing
+from xdsprism.client import list_query
 
 both_modes = pytest.mark.parametrize("mode", ["--delta", "--sotw"])
 
@@ -26,7 +26,7 @@ def _delta(*names: str, **fields: Any) -> bytes:
 
 
 def test_a_list_ends_when_a_server_falls_silent_that_does_not_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listing, "QUIET", 0.2)
+    monkeypatch.setattr(list_query, "QUIET", 0.2)
     done = run("get", "cds", "--server", serve(_delta("a", "b")).address, "-o", "name")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "cds/a\ncds/b\n", "")
 
@@ -37,7 +37,7 @@ def test_a_server_that_says_nothing_is_not_an_empty_one(serve: Serve):
 
 
 @both_modes
-def test_nonsense_is_told_and_is_status_1(serve: Serve, mode: str):
+def test_an_undecodable_response_is_reported_with_status_1(serve: Serve, mode: str):
     address = serve(b"\xff\xff").address
     done = run("get", "cds", mode, "--server", address)
     assert done.exit_code == 1
@@ -45,7 +45,7 @@ def test_nonsense_is_told_and_is_status_1(serve: Serve, mode: str):
 
 
 # DYN-9, NAK-17
-def test_constraints_that_are_none_are_told_and_are_status_1(serve: Serve):
+def test_invalid_constraints_are_reported_with_status_1(serve: Serve):
     name = {"name": "a", "dynamic_parameter_constraints": {"constraint": {"value": "no key"}}}
     address = serve(_delta("a", resource_name=name)).address
     done = run("get", "cds", "a", "--server", address)
@@ -69,7 +69,7 @@ def _one_good_one_bad(*, delta: bool, name: str = "bad") -> bytes:
 # NAK-14, NAK-17: the good one is printed, the other is NACKed and told of
 @both_modes
 @pytest.mark.parametrize("names", [[], ["good", "bad"]], ids=["list", "names"])
-def test_what_is_invalid_is_told_with_its_reason(serve: Serve, mode: str, names: list[str]):
+def test_an_invalid_resource_is_reported_with_its_reason(serve: Serve, mode: str, names: list[str]):
     server = serve(_one_good_one_bad(delta=mode == "--delta"))
     done = run("get", "cds", *names, mode, "-o", "name", "--server", server.address)
     assert (done.exit_code, done.stdout) == (1, "cds/good\n")
@@ -78,7 +78,7 @@ def test_what_is_invalid_is_told_with_its_reason(serve: Serve, mode: str, names:
 
 # NAK-27: nobody knows whom it was meant for, but it does not go unsaid
 @both_modes
-def test_an_invalid_resource_without_a_name_is_told_too(serve: Serve, mode: str):
+def test_an_invalid_resource_without_a_name_is_reported_too(serve: Serve, mode: str):
     address = serve(_one_good_one_bad(delta=mode == "--delta", name="")).address
     done = run("get", "cds", mode, "-o", "name", "--server", address)
     assert (done.exit_code, done.stdout) == (1, "cds/good\n")
@@ -87,7 +87,7 @@ def test_an_invalid_resource_without_a_name_is_told_too(serve: Serve, mode: str)
 
 # TP3, ERR-8: the server's own words
 @both_modes
-def test_a_resource_that_is_denied_is_told_with_the_reason(serve: Serve, mode: str):
+def test_a_resource_error_is_reported_with_its_reason(serve: Serve, mode: str):
     response: Any = pb.DeltaDiscoveryResponse() if mode == "--delta" else pb.DiscoveryResponse()
     response.type_url, response.nonce = CLUSTER, "1"
     error = response.resource_errors.add()
@@ -104,12 +104,15 @@ def test_wide_shows_the_version_of_a_sotw_response(serve: Serve):
     assert done.stdout.splitlines()[1].split() == ["cds/a", "-", "seven", "3"]
 
 
-def test_a_type_whose_proto_is_not_installed_is_printed_as_base64(serve: Serve):
+def test_a_type_whose_proto_is_not_installed_is_printed_as_base64_if_secrets_are(serve: Serve):
+    # OPS-14: nobody can tell what is secret in it
     response = pb.DeltaDiscoveryResponse(type_url="type.googleapis.com/my.own.Thing", nonce="1")
     resource = response.resources.add(name="x", version="1")
     resource.resource.type_url, resource.resource.value = "type.googleapis.com/my.own.Thing", b"\x01\x02"
-    done = run("get", "my.own.Thing", "x", "--server", serve(response.SerializeToString()).address)
-    assert done.exit_code == 0
-    assert "'@type': type.googleapis.com/my.own.Thing\n" in done.stdout
-    assert "value: AQI=\n" in done.stdout
-    assert "name: x\n" in done.stdout
+    address = serve(response.SerializeToString()).address
+    for option, value in (([], "'[redacted]'"), (["--show-secrets"], "AQI=")):
+        done = run("get", "my.own.Thing", "x", "--server", address, *option)
+        assert done.exit_code == 0
+        assert "'@type': type.googleapis.com/my.own.Thing\n" in done.stdout
+        assert f"value: {value}\n" in done.stdout
+        assert "name: x\n" in done.stdout

@@ -1,4 +1,4 @@
-"""What `get` and `watch` print of a server that speaks v2: as `serve` takes it, in the words of v3."""
+"""`get` and `watch` with a v2 server: they print v3, as `serve` reads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def listeners(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["--delta", "--sotw"])
 @pytest.mark.parametrize("output", ["yaml", "json"])
-def test_what_a_server_of_v2_sends_can_be_served(  # VER-4
+def test_serve_reads_what_get_prints_of_a_v2_server(  # VER-4
     tmp_path: Path, listeners: Path, mode: str, output: str
 ) -> None:
     with Daemon(tmp_path, listeners) as daemon:
@@ -38,7 +38,7 @@ def test_what_a_server_of_v2_sends_can_be_served(  # VER-4
     assert (checked.exit_code, checked.stdout) == (0, "lds/web\n"), checked.stderr
 
 
-def test_so_does_watch(tmp_path: Path, listeners: Path) -> None:  # VER-4
+def test_watch_speaks_v2_too(tmp_path: Path, listeners: Path) -> None:  # VER-4
     with Daemon(tmp_path, listeners) as daemon, ExitStack() as stack:
         line = watches(stack, tmp_path)(daemon, "lds", "web", *V2, "-o", "json").line()
     assert "http.router.v3.Router" in line

@@ -65,7 +65,7 @@ def test_a_wildcard_serves_the_rest(hosts: Daemon):
 
 
 # VHD-5
-def test_what_serves_several_is_printed_once(hosts: Daemon):
+def test_a_virtual_host_for_several_hosts_is_printed_once(hosts: Daemon):
     done = asked(hosts, "main/shop.example.com", "main/www.example.com", "main/x.example.com", "-o", "name")
     assert (done.exit_code, sorted(done.stdout.splitlines())) == (0, ["vhds/main/any", "vhds/main/shop"])
 
@@ -79,7 +79,7 @@ def test_params_choose_the_variant(hosts: Daemon):
 
 
 # VHD-4
-def test_wide_shows_by_what_else_it_goes(hosts: Daemon):
+def test_wide_shows_the_aliases(hosts: Daemon):
     header, line = asked(hosts, "main/shop.example.com", "-o", "wide").stdout.splitlines()
     assert header.split() == ["RESOURCE", "VARIANT", "VERSION", "BYTES", "ALIASES"]
     assert line.split()[0] == "vhds/main/shop"
@@ -94,7 +94,7 @@ def test_a_host_that_nothing_serves_is_status_1_at_once(hosts: Daemon):
 
 
 # VHD-13
-def test_without_a_name_it_is_what_clients_begin_with(hosts: Daemon):
+def test_without_a_name_the_base_set_is_printed(hosts: Daemon):
     done = asked(hosts, "-o", "name")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "vhds/main/base\n", "")
 
@@ -151,7 +151,7 @@ def test_watch_prints_what_serves_the_hosts_and_every_change_once(watching: Watc
 
 
 # VHD-4
-def test_watch_shows_in_wide_by_what_else_it_goes(watching: Watching, hosts: Daemon):
+def test_watch_shows_the_aliases_in_wide(watching: Watching, hosts: Daemon):
     watch = watching(hosts, "vhds", "main/x.example.com", "-o", "wide")
     assert watch.line().split()[-1] == "main/x.example.com"
     assert watch.stop()[0] == 0

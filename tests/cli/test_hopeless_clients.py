@@ -124,7 +124,7 @@ def test_a_request_that_is_no_call(daemon: Daemon) -> None:  # OPS-15
                 answer += made.recv(65536)
 
     metric = 'xdsprism_refused_calls_total{cause="not_grpc"}'
-    told_once(daemon, get, metric, "it sends no gRPC call but a GET of nothing; a call is a POST of application/grpc")
+    told_once(daemon, get, metric, "it sent a GET of nothing, and a gRPC call is a POST of application/grpc")
 
 
 @pytest.fixture
@@ -150,14 +150,14 @@ def test_plain_text_to_a_tls_port(secured: Daemon, words: bytes) -> None:  # OPS
 
 
 def test_no_certificate(secured: Daemon, trusting: ssl.SSLContext) -> None:  # OPS-15
-    said = "it shows no certificate, and --tls-client-ca is for clients that have one"
+    said = "it sent no certificate, and --tls-client-ca demands one"
     told_once(secured, lambda daemon: shake_hands(daemon, trusting), failures("no_certificate"), said)
 
 
 def test_an_untrusted_certificate(secured: Daemon, trusting: ssl.SSLContext, tmp_path: Path) -> None:  # OPS-15
     stranger = Authority(tmp_path, "stranger").make("client")
     trusting.load_cert_chain(stranger.certificate, stranger.key)
-    said = "its certificate is of none of the authorities in --tls-client-ca: unable to get local issuer certificate"
+    said = "its certificate is not signed by an authority in --tls-client-ca: unable to get local issuer certificate"
     told_once(secured, lambda daemon: shake_hands(daemon, trusting), failures("untrusted"), said)
 
 
@@ -176,5 +176,5 @@ def test_no_http_2_by_alpn(  # OPS-15
     context.load_cert_chain(client.certificate, client.key)
     if offered:
         context.set_alpn_protocols(offered)
-    said = "it does not ask for HTTP/2 when it agrees on TLS (ALPN h2)"
+    said = "it does not offer HTTP/2 in the TLS handshake (ALPN h2)"
     told_once(secured, lambda daemon: shake_hands(daemon, context), failures("alpn"), said)

@@ -1,4 +1,4 @@
-"""Hot reload of `xdsprism serve`, whatever happens to the watch that it rests on."""
+"""Hot reload of `xdsprism serve`, also when the file watch fails."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_metric_says_that_files_are_polled_while_they_can_not_be_watched(tmp_p
 
 
 # OPS-8
-def test_a_configuration_file_whose_name_is_not_utf_8_is_told_on_pages_and_in_the_log(tmp_path: Path, config: Path):
+def test_a_file_name_that_is_not_utf_8_is_shown_on_pages_and_in_the_log(tmp_path: Path, config: Path):
     with Daemon(tmp_path, config, "--log-format", "json") as daemon:
         Path(os.fsdecode(os.fsencode(config) + b"/caf\xe9.yaml")).write_text("nonsense: [")
         seen = eventually(lambda: daemon.page("/api/config")["last_load"], lambda load: not load["ok"])

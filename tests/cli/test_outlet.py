@@ -1,4 +1,4 @@
-"""Commands whose output goes nowhere: to a disk that is full, or to a reader that has left."""
+"""Commands whose output can't be written: to a full disk, or to a closed pipe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_full_disk_is_an_error_of_one_line(config: Path, args: list[str]) -> N
     ],
     ids=" ".join,
 )
-def test_so_it_is_where_a_server_was_asked(shared: Daemon, args: list[str]) -> None:
+def test_a_failed_write_ends_commands_that_ask_a_server_too(shared: Daemon, args: list[str]) -> None:
     assert into_full(*args, "--server", shared.listen) == (1, TOLD)
 
 

@@ -1,4 +1,4 @@
-"""`xdsprism relay`, as an operator meets it."""
+"""`xdsprism relay`, as an operator uses it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xdsprism.relay.relay import MAX_STALE
 NOBODY = "127.0.0.1:1"
 
 
-def _bootstrap(folder: Path, server: str) -> Path:
+def bootstrap(folder: Path, server: str) -> Path:
     entry = {"server_uri": server, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}
     path = folder / "bootstrap.json"
     path.write_text(json.dumps({"xds_servers": [entry], "node": {"id": "relay"}}))
@@ -31,7 +31,7 @@ def _bootstrap(folder: Path, server: str) -> Path:
 
 
 def _relay(folder: Path, server: str, *args: object, admin: str = FREE) -> Daemon:
-    return Daemon(folder, "--bootstrap", _bootstrap(folder, server), *args, verb="relay", admin=admin)
+    return Daemon(folder, "--bootstrap", bootstrap(folder, server), *args, verb="relay", admin=admin)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def _cluster_of(relay: Daemon, **metadata: str) -> str:
     return RouteConfiguration.FromString(answer.resources[0].value).virtual_hosts[0].routes[0].route.cluster
 
 
-def test_it_passes_on_what_the_server_has_each_client_its_variant(relay: Daemon):
+def test_the_relay_passes_each_client_its_variant(relay: Daemon):
     assert relay.get("cds", "-o", "name").stdout == "cds/shop\ncds/shop-next\n"
     assert [_cluster_of(relay, env=env) for env in ("prod", "test")] == ["shop", "shop-next"]
     becomes(lambda: relay.page("/readyz"), {"status": "ready"})
@@ -61,7 +61,7 @@ def test_a_bootstrap_without_channel_creds_means_tls_and_the_log_says_what_to_do
 
 
 # PRX-10, PRX-2
-def test_it_goes_on_alone_when_the_server_is_gone(relay: Daemon, daemon: Daemon):
+def test_the_relay_goes_on_when_the_server_is_gone(relay: Daemon, daemon: Daemon):
     with Plain(relay.listen, ROUTE, "main", env="prod") as stream:
         assert len(stream.read().resources) == 1
         assert daemon.stop() == 0
@@ -85,16 +85,16 @@ def test_a_signal_ends_open_streams_cleanly_and_the_exit_status_is_0(relay: Daem
 
 def test_sighup_does_not_end_it(relay: Daemon):
     relay.send(signal.SIGHUP)
-    eventually(lambda: "SIGHUP: nothing to load again" in relay.stderr)
+    eventually(lambda: "SIGHUP: a relay loads no files" in relay.stderr)
     assert relay.get("cds", "shop", "-o", "name").stdout == "cds/shop\n"
 
 
 # PRX-30
-def test_it_listens_while_no_server_is_there_and_says_that_it_is_not_ready(tmp_path: Path):
+def test_the_relay_listens_and_is_not_ready_while_no_server_is_reachable(tmp_path: Path):
     with _relay(tmp_path, NOBODY) as relay:
         answer = web.get(*web.split(relay.admin), "/readyz")
         assert answer.status == 503
-        assert "no server was reached yet" in answer.body
+        assert "no upstream server was reached yet" in answer.body
         assert relay.stop() == 0
         assert "Traceback" not in relay.stderr
 
@@ -123,7 +123,7 @@ def test_group_by_asks_as_one_node_for_each_group(tmp_path: Path, daemon: Daemon
 
 
 # PRX-9
-def test_linger_says_how_long_something_is_kept_for_nobody(tmp_path: Path, daemon: Daemon):
+def test_linger_is_how_long_an_unwanted_subscription_is_kept(tmp_path: Path, daemon: Daemon):
     with _relay(tmp_path, daemon.listen, "--linger", "0") as relay:
         assert _cluster_of(relay, env="prod") == "shop"
         becomes(lambda: relay.page("/api/resources")["total"], 0)
@@ -178,7 +178,7 @@ def test_admin_off_opens_no_second_port(tmp_path: Path, shared: Daemon):
 
 
 def test_the_bootstrap_may_come_from_the_environment(tmp_path: Path):
-    path = _bootstrap(tmp_path, NOBODY)
+    path = bootstrap(tmp_path, NOBODY)
     argv = command("relay", "--listen", FREE, "--admin", "off")
     env = environment(GRPC_XDS_BOOTSTRAP=str(path))
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -224,13 +224,13 @@ def test_no_bootstrap_at_all_says_how_to_give_one(monkeypatch: pytest.MonkeyPatc
     for name in ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     done = run("relay")
-    text = "nobody to ask: give --bootstrap FILE, or set GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
+    text = "no upstream servers: give --bootstrap FILE, or set GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
     assert (done.exit_code, done.stderr) == (2, f"Error: {text}\n")
 
 
 def test_a_cache_that_cannot_be_written_is_status_1(tmp_path: Path):
     cache = tmp_path / "nowhere" / "cache.db"
-    done = _refused("--bootstrap", _bootstrap(tmp_path, NOBODY), "--cache", cache)
+    done = _refused("--bootstrap", bootstrap(tmp_path, NOBODY), "--cache", cache)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("Error: ")
     assert str(cache) in done.stderr
@@ -239,13 +239,13 @@ def test_a_cache_that_cannot_be_written_is_status_1(tmp_path: Path):
 def test_a_cache_that_another_relay_has_is_status_1(tmp_path: Path):
     cache = tmp_path / "cache.db"
     with _relay(tmp_path, NOBODY, "--cache", cache):
-        done = _refused("--bootstrap", _bootstrap(tmp_path, NOBODY), "--cache", cache)
+        done = _refused("--bootstrap", bootstrap(tmp_path, NOBODY), "--cache", cache)
     assert done.returncode == 1
     assert str(cache) in done.stderr
 
 
 def test_a_port_in_use_is_one_clean_message_and_status_1(tmp_path: Path, shared: Daemon):
-    path = _bootstrap(tmp_path, NOBODY)
+    path = bootstrap(tmp_path, NOBODY)
     for flags in (["--listen", shared.listen, "--admin", "off"], ["--listen", FREE, "--admin", shared.admin]):
         done = _refused("--bootstrap", path, *flags)
         taken = shared.listen if flags[3] == "off" else shared.admin
@@ -256,21 +256,21 @@ def test_a_port_in_use_is_one_clean_message_and_status_1(tmp_path: Path, shared:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--listen", "18000"], "'18000' is no HOST:PORT"),
-        (["--node-params", "env,,x"], "--node-params 'env,,x' is no list of keys"),
-        (["--group-by", "env,,x"], "--group-by 'env,,x' is no list of keys: write env,version"),
-        (["--group-by", "*"], "--group-by '*' is no list of keys: write env,version"),
-        (["--group-by", ""], "--group-by '' is no list of keys"),
-        (["--linger", "-1"], "'-1' is no number of seconds"),
-        (["--linger", "inf"], "'inf' is no number of seconds"),
-        (["--max-stale", "nan"], "'nan' is no number of seconds"),
-        (["--linger", "soon"], "'soon' is no number of seconds"),
+        (["--listen", "18000"], "'18000' is not HOST:PORT"),
+        (["--node-params", "env,,x"], "--node-params 'env,,x' is not a list of keys"),
+        (["--group-by", "env,,x"], "--group-by 'env,,x' is not a list of keys: write env,version"),
+        (["--group-by", "*"], "--group-by '*' is not a list of keys: write env,version"),
+        (["--group-by", ""], "--group-by '' is not a list of keys"),
+        (["--linger", "-1"], "'-1' is not a number of seconds"),
+        (["--linger", "inf"], "'inf' is not a number of seconds"),
+        (["--max-stale", "nan"], "'nan' is not a number of seconds"),
+        (["--linger", "soon"], "'soon' is not a number of seconds"),
         (["--workers", "2"], "No such option '--workers'"),
         (["config"], "unexpected extra argument"),
     ],
 )
 def test_a_wrong_flag_is_status_2(tmp_path: Path, flags: list[str], message: str):
-    done = run("relay", "--bootstrap", _bootstrap(tmp_path, NOBODY), *flags)
+    done = run("relay", "--bootstrap", bootstrap(tmp_path, NOBODY), *flags)
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stdout == ""
@@ -286,7 +286,7 @@ def test_the_defaults_are_those_of_the_library():
 # -- explain
 
 
-def test_explain_asks_a_relay_which_variant_from_whom_and_how_old(relay: Daemon, daemon: Daemon):
+def test_explain_shows_the_variant_of_a_relay_with_its_server_and_age(relay: Daemon, daemon: Daemon):
     with Plain(relay.listen, ROUTE, "main", env="prod") as stream:
         stream.read()
         relay.get("rds", "main", "--param", "env=qa")
@@ -300,7 +300,7 @@ def test_explain_asks_a_relay_which_variant_from_whom_and_how_old(relay: Daemon,
         assert absent.stdout.startswith("rds/main does not exist for a client with env=qa.\n")
         unknown = run("explain", "rds", "main", "--admin", relay.admin, "--param", "env=test")
         assert unknown.exit_code == 1
-        text = "rds/main for a client with env=test is not in the cache: it would be asked for.\n"
+        text = "rds/main for a client with env=test is not in the cache: the relay would ask its server for it.\n"
         assert unknown.stdout.startswith(text)
         daemon.stop()
         becomes(lambda: relay.page("/api/upstreams")["upstreams"][0]["connected"], expected=False)

@@ -9,7 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.cli.rig import ADS, FREE, Daemon, run, write
+from tests.admin.relay_rig import write_bootstrap
+from tests.cli.rig import ADS, FREE, Daemon, Plain, run, write
 from tests.support import web
 from tests.support.resources import Document
 from tests.support.waiting import eventually
@@ -68,8 +69,8 @@ def test_no_page_of_a_server_or_a_relay_shows_a_key(tmp_path: Path) -> None:  # 
         file = tmp_path / "bootstrap.json"
         file.write_text(json.dumps({"xds_servers": [entry], "node": {"id": "relay"}}))
         with Daemon(tmp_path, "--bootstrap", file, verb="relay") as relay:
-            assert KEY in relay.get("sds", "pass").stdout
-            assert KEY in relay.get("cds", "inline").stdout
+            assert KEY in relay.get("sds", "pass", "--show-secrets").stdout
+            assert KEY in relay.get("cds", "inline", "--show-secrets").stdout
             more = ["/api/clients", "/metrics"]
             for daemon, pages in ((server, [*paths, *more, "/api/config"]), (relay, [*paths, *more, "/api/upstreams"])):
                 for path in pages:
@@ -79,6 +80,54 @@ def test_no_page_of_a_server_or_a_relay_shows_a_key(tmp_path: Path) -> None:  # 
                 shown = web.get(*web.split(daemon.admin), paths[0]).body
                 assert shown.count("[redacted]") == 2
             assert "hunter2" not in server.stderr + relay.stderr
+
+
+@pytest.mark.parametrize("output", ["yaml", "json", "wide", "name"])
+@pytest.mark.parametrize("verb", ["get", "watch"])
+def test_get_and_watch_show_a_key_only_if_they_are_told_to(tmp_path: Path, verb: str, output: str) -> None:  # OPS-14
+    folder = write(tmp_path / "config", "all", GENERIC, INLINE).parent
+    has_contents = output in ("yaml", "json")
+    with Daemon(tmp_path, folder, *AS_IT_IS) as daemon:
+        more = ("--timeout", 2) if verb == "watch" else ()
+        for kind, name in (("sds", "pass"), ("cds", "inline")):
+            ask = (verb, kind, name, "--server", daemon.listen, "-o", output, *more)
+            done = run(*ask)
+            assert (done.exit_code, "hunter2" in done.output) == (0, False)
+            assert ("[redacted]" in done.stdout) is has_contents
+            assert done.stderr.count("secrets are not shown: --show-secrets prints them\n") == has_contents
+            done = run(*ask, "--show-secrets")
+            assert (done.exit_code, KEY in done.stdout, done.stderr) == (0, has_contents, "")
+
+
+QUOTES = [
+    f"invalid value {KEY}",
+    f'Proto constraint validation failed (x): name: "pass" generic_secret {{ secret {{ inline_string: "{KEY}" }} }}',
+    f"can't parse -----BEGIN EC PRIVATE KEY-----\n{KEY}\n-----END EC PRIVATE KEY-----",
+    f"authorization: Bearer {KEY}",
+]
+
+
+@pytest.mark.parametrize("engine", ["h2", "grpcio"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_nack_that_quotes_a_secret_is_shown_without_it(tmp_path: Path, engine: str, form: str) -> None:  # OPS-14
+    folder = write(tmp_path / "config", "all", GENERIC, INLINE).parent
+    with Daemon(
+        tmp_path, folder, *AS_IT_IS, "--engine", engine, "--log-format", form, "--log-level", "debug"
+    ) as daemon:
+        for number, text in enumerate(QUOTES):
+            with Plain(daemon.listen, f"{TLS}Secret", "pass") as stream:
+                stream.nack(stream.read(), f"{text} in quote {number}")
+                eventually(lambda number=number: f"in quote {number}" in daemon.stderr)  # type: ignore[misc]
+                page = json.dumps(daemon.page("/api/clients"))
+                assert f"in quote {number}" in page
+                assert "hunter2" not in page
+        clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+        for number, text in enumerate(QUOTES[1:]):
+            with Plain(daemon.listen, clusters, "inline") as stream:
+                stream.nack(stream.read(), f"{text} in cluster {number}")
+                eventually(lambda number=number: f"in cluster {number}" in daemon.stderr)  # type: ignore[misc]
+                assert "hunter2" not in json.dumps(daemon.page("/api/clients"))
+        assert "hunter2" not in daemon.stderr
 
 
 @pytest.mark.parametrize("output", ["yaml", "json", "wide", "name"])
@@ -117,14 +166,16 @@ def test_an_error_in_a_sensitive_field_names_the_field_and_not_the_value(  # OPS
     assert "4711000" not in found.stderr
 
 
-def test_a_daemon_leaves_no_core_file(tmp_path: Path, config: Path) -> None:  # OPS-14
+@pytest.mark.parametrize("verb", ["serve", "relay"])
+def test_a_daemon_leaves_no_core_file(tmp_path: Path, config: Path, verb: str) -> None:  # OPS-14
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard == 0:
         pytest.skip("no process may leave one here")
     before = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     try:
-        with Daemon(tmp_path, config, listen=FREE) as daemon:
+        args = [config] if verb == "serve" else ["--bootstrap", write_bootstrap(tmp_path, "127.0.0.1:1")]
+        with Daemon(tmp_path, *args, listen=FREE, verb=verb) as daemon:
             limits = Path(f"/proc/{daemon.process.pid}/limits").read_text()
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, before)

@@ -1,11 +1,13 @@
-"""`xdsprism serve`, as an operator meets it."""
+"""`xdsprism serve`, as an operator uses it."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+import threading
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import grpc
@@ -116,6 +118,20 @@ def test_loads_are_asked_for_as_the_flags_say(tmp_path: Path, config: Path, flag
         assert list(answer.clusters) == (["shop", "shop-next"] if page["clusters"] == "*" else page["clusters"])
 
 
+# OPS-3
+def test_limits_are_as_the_flags_say(tmp_path: Path, config: Path):
+    with Daemon(tmp_path, config, "--limit", "client_streams=1", "--limit", "types=2") as daemon:
+        with grpc.insecure_channel(daemon.listen) as channel:
+            method, open_end = LoadReportingServiceStub(channel).StreamLoadStats, threading.Event()
+            stream = method(chain([LoadStatsRequest()], iter(open_end.wait, True)), timeout=30)
+            next(stream)
+            with pytest.raises(grpc.RpcError, match="has 1 streams at this server, and may have no more"):
+                next(method(iter([LoadStatsRequest()]), timeout=30))
+            open_end.set()
+        assert daemon.metric('xdsprism_limited_total{ended="stream",limit="client_streams"}') == 1
+        assert daemon.page("/api/clients")["limited"] == {"127.0.0.1": {"client_streams": 1}}
+
+
 def test_serves_without_uvloop(tmp_path: Path, config: Path):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -155,7 +171,7 @@ def test_a_warning_is_logged_once_and_shown_as_long_as_it_stands(tmp_path: Path,
 
 
 # OPS-8
-def test_a_broken_edit_is_told_and_the_last_good_configuration_stays(daemon: Daemon, config: Path):
+def test_a_broken_edit_is_reported_and_the_last_good_configuration_stays(daemon: Daemon, config: Path):
     good = daemon.page("/api/config")["last_load"]
     assert good["ok"]
     assert (good["files"], good["resources"], good["errors"]) == (3, 4, [])
@@ -228,20 +244,28 @@ def test_a_port_in_use_is_one_clean_message_and_status_1(daemon: Daemon, config:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--listen", "18000"], "'18000' is no HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000"),
-        (["--listen", "127.0.0.1:99999"], "'127.0.0.1:99999' is no HOST:PORT"),
-        (["--admin", "no"], "'no' is no HOST:PORT"),
-        (["--node-params", "env,,x"], "--node-params 'env,,x' is no list of keys: write env,version or '*' or none"),
-        (["--node-params", "env,*"], "--node-params 'env,*' is no list of keys"),
+        (["--listen", "18000"], "'18000' is not HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000"),
+        (["--listen", "127.0.0.1:99999"], "'127.0.0.1:99999' is not HOST:PORT"),
+        (["--admin", "no"], "'no' is not HOST:PORT"),
+        (["--node-params", "env,,x"], "--node-params 'env,,x' is not a list of keys: write env,version or '*' or none"),
+        (["--node-params", "env,*"], "--node-params 'env,*' is not a list of keys"),
         (["--node-params", "env,node.zone"], "no field 'node.zone' to take params from: use node.id, node.cluster, "),
         (["--resource-errors", "some"], "'some' is not one of 'locators', 'all', 'none'"),
-        (["--rest", "18080"], "'18080' is no HOST:PORT"),
-        (["--rest-hold", "-1"], "'-1' is no number of seconds"),
-        (["--load-interval", "0"], "0 seconds are no interval"),
-        (["--max-connection-age", "0"], "0 seconds are no interval"),
-        (["--load-interval", "nan"], "'nan' is no number of seconds"),
-        (["--load-clusters", "a,,b"], "--load-clusters 'a,,b' is no list of clusters: write shop,checkout or '*'"),
-        (["--load-clusters", "a,*"], "--load-clusters 'a,*' is no list of clusters"),
+        (["--rest", "18080"], "'18080' is not HOST:PORT"),
+        (["--rest-hold", "-1"], "'-1' is not a number of seconds"),
+        (["--load-interval", "0"], "an interval must be longer than 0 seconds"),
+        (["--max-connection-age", "0"], "an interval must be longer than 0 seconds"),
+        (["--load-interval", "nan"], "'nan' is not a number of seconds"),
+        (["--load-clusters", "a,,b"], "--load-clusters 'a,,b' is not a list of clusters: write shop,checkout or '*'"),
+        (["--load-clusters", "a,*"], "--load-clusters 'a,*' is not a list of clusters"),
+        (
+            ["--limit", "stream=1"],
+            "there is no limit 'stream'; the limits are address_connections, address_handshakes, all_loads, ",
+        ),
+        (["--limit", "types=few"], "'types=few': 'few' is not a whole number"),
+        (["--limit", "types"], "'types' is not NAME=NUMBER, such as types=64; the limits are address_connections, "),
+        (["--limit", "types=1", "--limit", "types=2"], "'types' is given twice"),
+        (["--limit", "requests=0"], "the limit requests is 0, and has to be more than 0"),
         (["--log-format", "xml"], "'xml' is not one of 'text', 'json'"),
         (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (["--workers", "2"], "No such option '--workers'"),
@@ -313,7 +337,7 @@ def test_resource_errors_all_tells_plain_clients_too_why_there_is_nothing(tmp_pa
 
 
 # ERR-1
-def test_resource_errors_none_tells_nobody(tmp_path: Path, config: Path):
+def test_resource_errors_none_sends_no_errors(tmp_path: Path, config: Path):
     quiet = ["eds", "nope", "--sotw", "--param", "zone=a", "--timeout", "0.5"]
     with Daemon(tmp_path, config) as daemon:
         assert "does not exist for these parameters" in daemon.get(*quiet).stderr
@@ -325,7 +349,7 @@ def test_resource_errors_none_tells_nobody(tmp_path: Path, config: Path):
 def test_a_nack_is_logged_as_text(daemon: Daemon):
     _nack(daemon, "bad\nzone\x1b[2J")
     line = eventually(lambda: next((line for line in daemon.stderr.splitlines() if "WARNING" in line), ""))
-    text = r"plain refused envoy\.config\.cluster\.v3\.Cluster, nonce 1\.cds: bad\\nzone\\x1b\[2J"
+    text = r"plain NACKed envoy\.config\.cluster\.v3\.Cluster, nonce 1\.cds: bad\\nzone\\x1b\[2J"
     assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{3}}Z WARNING {text}", line)
     assert daemon.metric('xdsprism_nacks_total{type="cds"}') == 1
 

@@ -99,7 +99,7 @@ def test_a_relay_has_tls_at_both_ends(tmp_path: Path, config: Path, files: Files
         (["--tls-key", "a.key", "--tls-client-ca", "c"], "a certificate and its key go together: give --tls-cert too"),
         (
             ["--tls-client-ca", "ca.pem"],
-            "--tls-client-ca needs a certificate of our own: give --tls-cert and --tls-key too",
+            "--tls-client-ca needs a server certificate: give --tls-cert and --tls-key too",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.cli.rig import Daemon, run
+from xdsprism import Limits
 from xdsprism.cli.main import main
 from xdsprism.messages.protos import find_message
 
@@ -46,6 +47,7 @@ NAMED: dict[str, tuple[str, Any]] = {
     "NAME": ("a.example b.example", ("a.example", "b.example")),
     "SECONDS": ("7", 7.0),
     "N%": ("7%", 7.0),
+    "NAME=NUMBER": ("types=7 requests=9", Limits(types=7, requests=9)),
 }
 
 
@@ -126,15 +128,18 @@ def test_a_wrong_value_names_the_variable(
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"XDSPRISM_NODE_PARAMS": "a,,b"}, "--node-params 'a,,b' is no list of keys: write env,version or '*' or none"),
-        ({"XDSPRISM_LOAD_CLUSTERS": ","}, "--load-clusters ',' is no list of clusters: write shop,checkout or '*'"),
+        (
+            {"XDSPRISM_NODE_PARAMS": "a,,b"},
+            "--node-params 'a,,b' is not a list of keys: write env,version or '*' or none",
+        ),
+        ({"XDSPRISM_LOAD_CLUSTERS": ","}, "--load-clusters ',' is not a list of clusters: write shop,checkout or '*'"),
         (
             {"XDSPRISM_TLS_CLIENT_CA": "x"},
-            "--tls-client-ca needs a certificate of our own: give --tls-cert and --tls-key too",
+            "--tls-client-ca needs a server certificate: give --tls-cert and --tls-key too",
         ),
     ],
 )
-def test_so_does_what_is_found_wrong_later(
+def test_errors_raised_later_name_the_variable_too(
     variables: dict[str, str], said: str, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -155,7 +160,7 @@ def test_an_empty_variable_is_none(config: Path, monkeypatch: pytest.MonkeyPatch
     assert parsed("serve", [str(config)]).params["listen"] == "127.0.0.1:18000"
 
 
-def test_what_is_typed_comes_first(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_typed_option_wins_over_a_variable(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDSPRISM_LISTEN", "127.0.0.1:1")
     assert parsed("serve", [str(config), "--listen", "127.0.0.1:2"]).params["listen"] == "127.0.0.1:2"
 

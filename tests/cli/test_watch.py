@@ -1,4 +1,4 @@
-"""`xdsprism watch`: what is there, then each change, until stopped."""
+"""`xdsprism watch`: the current resources, then each change, until stopped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_change_of_variant_is_one_change(watching: Watching, daemon: Daemon, c
 
 
 # DLT-4, SOT-8
-def test_a_name_that_does_not_exist_is_told_on_stderr_and_printed_when_it_does(
+def test_an_absent_name_is_reported_on_stderr_and_printed_when_it_appears(
     watching: Watching, daemon: Daemon, config: Path
 ):
     watch = watching(daemon, "cds", "later", "-o", "name")
@@ -143,7 +143,7 @@ def test_a_server_that_goes_away_is_waited_for(watching: Watching, tmp_path: Pat
 
 # NAK-15, NAK-17: what was printed stays, and the reason why the new one is not is told
 @both_modes
-def test_what_is_invalid_is_told_with_its_reason(watching: Watching, serve: Serve, mode: str):
+def test_an_invalid_resource_is_reported_with_its_reason(watching: Watching, serve: Serve, mode: str):
     bad = Cluster(name="bad", connect_timeout=Duration())
     response: Any = pb.DeltaDiscoveryResponse() if mode == "--delta" else pb.DiscoveryResponse()
     response.type_url, response.nonce = CLUSTER, "1"
@@ -159,7 +159,7 @@ def test_what_is_invalid_is_told_with_its_reason(watching: Watching, serve: Serv
 
 
 # DLT-20
-def test_what_is_asked_for_by_an_alias_goes_by_its_own_name(watching: Watching, daemon: Daemon, config: Path):
+def test_a_resource_requested_by_alias_is_printed_under_its_own_name(watching: Watching, daemon: Daemon, config: Path):
     aliased = {"name": "aliased", "aliases": ["other"], "resource": static_cluster("aliased", "127.0.0.1", 3)}
     write(config, "aliased", {"@type": "type.googleapis.com/envoy.service.discovery.v3.Resource", **aliased})
     watch = watching(daemon, "cds", "other", "-o", "name")

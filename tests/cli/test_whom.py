@@ -1,4 +1,4 @@
-"""Whom `get` and `watch` ask, and as whom: --server, --bootstrap, the environment, --transport."""
+"""The server that `get` and `watch` ask, and the node that they send, by option, environment and bootstrap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _bootstrap(folder: Path, *servers: dict[str, Any], **fields: Any) -> Path:
 
 # BST-1: a file, the file that the environment names, the text in it
 @pytest.mark.parametrize("way", ["option", "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"])
-def test_a_bootstrap_says_whom_to_ask(shared: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
+def test_a_bootstrap_names_the_server(shared: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
     file = _bootstrap(tmp_path, _server(shared.listen, "xds_v3"))
     if way != "option":
         monkeypatch.setenv(way, str(file) if way == "GRPC_XDS_BOOTSTRAP" else file.read_text())
@@ -46,7 +46,7 @@ def test_a_bootstrap_says_whom_to_ask(shared: Daemon, tmp_path: Path, monkeypatc
 
 # BST-2
 @BOTH
-def test_a_bootstrap_without_channel_creds_means_tls_and_plain_text_has_to_be_said(
+def test_without_channel_creds_tls_is_used_and_plain_text_must_be_requested(
     shared: Daemon, tmp_path: Path, command: str
 ):
     entry = _server(shared.listen, "xds_v3")
@@ -108,7 +108,7 @@ def test_the_transport(
 
 
 # VER-9
-def test_what_a_v2_server_sends_is_printed_as_v3(serve: Serve):
+def test_resources_of_a_v2_server_are_printed_as_v3(serve: Serve):
     response = pb.DiscoveryResponse(type_url="type.googleapis.com/envoy.api.v2.Cluster", nonce="1")
     item = response.resources.add(type_url=response.type_url, value=Cluster(name="old").SerializeToString())
     assert item.type_url.endswith("v2.Cluster")
@@ -125,7 +125,7 @@ def test_a_server_that_is_down_is_no_failure_where_there_is_another(shared: Daem
 
 
 # XTP-12
-def test_a_name_of_an_unknown_authority_is_told(shared: Daemon, tmp_path: Path):
+def test_a_name_of_an_unknown_authority_is_reported(shared: Daemon, tmp_path: Path):
     file = _bootstrap(tmp_path, _server(shared.listen, "xds_v3"), authorities={"near": {}})
     name = "xdstp://far/envoy.config.cluster.v3.Cluster/a"
     done = run("get", "cds", name, "shop", "--bootstrap", file, "-o", "name")
@@ -134,7 +134,7 @@ def test_a_name_of_an_unknown_authority_is_told(shared: Daemon, tmp_path: Path):
 
 
 @BOTH
-def test_nobody_to_ask_is_wrong_usage_that_names_every_way(command: str):
+def test_without_a_server_the_usage_error_names_every_way_to_give_one(command: str):
     done = run(command, "cds")
     assert done.exit_code == 2
     for way in ("--server", "--bootstrap", "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"):
@@ -160,7 +160,7 @@ def test_params_that_have_no_place_are_wrong_usage(command: str, tmp_path: Path,
 
 
 @BOTH
-def test_a_bad_bootstrap_is_told_with_the_field_and_is_status_1(command: str, tmp_path: Path):
+def test_a_bad_bootstrap_is_reported_with_its_field_and_status_1(command: str, tmp_path: Path):
     file = _bootstrap(tmp_path, {"server_uri": 7})
     done = run(command, "cds", "--bootstrap", file)
     assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""`xdsprism get` and `watch` with xdstp names: `--server` says whom to ask, whatever the authority."""
+"""`xdsprism get` and `watch` with xdstp names: `--server` names the server for every authority."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_get_prints_a_list_collection_as_it_can_be_served(daemon: Daemon, mode: 
         (["lds", f"{BASE}/edge/*"], "but this is a envoy.config.listener.v3.Listener"),
     ],
 )
-def test_get_tells_why_nothing_can_have_a_name(daemon: Daemon, args: list[str], message: str):
+def test_get_says_why_no_resource_can_have_the_name(daemon: Daemon, args: list[str], message: str):
     done = daemon.get(*args)
     assert done.exit_code == 1
     assert message in done.stderr

@@ -79,11 +79,7 @@ def remains(client: xp.Client) -> dict[str, Any]:
         "timers": [entry for upstream in upstreams for entry in upstream.pending.timers],
         "wants": [key for each in upstreams for keys in each._wants.values() for key in keys],  # noqa: SLF001 # see above
         "answers": [answer for asking in askings for answer in asking._answers],  # noqa: SLF001 # see above
-        "unsaid": [
-            key
-            for each in askings
-            for key in (*each._wanted, *each._unsent, *each._dropped)  # noqa: SLF001 # see above
-        ],
+        "unsaid": [key for each in askings for key in (*each.keys.wanted, *each.keys.unsent, *each.keys.dropped)],
         "behind": set(backpressure._unread),  # noqa: SLF001 # see above
         "impatient": set(backpressure._awaiting_first),  # noqa: SLF001 # see above
         "deadline": subscriber.deadline(),

@@ -64,7 +64,7 @@ BELOW = {
 
 @both
 @pytest.mark.parametrize("treat", BELOW.values(), ids=BELOW)
-async def test_a_server_that_breaks_off_is_told_of_and_tried_until_it_is_good(
+async def test_a_server_that_breaks_connections_is_reported_and_retried(
     server: xp.Server, treat: doors.Treatment, delta: bool
 ) -> None:
     # CLI-17
@@ -79,7 +79,7 @@ async def test_a_server_that_breaks_off_is_told_of_and_tried_until_it_is_good(
         await watched.close()
 
 
-async def test_a_port_where_nobody_listens_is_told_of_and_tried_until_somebody_does() -> None:
+async def test_an_unreachable_port_is_reported_and_retried() -> None:
     # CLI-17
     async with Door(doors.slam) as door:
         address = door.address
@@ -116,7 +116,7 @@ async def test_wherever_a_connection_breaks_the_value_comes_by_the_next_one(serv
 @both
 @pytest.mark.parametrize("stage", ["at once", "after the request"])
 @soundly
-async def test_every_status_a_server_may_end_with_is_told(stage: str, delta: bool) -> None:
+async def test_every_status_of_a_server_is_reported(stage: str, delta: bool) -> None:
     # CLI-17
     async def refuse(code: grpc.StatusCode, requests: Any, context: Any) -> AsyncIterator[bytes]:
         if stage == "after the request":
@@ -165,7 +165,7 @@ async def test_a_stream_that_ends_after_its_response_is_followed_by_another_in_s
 
 
 @both
-async def test_garbage_over_the_wire_is_told_of(delta: bool) -> None:
+async def test_garbage_on_the_wire_is_reported(delta: bool) -> None:
     # CLI-17
     async def babble(requests: Any, _context: Any) -> AsyncIterator[bytes]:
         await anext(aiter(requests))
@@ -182,7 +182,7 @@ async def test_garbage_over_the_wire_is_told_of(delta: bool) -> None:
 
 
 @both
-async def test_a_response_above_the_limit_is_told_of_and_the_last_good_value_stays(
+async def test_a_response_above_the_limit_is_reported_and_the_last_good_value_stays(
     server: xp.Server, delta: bool
 ) -> None:
     # CLI-16, CLI-17, NAK-15
@@ -322,7 +322,7 @@ async def test_a_status_that_was_lost_on_the_way_is_not_passed_on_as_the_servers
     assert (caught.value.status, caught.value.message) == ("UNAVAILABLE", "one:1 ended the stream")
 
 
-async def test_who_stops_waiting_for_a_connection_takes_the_call_back() -> None:
+async def test_a_call_is_cancelled_when_its_caller_stops_waiting_for_the_connection() -> None:
     # CLI-24
     call = Call()
     with pytest.raises(TimeoutError):

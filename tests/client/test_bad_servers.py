@@ -73,7 +73,7 @@ UNREADABLE: dict[str, Bad] = {
 @both
 @pytest.mark.parametrize("send", UNREADABLE.values(), ids=UNREADABLE)
 @timeless
-async def test_what_is_no_response_ends_the_stream_and_the_next_stream_goes_on(send: Bad, delta: bool) -> None:
+async def test_a_message_that_is_no_response_ends_the_stream_and_the_next_one_goes_on(send: Bad, delta: bool) -> None:
     # CLI-16, CLI-17
     async with sound(), talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         told: list[Fact] = []
@@ -98,7 +98,7 @@ async def test_what_is_no_response_ends_the_stream_and_the_next_stream_goes_on(s
 
 @both
 @timeless
-async def test_a_server_that_only_talks_nonsense_is_asked_less_and_less_often(delta: bool) -> None:
+async def test_a_server_that_only_sends_garbage_is_retried_with_backoff(delta: bool) -> None:
     # CLI-17
     async with sound(), talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         watched = follow(client, xp.CLUSTER, "a")
@@ -138,7 +138,7 @@ def _broken(name: str) -> Any:
 @both
 @pytest.mark.parametrize("send", REFUSED.values(), ids=REFUSED)
 @timeless
-async def test_what_can_not_be_used_is_refused_and_the_last_good_value_stays(send: Bad, delta: bool) -> None:
+async def test_an_unusable_response_is_nacked_and_the_last_good_value_stays(send: Bad, delta: bool) -> None:
     # NAK-15, NAK-16, NAK-18, NAK-19, NAK-20, NAK-25
     async with sound(), talk(delta=delta) as (client, peer):
         told: list[Fact] = []
@@ -162,7 +162,7 @@ async def test_what_can_not_be_used_is_refused_and_the_last_good_value_stays(sen
 @both
 @pytest.mark.parametrize("send", [*REFUSED.values()][-1:], ids=[*REFUSED][-1:])
 @timeless
-async def test_where_nothing_was_good_before_a_refusal_is_an_error_and_then_goes_away(send: Bad, delta: bool) -> None:
+async def test_an_unusable_first_response_is_an_error_until_a_good_one_comes(send: Bad, delta: bool) -> None:
     # NAK-15, NAK-21
     async with sound(), talk(delta=delta) as (client, peer):
         watched = follow(client, xp.CLUSTER, "a")
@@ -211,7 +211,7 @@ async def test_a_validator_that_fails_refuses_the_resource_and_not_the_stream(de
 
 @both
 @timeless
-async def test_resources_that_nobody_asked_for_are_acked_and_not_kept(delta: bool) -> None:
+async def test_unrequested_resources_are_acked_and_not_kept(delta: bool) -> None:
     # CLI-7
     async with sound(), talk(delta=delta) as (client, peer):
         watched = follow(client, xp.ENDPOINT, "a")
@@ -226,7 +226,7 @@ async def test_resources_that_nobody_asked_for_are_acked_and_not_kept(delta: boo
 
 @both
 @timeless
-async def test_responses_of_types_that_nobody_asked_for_are_not_answered_nor_looked_at(
+async def test_responses_of_unrequested_types_are_neither_answered_nor_decoded(
     delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # NAK-22
@@ -330,7 +330,9 @@ STAGES = [_end_unopened, _end_at_once, _end_after_the_request, _end_after_nonsen
 @pytest.mark.parametrize("end", STAGES)
 @timeless
 @soundly
-async def test_whatever_the_status_an_end_before_any_response_is_told_and_waited_out(end: Any, delta: bool) -> None:
+async def test_a_stream_that_ends_before_a_response_is_reported_and_tried_again_after_backoff(
+    end: Any, delta: bool
+) -> None:
     # CLI-17
     for code in STATUSES:
         began = clock()
@@ -350,7 +352,7 @@ async def test_whatever_the_status_an_end_before_any_response_is_told_and_waited
 @both
 @timeless
 @soundly
-async def test_whatever_the_status_an_end_after_a_response_is_not_told_and_followed_by_another_try(delta: bool) -> None:
+async def test_a_stream_that_ends_after_a_response_is_opened_again_without_an_error(delta: bool) -> None:
     # CLI-16; CLI-17 for the second, which has no response before its end
     for code in STATUSES:
         began = clock()
@@ -429,7 +431,7 @@ async def test_a_server_that_comes_back_with_nothing_to_say_can_be_asked_for_mor
 
 @both
 @timeless
-async def test_a_server_that_never_answers_is_told_of_and_may_answer_later(delta: bool) -> None:
+async def test_a_server_that_never_answers_is_reported_and_may_answer_later(delta: bool) -> None:
     # CLI-11, CLI-13
     async with sound(), talk(delta=delta) as (client, peer):
         watched = follow(client, xp.CLUSTER, "a")

@@ -1,4 +1,4 @@
-"""The gRPC bootstrap: what it says, where it is found, and what is wrong with it."""
+"""The gRPC bootstrap: its contents, where it is found, and its errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
 
 
 # DYN-53
-def test_what_happens_to_the_mapping_later_changes_nothing() -> None:
+def test_later_changes_of_the_mapping_do_not_change_the_bootstrap() -> None:
     source = {"xds_servers": [dict(SERVER)], "dynamic_parameters": {"env": "prod"}}
     found = load(source)
     source["dynamic_parameters"]["env"] = "test"  # type: ignore[call-overload]
@@ -114,7 +114,7 @@ def test_what_happens_to_the_mapping_later_changes_nothing() -> None:
         ('{"a": 1', 1, "not JSON: "),
         ('{"node": {"id": "a", "id": "b"}}', 0, "duplicate key 'id' in an object"),
         ('{"a": NaN}', 0, "NaN is not JSON"),
-        ('{"node": {"id": "\\ud800"}}', 0, "'\\ud800' is no character"),
+        ('{"node": {"id": "\\ud800"}}', 0, "'\\ud800' is not a valid character"),
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", 0, "nested too deeply"),
     ],
 )
@@ -208,7 +208,7 @@ def test_the_environment_can_switch_v3_off(value: str, v3: bool) -> None:
     assert found.authority("a").servers[0].v3 is v3
 
 
-def test_other_features_are_told_apart() -> None:
+def test_each_server_feature_sets_its_own_flag() -> None:
     words = (
         "fail_on_data_errors",
         "ignore_resource_deletion",
@@ -222,7 +222,7 @@ def test_other_features_are_told_apart() -> None:
 
 
 # XTP-13
-def test_equal_entries_are_equal_whatever_is_not_understood_in_them() -> None:
+def test_server_entries_are_equal_if_all_that_is_understood_is_equal() -> None:
     one, same = server(), server(server_features=["xds_v3", "future", 1], future=1)
     assert one == same
     assert len({one, same}) == 1

@@ -1,4 +1,4 @@
-"""What a client still says before it closes."""
+"""The requests that a client still sends before it closes."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from xdsprism.client import credentials
 from xdsprism.client.bootstrap import CallCreds, ChannelCreds, ServerConfig, TlsFiles
 from xdsprism.client.credentials import Access
 from xdsprism.client.transport import Ended, GrpcTransport
@@ -229,7 +230,7 @@ except PeerError as error:
 """
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(alice: Disk) -> None:
+def test_an_encrypted_key_is_refused_without_a_password_prompt(alice: Disk) -> None:
     command = ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", str(alice.key), "-out", str(alice.token)]
     subprocess.run(command, check=True, capture_output=True)
     files = (str(alice.ca), str(alice.certificate), str(alice.token))
@@ -259,16 +260,16 @@ def test_files_that_change_while_they_are_read_are_not_used(
     access.renew(1_000)
     good = access.channel_credentials
     alice.put(identity("bob"))
-    read = Path.read_bytes
+    read = credentials.read_file
 
-    def read_then_change(path: Path) -> bytes:
+    def read_then_change(path: str) -> bytes:
         content = read(path)
-        if path == alice.key:
+        if path == str(alice.key):
             alice.put(identity("carol"))
         return content
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", read_then_change)
+        patch.setattr(credentials, "read_file", read_then_change)
         assert not access.renew(1_600)
     assert access.channel_credentials is good
     assert access.renew(1_600)
@@ -487,8 +488,8 @@ async def who(identity: Callable[[str], Identity]) -> AsyncIterator[Who]:
     pair = (own.key.read_bytes(), own.certificate.read_bytes())
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((EveryMethod(who.answer),))
-    credentials = grpc.ssl_server_credentials([pair], clients, require_client_auth=True)
-    who.address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+    own = grpc.ssl_server_credentials([pair], clients, require_client_auth=True)
+    who.address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', own)}"
     await server.start()
     yield who
     await server.stop(None)

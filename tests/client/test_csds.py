@@ -1,4 +1,4 @@
-"""What the client says of itself by CSDS: by call, and over gRPC."""
+"""The client's own status by CSDS: by call, and over gRPC."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def denial(stream: Any, name: str, code: int, message: str) -> Any:
 
 @both
 @timeless
-async def test_what_was_asked_for_and_not_answered_is_requested(delta: bool) -> None:
+async def test_a_resource_that_was_asked_for_and_not_answered_is_requested(delta: bool) -> None:
     # CSD-3, A88: neither a resource nor an error
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -87,7 +87,7 @@ async def test_what_was_asked_for_and_not_answered_is_requested(delta: bool) -> 
 
 @both
 @timeless
-async def test_what_was_taken_is_acked_with_its_contents_its_version_and_its_time(delta: bool) -> None:
+async def test_an_accepted_resource_is_acked_with_its_contents_its_version_and_its_time(delta: bool) -> None:
     # CSD-3
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -119,7 +119,7 @@ async def test_contents_are_shown_without_their_secrets(delta: bool) -> None:
 
 @both
 @timeless
-async def test_what_was_refused_shows_the_last_accepted_contents_and_why(delta: bool) -> None:
+async def test_a_rejected_resource_shows_the_last_accepted_contents_and_the_error(delta: bool) -> None:
     # CSD-3: NACKED shows the last accepted payload plus error_state with the rejected version
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -138,7 +138,7 @@ async def test_what_was_refused_shows_the_last_accepted_contents_and_why(delta: 
 
 @both
 @timeless
-async def test_what_was_refused_from_the_start_has_an_error_and_no_contents(delta: bool) -> None:
+async def test_a_resource_that_was_never_accepted_has_an_error_and_no_contents(delta: bool) -> None:
     # CSD-3
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -166,7 +166,7 @@ async def test_a_good_version_clears_the_error(delta: bool) -> None:
 
 @both
 @timeless
-async def test_what_never_comes_does_not_exist(delta: bool) -> None:
+async def test_a_resource_that_never_comes_does_not_exist(delta: bool) -> None:
     # CSD-3
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -179,7 +179,7 @@ async def test_what_never_comes_does_not_exist(delta: bool) -> None:
 
 
 @timeless
-async def test_where_silence_means_nothing_it_is_a_timeout() -> None:
+async def test_a_resource_that_never_comes_is_a_timeout_where_the_timer_is_transient() -> None:
     # CSD-3, A88
     async with talk(bootstrap(server("one:1", "resource_timer_is_transient_error"))) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -211,7 +211,7 @@ async def test_a_deletion_that_is_ignored_shows_what_is_used_still(delta: bool) 
 
 @both
 @timeless
-async def test_a_deletion_that_counts_leaves_no_contents(delta: bool) -> None:
+async def test_a_deletion_that_is_heeded_leaves_no_contents(delta: bool) -> None:
     # CSD-3. A88: CSDS does not show what the client does not use
     async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
         follow(client, xp.CLUSTER, "a")
@@ -250,7 +250,7 @@ async def test_a_server_that_is_down_changes_no_state() -> None:
         assert not a.HasField("error_state")
 
 
-async def test_what_an_earlier_run_left_is_shown_as_requested_and_in_use(tmp_path: Any) -> None:
+async def test_a_resource_from_the_disk_cache_is_shown_as_requested_and_in_use(tmp_path: Any) -> None:
     # CSD-3
     cache = tmp_path / "last-good"
     async with talk(cache=cache) as (client, peer):
@@ -283,7 +283,7 @@ async def test_a_collection_is_listed_by_its_members(delta: bool) -> None:
 
 @both
 @timeless
-async def test_what_is_watched_in_two_ways_is_listed_once(delta: bool) -> None:
+async def test_a_resource_watched_by_name_and_by_wildcard_is_listed_once(delta: bool) -> None:
     # DYN-47: one entry per variant
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER)
@@ -315,7 +315,7 @@ async def test_two_variants_of_one_name_are_two_entries(delta: bool) -> None:
 
 
 @timeless
-async def test_what_nobody_watches_any_more_is_not_listed() -> None:
+async def test_a_resource_without_watchers_is_not_listed() -> None:
     # CSD-3
     async with talk() as (client, peer):
         watching = follow(client, xp.CLUSTER, "a")
@@ -470,7 +470,7 @@ async def test_an_address_that_is_taken_is_an_error_of_the_caller() -> None:
             await client.serve_status(address)
 
 
-async def test_a_socket_file_will_do(tmp_path: Any) -> None:
+async def test_status_can_be_served_on_a_unix_socket(tmp_path: Any) -> None:
     listen = f"unix:{tmp_path}/status"
     async with talk() as (client, _):
         assert await client.serve_status(listen) == listen

@@ -1,4 +1,4 @@
-"""A cache file that the disk gives back otherwise than it was written: single bits, and an end that is gone."""
+"""A damaged cache file: flipped bits, and a missing end."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_no_flipped_bit_keeps_a_relay_from_starting_or_changes_what_it_serves(
 
 
 # PRX-25
-def test_no_end_that_is_gone_keeps_a_relay_from_starting(original: Original, tmp_path: Path) -> None:
+def test_a_truncated_file_does_not_keep_a_relay_from_starting(original: Original, tmp_path: Path) -> None:
     contents, state = original
     chance = random.Random(26)
     pages = [*range(0, len(contents), 4096)][: CUTS // 2]
@@ -220,7 +220,7 @@ def edited(contents: bytes, path: Path, *statements: str) -> bytes:
 
 
 # PRX-25: a list without a member would look as if that had been deleted
-def test_a_damaged_member_takes_the_list_with_it_and_nothing_else(original: Original, tmp_path: Path) -> None:
+def test_a_damaged_member_drops_itself_and_its_wildcard_and_nothing_else(original: Original, tmp_path: Path) -> None:
     contents, state = original
     damaged = edited(contents, tmp_path / "edit", "UPDATE kept SET body = x'00' WHERE name = 'member-7'")
     found, said = check(damaged, state, tmp_path / "x" / "cache.db")
@@ -232,7 +232,7 @@ def test_a_damaged_member_takes_the_list_with_it_and_nothing_else(original: Orig
 
 
 # PRX-25
-def test_a_text_that_is_no_text_any_more_costs_its_row_alone(original: Original, tmp_path: Path) -> None:
+def test_a_text_that_is_not_utf8_any_more_drops_its_row_alone(original: Original, tmp_path: Path) -> None:
     contents, state = original
     damaged = contents.replace(b'["named-7-alias"]', b'["named-7-\xe1lias"]')
     assert damaged != contents
@@ -242,7 +242,7 @@ def test_a_text_that_is_no_text_any_more_costs_its_row_alone(original: Original,
 
 
 # PRX-25: SQLite quotes what it can't parse, and that is no text
-def test_a_schema_that_is_no_text_any_more_is_set_aside(original: Original, tmp_path: Path) -> None:
+def test_a_file_whose_schema_is_not_utf8_any_more_is_set_aside(original: Original, tmp_path: Path) -> None:
     contents, state = original
     damaged = contents.replace(b"CREATE INDEX kept_by_name", b"CREATE \xc9NDEX kept_by_name")
     assert damaged != contents

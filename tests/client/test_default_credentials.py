@@ -89,7 +89,7 @@ async def test_without_channel_creds_it_is_tls_with_the_roots_of_the_system(
 
 
 # BST-2
-async def test_without_channel_creds_a_server_in_plain_text_is_not_spoken_to(plain: str) -> None:
+async def test_without_channel_creds_no_plain_text_is_sent(plain: str) -> None:
     told = await _failure(plain)
     assert told.startswith(f"{plain}: ")
     assert 'if it speaks plain text, add "channel_creds": [{"type": "insecure"}]' in told
@@ -97,7 +97,7 @@ async def test_without_channel_creds_a_server_in_plain_text_is_not_spoken_to(pla
 
 
 # BST-2
-async def test_who_is_not_there_is_not_told_to_be_in_plain_text() -> None:
+async def test_an_unreachable_server_gets_no_advice_about_plain_text() -> None:
     assert "channel_creds" not in await _failure("127.0.0.1:1")
 
 

@@ -143,7 +143,7 @@ async def test_a_listener_comes_with_all_that_it_leads_to(delta: bool) -> None:
 
 @both
 @timeless
-async def test_nothing_is_shown_before_it_is_complete(delta: bool) -> None:
+async def test_a_configuration_is_shown_only_when_it_is_complete(delta: bool) -> None:
     # CLI-23
     async with planned(listener(), route("a"), by_eds("a"), delta=delta) as (_, plane, reader):
         assert await reader.is_waiting()
@@ -153,7 +153,7 @@ async def test_nothing_is_shown_before_it_is_complete(delta: bool) -> None:
 
 @both
 @timeless
-async def test_a_new_route_waits_for_its_cluster_and_then_the_old_one_is_let_go_of(delta: bool) -> None:
+async def test_a_new_route_waits_for_its_cluster_and_then_the_old_one_is_dropped(delta: bool) -> None:
     # CLI-23. A74: no tears
     async with planned(listener(), route("a"), static("a"), delta=delta) as (_, plane, reader):
         assert set((await reader.next()).clusters) == {"a"}
@@ -192,7 +192,7 @@ async def test_one_bad_cluster_does_not_fail_the_rest(delta: bool) -> None:
 
 @both
 @timeless
-async def test_what_is_refused_later_leaves_the_last_whole_as_it_is(delta: bool) -> None:
+async def test_a_later_invalid_resource_leaves_the_last_configuration_in_use(delta: bool) -> None:
     # CLI-23. A74: an error where there is a resource is ignored
     async with planned(listener(), route("a"), static("a"), delta=delta) as (_, plane, reader):
         await reader.next()
@@ -294,7 +294,7 @@ async def test_closing_the_client_ends_it() -> None:
 
 @both
 @timeless
-async def test_what_is_cached_is_there_without_asking(delta: bool) -> None:
+async def test_a_second_watcher_gets_the_cached_configuration_without_a_request(delta: bool) -> None:
     # CLI-18
     async with planned(listener(), route("a"), by_eds("a"), endpoint("a"), delta=delta) as (client, plane, reader):
         await reader.next()

@@ -20,6 +20,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from tests.support import insides
 from xdsprism.client import disk as module
 from xdsprism.client.disk import CachedEntry, Disk, may_keep
+from xdsprism.client.disk_file import SCHEMA
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, Variant, make_variant
 from xdsprism.errors import UsageError
@@ -76,7 +77,7 @@ async def write(path: Path, *entries: CachedEntry, scope: str = "s") -> None:
         All((Eq("b", "2"), AnyOf((Eq("a", "1"),)), Not(Eq("é\x00", '"')))),
     ],
 )
-async def test_everything_of_a_variant_comes_back_as_it_was(path: Path, constraint: Constraint) -> None:
+async def test_a_variant_is_read_from_disk_as_it_was_written(path: Path, constraint: Constraint) -> None:
     everything = bytes(range(256))
     variant = Variant(
         CLUSTER,
@@ -109,7 +110,7 @@ async def test_the_variants_of_a_name_are_replaced_as_a_whole_and_keep_their_ord
     await again.close()
 
 
-async def test_what_is_removed_is_gone_after_a_restart(path: Path) -> None:
+async def test_a_removed_entry_is_gone_after_a_restart(path: Path) -> None:
     await write(path, kept("a"), kept("b"))
     disk = Disk(path)
     disk.remove("s", CLUSTER, "a")
@@ -147,7 +148,7 @@ def test_names_that_do_not_belong_together_are_refused(path: Path) -> None:
 
 
 # PRX-17
-async def test_what_must_not_be_cached_is_not_written_and_replaces_what_was(path: Path) -> None:
+async def test_a_do_not_cache_resource_is_not_written_and_removes_the_entry_before_it(path: Path) -> None:
     await write(path, kept(body=b"old"))
     extras = pb.Resource(cache_control={"do_not_cache": True}).SerializeToString()
     secret = make_variant(CLUSTER, "a", b"for-now-only", extras=extras)
@@ -180,7 +181,7 @@ def test_extras_say_whether_a_resource_may_be_kept(extras: bytes, may: bool) -> 
 # -- writing
 
 
-async def test_nothing_is_written_before_a_flush_and_then_the_latest_only(path: Path) -> None:
+async def test_a_flush_writes_only_the_newest_value_of_each_entry(path: Path) -> None:
     disk = Disk(path)
     assert not disk.is_dirty
     for number in range(1000):
@@ -228,7 +229,7 @@ async def test_writing_does_not_hold_up_the_loop(disk: Disk) -> None:
     assert contents(disk) == {("s", "a"): [b"2"]}
 
 
-async def test_what_can_not_be_written_stays_for_the_next_time(disk: Disk) -> None:
+async def test_entries_that_can_not_be_written_are_written_by_the_next_flush(disk: Disk) -> None:
     statements: list[str] = []
 
     def meanwhile(statement: str) -> None:
@@ -348,10 +349,10 @@ async def test_the_database_of_another_program_is_moved_aside_unchanged(path: Pa
 async def test_another_schema_is_moved_aside(path: Path) -> None:
     await write(path, kept())
     later = sqlite3.connect(path)
-    later.execute(f"PRAGMA user_version = {module.SCHEMA + 1}")
+    later.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     later.close()
     disk = Disk(path)
-    assert f"schema {module.SCHEMA + 1}" in disk.warnings()[0]
+    assert f"schema {SCHEMA + 1}" in disk.warnings()[0]
     assert contents(disk) == {}
     await disk.close()
 
@@ -418,7 +419,7 @@ sys.stdin.read()
 
 
 # PRX-25: decision: one file, one process
-async def test_a_second_process_on_the_file_is_told_so_until_the_first_is_gone(path: Path) -> None:
+async def test_a_second_process_is_refused_until_the_first_closes_the_file(path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None

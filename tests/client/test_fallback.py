@@ -105,7 +105,7 @@ async def test_with_everything_cached_there_are_ambient_errors_only(delta):  # F
 
 @both
 @timeless
-async def test_what_is_known_to_be_missing_is_not_lacking(delta):  # FBK-1
+async def test_a_resource_known_not_to_exist_starts_no_fallback(delta):  # FBK-1
     async with talk_to_several(TWO, delta=delta, **STEADY) as (client, peers):
         watcher = follow(client, xp.ENDPOINT, "a", "b")
         stream, _ = await accept(peers["one:1"])
@@ -195,7 +195,7 @@ async def test_whichever_server_comes_back_ends_the_outage(delta):  # FBK-4, FBK
 
 
 @timeless
-async def test_an_outage_that_is_over_is_not_told_to_later_watchers():  # FBK-4, CLI-18
+async def test_a_past_outage_is_not_reported_to_later_watchers():  # FBK-4, CLI-18
     """The server that comes back need not be the one whose failure was told."""
     async with talk_to_several(TWO, delta=True, **STEADY) as (client, peers):
         peers["two:2"].go_down("second")
@@ -265,7 +265,7 @@ async def test_a_server_in_the_middle_ends_those_after_it_only(delta):  # FBK-4
 
 @both
 @timeless
-async def test_a_server_that_was_let_go_of_is_asked_anew_at_the_next_outage(delta):  # FBK-3, FBK-4
+async def test_a_released_fallback_server_is_asked_again_at_the_next_outage(delta):  # FBK-3, FBK-4
     async with talk_to_several(TWO, delta=delta, **STEADY) as (client, peers):
         peers["one:1"].refuse()
         follow(client, xp.CLUSTER, "a")
@@ -289,7 +289,7 @@ async def test_a_server_that_was_let_go_of_is_asked_anew_at_the_next_outage(delt
 
 @both
 @timeless
-async def test_what_only_the_other_server_had_is_gone_when_the_first_one_is_back(delta):  # FBK-4, CLI-8
+async def test_resources_that_only_the_fallback_server_had_are_gone_when_the_first_is_back(delta):  # FBK-4, CLI-8
     async with talk_to_several(TWO, delta=delta, **STEADY) as (client, peers):
         peers["one:1"].refuse()
         watcher = follow(client, xp.CLUSTER)
@@ -304,7 +304,7 @@ async def test_what_only_the_other_server_had_is_gone_when_the_first_one_is_back
 
 @both
 @timeless
-async def test_what_is_unwatched_during_an_outage_is_unsubscribed_from_every_server(delta):  # FBK-3
+async def test_a_watch_that_ends_during_an_outage_is_unsubscribed_from_every_server(delta):  # FBK-3
     async with talk_to_several(TWO, delta=delta, **STEADY) as (client, peers):
         peers["one:1"].go_down()
         going, _ = follow(client, xp.CLUSTER, "a"), follow(client, xp.CLUSTER, "b")
@@ -394,7 +394,7 @@ async def test_the_failure_of_one_authority_is_nothing_to_another(delta):  # FBK
 
 @both
 @timeless
-async def test_a_server_that_one_authority_has_let_go_of_stays_for_another(delta):  # FBK-4, FBK-6, XTP-13
+async def test_a_server_released_by_one_authority_stays_for_another(delta):  # FBK-4, FBK-6, XTP-13
     """two:2 is the second choice of one authority, and the only one of another."""
     source = bootstrap(server("one:1"), server("two:2"), authorities={"other": {"xds_servers": [server("two:2")]}})
     async with talk_to_several(source, delta=delta, **STEADY) as (client, peers):
@@ -435,7 +435,7 @@ async def test_a_shared_server_that_is_known_to_fail_is_skipped_at_once(delta): 
 
 @pytest.mark.parametrize("turns", range(12))
 @timeless
-async def test_a_server_let_go_of_and_needed_again_in_one_breath_begins_anew(turns):  # FBK-3, FBK-4
+async def test_a_server_released_and_needed_again_at_once_begins_a_new_stream(turns):  # FBK-3, FBK-4
     """Its first stream is on its way out while the outage comes back."""
     async with talk_to_several(TWO, **STEADY) as (client, peers):
         peers["one:1"].refuse()

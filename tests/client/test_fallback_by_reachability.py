@@ -100,7 +100,7 @@ async def test_watchers_hear_when_the_last_server_falls_too():  # FBK-7, FBK-5
 
 
 @timeless
-async def test_an_authority_that_nobody_watches_does_not_fall_back():  # FBK-7
+async def test_an_unwatched_authority_does_not_fall_back():  # FBK-7
     async with talk_to_several(by_reachability(), delta=True, **STEADY) as (client, peers):
         watcher = follow(client, xp.CLUSTER, A)
         follow(client, xp.CLUSTER, "a")

@@ -53,7 +53,7 @@ async def test_directives_are_not_sent(delta):  # XTP-11
 
 @both
 @timeless
-async def test_of_equal_context_keys_the_last_one_counts(delta):  # XTP-11
+async def test_the_last_of_equal_context_keys_counts(delta):  # XTP-11
     async with talk(FEDERATED, delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, name("x", "a?env=test&zone=b&env=prod"))
         _, request = await accept(peer)
@@ -103,7 +103,7 @@ async def test_a_glob_gives_its_members(delta):  # XTP-11
     "bad", [name("nobody", "a"), name("", "a"), "xdstp://x/only-a-type", "xdstp:x", name("x", "%zz")]
 )
 @timeless
-async def test_a_name_that_nobody_can_be_asked_for_is_an_error_to_its_watcher_only(delta, bad):  # XTP-12
+async def test_a_name_without_a_server_is_an_error_for_its_watcher_only(delta, bad):  # XTP-12
     async with talk(FEDERATED, delta=delta) as (client, peer):
         plain, wrong = follow(client, xp.CLUSTER, "a"), follow(client, xp.CLUSTER, bad)
         mixed = follow(client, xp.CLUSTER, bad, "a")

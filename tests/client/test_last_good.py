@@ -52,7 +52,7 @@ async def test_with_every_server_down_there_is_the_last_value_and_then_an_ambien
 
 
 @both
-async def test_everything_of_a_type_is_remembered(cache, delta):
+async def test_the_resources_of_a_wildcard_are_remembered(cache, delta):
     await earlier(cache, delta, xp.CLUSTER, cluster("a", "old"), cluster("b", "old"))
     async with run(cache, delta) as (client, peer):
         peer.go_down()
@@ -77,7 +77,7 @@ async def test_a_server_that_answers_is_never_preceded_by_a_stale_value(cache, d
 
 
 @both
-async def test_what_the_server_says_after_the_outage_replaces_the_last_value(cache, delta):
+async def test_the_answer_of_the_server_after_an_outage_replaces_the_value_from_disk(cache, delta):
     await earlier(cache, delta, xp.CLUSTER, cluster("a", "old"), watched=("a",))
     async with run(cache, delta) as (client, peer):
         peer.refuse()
@@ -125,7 +125,7 @@ async def test_a_value_from_disk_that_a_trusted_server_does_not_have_is_dropped_
 
 
 @both
-async def test_what_was_deleted_is_not_remembered(cache, delta):  # CLI-15
+async def test_a_deleted_resource_is_not_remembered(cache, delta):  # CLI-15
     async with run(cache, delta, "fail_on_data_errors") as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", "b")
         stream, _ = await accept(peer)

@@ -29,7 +29,7 @@ from tests.client.rig import (
     talk_to_several,
     timeless,
 )
-from xdsprism.client.listing import END_OF_LIST, QUIET
+from xdsprism.client.list_query import END_OF_LIST, QUIET
 from xdsprism.testing import PeerStream, ScriptedPeer
 
 
@@ -112,7 +112,7 @@ async def test_silence_is_not_an_empty_list(delta):
 
 
 @timeless
-async def test_what_has_come_when_the_time_is_over_is_the_list():
+async def test_a_list_that_runs_out_of_time_has_what_came_until_then():
     async with talk(delta=True) as (client, peer):
         listing = begin(client.list(xp.CLUSTER, timeout=QUIET / 2))
         stream, _ = await accept(peer)
@@ -123,7 +123,7 @@ async def test_what_has_come_when_the_time_is_over_is_the_list():
 
 @both
 @timeless
-async def test_nobody_to_ask_is_an_error_at_once(delta):
+async def test_a_list_from_an_unreachable_server_is_an_error_at_once(delta):
     peer = ScriptedPeer()
     peer.go_down("one:1: refused")
     async with xp.Client(BOOT, connect=peer.connect, delta=delta) as client:
@@ -148,7 +148,7 @@ async def test_a_server_that_is_gone_in_the_middle_of_a_list_is_an_error():
 # NAK-14, NAK-17: the good are used, the others named
 @both
 @timeless
-async def test_what_is_invalid_is_in_the_list_with_its_error(delta):
+async def test_an_invalid_resource_is_in_the_list_with_its_error(delta):
     bad = cluster("bad")
     bad.connect_timeout.SetInParent()
     async with talk(delta=delta) as (client, peer):
@@ -162,7 +162,7 @@ async def test_what_is_invalid_is_in_the_list_with_its_error(delta):
 
 
 @timeless
-async def test_what_is_removed_before_the_end_is_not_in_the_list():
+async def test_a_resource_that_is_removed_before_the_end_is_not_in_the_list():
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         listing = begin(client.list(xp.CLUSTER))
         stream, _ = await accept(peer)
@@ -175,7 +175,7 @@ async def test_what_is_removed_before_the_end_is_not_in_the_list():
 # CLI-18: what is watched already is known; nothing is asked in SotW, and only for the end of it in delta
 @both
 @timeless
-async def test_a_list_of_what_is_watched_is_taken_from_what_is_known(delta):
+async def test_a_list_of_watched_resources_comes_from_the_cache(delta):
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER)
         stream, _ = await accept(peer)

@@ -128,7 +128,7 @@ async def reporting(peer: Peer, *, version_3: bool = True) -> AsyncIterator[tupl
 
 
 # LRS-2
-async def test_nothing_is_opened_until_somebody_records() -> None:
+async def test_no_load_stream_is_opened_before_a_load_is_recorded() -> None:
     peer = Peer()
     async with reporting(peer) as (reporter, _):
         for _ in range(5):
@@ -150,7 +150,7 @@ async def test_the_method_is_that_of_the_version_chosen_for_the_server(version_3
 
 
 # LRS-1, LRS-2
-async def test_who_we_are_goes_out_first_and_reports_follow_at_the_interval() -> None:
+async def test_the_node_goes_out_first_and_reports_follow_at_the_interval() -> None:
     peer = Peer()
     async with reporting(peer) as (reporter, _):
         cluster = reporter.loads().cluster("c")

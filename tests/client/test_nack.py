@@ -1,4 +1,4 @@
-"""Responses with something wrong in them: what is used, what is refused, and who is told (gRFC A46)."""
+"""Invalid responses: which resources are used, which are rejected, and which watchers are told (gRFC A46)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,22 @@ async def test_the_good_resources_of_a_response_with_a_bad_one_are_used(delta: b
 
 @both
 @timeless
-async def test_what_is_refused_leaves_the_last_good_value_in_use(delta: bool) -> None:
+async def test_a_bad_resource_in_plain_form_is_no_fault_of_a_variant_of_the_name(delta: bool) -> None:
+    # NAK-14, DYN-59
+    async with talk(delta=delta) as (client, peer):
+        plain, prod = (follow(client, xp.ENDPOINT, "a", params=params) for params in (None, {"env": "prod"}))
+        stream, _ = await accept(peer)
+        held = wrap(endpoint("a", "plain")), wrap(endpoint("a", "prod"), when="env=prod")
+        await reply(stream, xp.ENDPOINT, *held)
+        assert [list(map(status, each.seen())) for each in (plain, prod)] == [[("resource", "a")]] * 2
+        assert is_nack(await reply(stream, xp.ENDPOINT, wrap(bad_endpoint("a"), version="2"), nonce="n2"), "n2")
+        assert list(map(status, plain.seen())) == [("ambient", "INVALID_ARGUMENT")]
+        assert prod.seen() == []
+
+
+@both
+@timeless
+async def test_a_nacked_resource_leaves_the_last_good_value_in_use(delta: bool) -> None:
     # NAK-15
     async with talk(delta=delta) as (client, peer):
         first = follow(client, xp.CLUSTER, "a")
@@ -105,7 +120,7 @@ async def test_a_delta_nack_is_a_nonce_and_an_error() -> None:
 
 @both
 @timeless
-async def test_a_nack_says_what_is_wrong_with_each_resource(delta: bool) -> None:
+async def test_a_nack_names_the_fault_of_each_resource(delta: bool) -> None:
     # NAK-17
     def odd(message: Cluster) -> Iterator[str]:
         if message.alt_stat_name:
@@ -125,7 +140,7 @@ async def test_a_nack_says_what_is_wrong_with_each_resource(delta: bool) -> None
 
 @both
 @timeless
-async def test_what_cannot_be_decoded_does_not_stop_the_others(delta: bool) -> None:
+async def test_a_resource_that_can_not_be_decoded_does_not_stop_the_others(delta: bool) -> None:
     # NAK-18
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", "b")
@@ -165,7 +180,7 @@ async def test_a_broken_wrapper_does_not_stop_the_others() -> None:
     ids=["bare", "equal", "mixed", "wrapped", "good and bad", "bad and good", "constraints in two forms"],
 )
 @timeless
-async def test_of_two_resources_of_one_name_neither_is_used(one: Any, other: Any) -> None:
+async def test_two_resources_of_one_name_are_both_rejected(one: Any, other: Any) -> None:
     # NAK-19
     async with talk() as (client, peer):
         watcher, rest = follow(client, xp.CLUSTER, "a"), follow(client, xp.CLUSTER, "b")
@@ -179,7 +194,7 @@ async def test_of_two_resources_of_one_name_neither_is_used(one: Any, other: Any
 
 
 @timeless
-async def test_of_two_delta_resources_of_one_name_neither_is_used() -> None:
+async def test_two_delta_resources_of_one_name_are_both_rejected() -> None:
     # NAK-19
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", "b")
@@ -191,7 +206,7 @@ async def test_of_two_delta_resources_of_one_name_neither_is_used() -> None:
 
 @both
 @timeless
-async def test_after_a_nack_a_good_response_is_acked_and_told_of_even_if_nothing_changed(delta: bool) -> None:
+async def test_after_a_nack_an_unchanged_good_response_is_acked_and_reported(delta: bool) -> None:
     # NAK-20
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
@@ -313,7 +328,7 @@ async def test_the_twin_of_another_version_is_the_same_type(delta: bool) -> None
 
 
 @timeless
-async def test_what_a_response_both_has_and_removes_is_refused() -> None:
+async def test_a_resource_that_a_response_both_has_and_removes_is_rejected() -> None:
     # NAK-26
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", "b")
@@ -455,7 +470,7 @@ async def test_a_validator_is_there_in_place_of_the_rules() -> None:
 
 @both
 @timeless
-async def test_unchanged_contents_are_not_told_of_again(delta: bool) -> None:
+async def test_unchanged_contents_cause_no_second_update(delta: bool) -> None:
     # CLI-19
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")

@@ -9,7 +9,7 @@ from tests.client.wrapping import wrap
 
 @both
 @timeless
-async def test_what_a_wildcard_has_is_there_at_once_for_who_watches_it_by_name(delta: bool) -> None:
+async def test_a_member_of_a_wildcard_is_given_at_once_to_a_watch_by_name(delta: bool) -> None:
     # CLI-18: servers in the field do not send once more what a stream has
     async with talk(delta=delta) as (client, peer):
         everything = follow(client, xp.CLUSTER)
@@ -27,7 +27,7 @@ async def test_what_a_wildcard_has_is_there_at_once_for_who_watches_it_by_name(d
 
 @both
 @timeless
-async def test_when_the_wildcard_is_let_go_the_name_stays_watched(delta: bool) -> None:
+async def test_when_the_wildcard_ends_the_name_stays_watched(delta: bool) -> None:
     # WLD-7
     async with talk(delta=delta) as (client, peer):
         everything = follow(client, xp.CLUSTER)
@@ -46,7 +46,7 @@ async def test_when_the_wildcard_is_let_go_the_name_stays_watched(delta: bool) -
 
 
 @timeless
-async def test_what_a_second_wildcard_has_no_answer_for_is_not_claimed_on_the_next_stream() -> None:
+async def test_members_of_an_unanswered_wildcard_are_not_claimed_on_the_next_stream() -> None:
     # DLT-13: the response that came after the second was asked for had been on its way to the first
     async with talk(delta=True) as (client, peer):
         follow(client, xp.CLUSTER, params={"x": "1"})

@@ -1,4 +1,4 @@
-"""What a client tells of itself, in log lines and metrics."""
+"""The log lines and metrics of a client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_overlap_is_logged_once_with_both_constraints(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     text = "envoy.config.cluster.v3.Cluster 'a' has two variants for one subscription"
-    assert record.getMessage() == f"{text}: used is `env=prod`, not `env exists`"
+    assert record.getMessage() == f"{text}: `env=prod` is used, `env exists` is not"
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_an_overlap_is_logged_once_with_both_constraints(caplog: pytest.LogCaptu
         (
             Rejected("one:1", xp.CLUSTER, "7", "a: no"),
             logging.WARNING,
-            "refused envoy.config.cluster.v3.Cluster 7 of one:1: a: no",
+            "NACKed envoy.config.cluster.v3.Cluster 7 of one:1: a: no",
         ),
     ],
 )
-def test_what_happens_to_a_stream_is_logged(caplog: pytest.LogCaptureFixture, fact: Fact, level: int, text: str):
+def test_stream_events_are_logged(caplog: pytest.LogCaptureFixture, fact: Fact, level: int, text: str):
     with caplog.at_level(logging.INFO, "xdsprism"):
         FactLog()([fact])
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, text)]

@@ -72,9 +72,7 @@ def facts_of(server: xp.Server, kind: type[Fact]) -> list[Any]:
 
 
 @both
-async def test_what_changes_in_the_store_reaches_who_watches_it(
-    server: xp.Server, store: xp.Store, delta: bool
-) -> None:
+async def test_a_change_of_the_store_reaches_its_watchers(server: xp.Server, store: xp.Store, delta: bool) -> None:
     # CLI-4, CLI-13, CLI-15
     async with sound(), xp.Client(boot(server.address), delta=delta) as client:
         watched = follow(client, xp.CLUSTER, "a", "c")
@@ -110,7 +108,7 @@ async def test_everything_is_watched_by_a_star(server: xp.Server, store: xp.Stor
 
 
 @both
-async def test_several_types_share_one_stream_and_what_nobody_watches_is_let_go(
+async def test_several_types_share_a_stream_and_unwatched_resources_are_unsubscribed(
     server: xp.Server, store: xp.Store, delta: bool
 ) -> None:
     # CLI-2, CLI-3

@@ -1,4 +1,4 @@
-"""Servers that answer every answer: some a NACK with what was refused, some an ACK with nothing new."""
+"""Servers that answer each NACK with the rejected resource, or each ACK with an unchanged response."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_server_that_echoes_is_answered_ever_more_slowly(delta: bool, bad: boo
 
 
 @pytest.mark.parametrize("delta", [False, True])
-def test_what_brings_something_is_answered_at_once(delta: bool):
+def test_a_response_with_news_is_answered_at_once(delta: bool):
     async def main() -> None:
         peer = ScriptedPeer()
         async with xp.Client(BOOT, connect=peer.connect, delta=delta) as client:

@@ -1,4 +1,4 @@
-"""Dynamic parameters, as a client asks with them: from the bootstrap, or from whoever watches (gRFC on TP2)."""
+"""Dynamic parameters of a client, from the bootstrap or from a watch (gRFC on TP2)."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ async def test_a_wildcard_with_parameters_is_a_locator(delta: bool) -> None:
 
 @both
 @timeless
-async def test_what_came_for_a_wildcard_is_not_given_to_a_name_with_other_parameters(delta: bool) -> None:
+async def test_a_member_of_a_wildcard_is_not_given_to_a_name_with_other_parameters(delta: bool) -> None:
     # DYN-60
     async with talk(delta=delta) as (client, peer):
         named, wild = follow(client, xp.LISTENER, "a", params=PROD), follow(client, xp.LISTENER, params=TEST)

@@ -1,4 +1,4 @@
-"""The variants of a name, as they come, are replaced and go, at a client that asks with parameters (TP2)."""
+"""Variants that come, are replaced and are removed, at a client with parameters (TP2)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_withdrawal_may_write_the_constraints_in_another_form() -> None:
 
 @both
 @timeless
-async def test_constraints_in_another_form_are_no_news(delta: bool) -> None:
+async def test_constraints_in_another_form_are_no_update(delta: bool) -> None:
     # CLI-19, DYN-58
     async with talk(delta=delta) as (client, peer):
         watcher, found = follow(client, xp.CLUSTER, "a", params=PROD_V1), ambiguities(client)
@@ -122,7 +122,7 @@ async def test_constraints_in_another_form_are_no_news(delta: bool) -> None:
 
 
 @timeless
-async def test_a_plain_removal_does_not_touch_who_asked_by_a_locator() -> None:
+async def test_a_plain_removal_does_not_affect_locators() -> None:
     # DYN-59
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         plain, located = follow(client, xp.CLUSTER, "a"), follow(client, xp.CLUSTER, "a", params=PROD)
@@ -173,7 +173,7 @@ async def test_without_constraints_it_is_for_all_only_where_the_server_means_tha
 
 @pytest.mark.parametrize("way", ["names", "removed", "errors"])
 @timeless
-async def test_without_constraints_it_takes_nothing_from_who_holds_a_variant(way: str) -> None:
+async def test_a_removal_without_constraints_takes_no_variant_away(way: str) -> None:
     # PRX-31, DYN-59
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         prod = follow(client, xp.CLUSTER, "a", params=PROD)
@@ -226,7 +226,7 @@ async def test_after_a_reconnect_a_variant_of_other_constraints_is_no_ambiguity(
 
 @both
 @timeless
-async def test_of_overlapping_variants_the_last_wins_and_both_are_told_of_once(delta: bool) -> None:
+async def test_the_last_of_two_overlapping_variants_wins_and_both_are_logged_once(delta: bool) -> None:
     # DYN-45
     async with talk(delta=delta) as (client, peer):
         watcher, found = follow(client, xp.CLUSTER, "a", params=PROD_V1), ambiguities(client)
@@ -246,7 +246,7 @@ async def test_of_overlapping_variants_the_last_wins_and_both_are_told_of_once(d
 
 @both
 @timeless
-async def test_overlapping_variants_sent_again_are_no_news(delta: bool) -> None:
+async def test_overlapping_variants_sent_again_are_no_update(delta: bool) -> None:
     # DYN-45, CLI-19
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", params=PROD_V1)
@@ -259,7 +259,7 @@ async def test_overlapping_variants_sent_again_are_no_news(delta: bool) -> None:
 
 
 @timeless
-async def test_a_delta_variant_that_overlaps_what_is_held_and_not_withdrawn_is_told_of() -> None:
+async def test_a_delta_variant_that_overlaps_a_held_one_is_reported() -> None:
     # DYN-45: and withdrawing the one that lost changes nothing
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher, found = follow(client, xp.CLUSTER, "a", params=PROD_V1), ambiguities(client)
@@ -320,7 +320,7 @@ async def test_a_variant_that_fails_verification_is_there_and_so_nothing_is_dele
 
 @both
 @timeless
-async def test_verification_does_not_look_at_names_that_nobody_asked_for(delta: bool) -> None:
+async def test_verification_skips_unrequested_names(delta: bool) -> None:
     # DYN-56
     async with talk(delta=delta, verify_constraints=True) as (client, peer):
         follow(client, xp.CLUSTER, "a", params=TEST), follow(client, xp.CLUSTER, "p")
@@ -331,7 +331,7 @@ async def test_verification_does_not_look_at_names_that_nobody_asked_for(delta: 
 
 @both
 @timeless
-async def test_what_was_on_its_way_to_a_watcher_that_left_is_not_given_to_another(delta: bool) -> None:
+async def test_a_response_to_an_ended_watch_is_not_given_to_another(delta: bool) -> None:
     # DYN-60, DYN-59
     async with talk(delta=delta) as (client, peer):
         prod, test = (follow(client, xp.ENDPOINT, "a", params=params) for params in (PROD, TEST))
@@ -363,7 +363,7 @@ async def test_a_full_response_made_for_two_gives_the_one_that_stayed_its_own(or
 
 @both
 @timeless
-async def test_what_was_on_its_way_to_a_locator_that_left_is_not_given_to_a_plain_name(delta: bool) -> None:
+async def test_a_response_to_an_ended_locator_is_not_given_to_a_plain_name(delta: bool) -> None:
     # DYN-60, DYN-59
     async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
         plain, located = follow(client, xp.ENDPOINT, "a"), follow(client, xp.ENDPOINT, "a", params=PROD)
@@ -380,7 +380,7 @@ async def test_what_was_on_its_way_to_a_locator_that_left_is_not_given_to_a_plai
 
 @both
 @timeless
-async def test_what_was_on_its_way_to_a_plain_name_that_left_is_not_given_to_a_locator(delta: bool) -> None:
+async def test_a_response_to_an_ended_plain_name_is_not_given_to_a_locator(delta: bool) -> None:
     # DYN-60, DYN-59
     async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
         plain, located = follow(client, xp.ENDPOINT, "a"), follow(client, xp.ENDPOINT, "a", params=PROD)
@@ -396,7 +396,7 @@ async def test_what_was_on_its_way_to_a_plain_name_that_left_is_not_given_to_a_l
 
 
 @timeless
-async def test_what_was_sent_without_constraints_may_be_removed_by_name_alone() -> None:
+async def test_a_variant_without_constraints_may_be_removed_by_name_alone() -> None:
     # DYN-59: only for what has constraints does TP2 ask for more
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", params=PROD)
@@ -452,9 +452,24 @@ async def test_a_variant_that_matches_may_be_replaced_by_one_that_does_not() -> 
         assert marks(watcher.seen()) == ["1", "2"]
 
 
+@pytest.mark.parametrize(("held", "expected"), [("env=prod", ["1", "2"]), ("env=test", ["1"])])
+@timeless
+async def test_a_variant_that_does_not_match_replaces_without_a_removal_only_one_that_does_not_either(
+    held: str, expected: list[str]
+) -> None:
+    # DYN-56: beside one that matches, it was on its way to a subscription that is gone
+    async with talk(delta=True) as (client, peer):
+        watcher = follow(client, xp.CLUSTER, "a", params=TEST)
+        stream, _ = await accept(peer)
+        await reply(stream, xp.CLUSTER, variant("a", "1", held))
+        await reply(stream, xp.CLUSTER, variant("a", "2", "zone=1"), nonce="n2")
+        await quiet()
+        assert marks(watcher.seen()) == expected
+
+
 @both
 @timeless
-async def test_an_invalid_variant_is_for_whom_its_constraints_match(delta: bool) -> None:
+async def test_an_invalid_variant_concerns_the_params_that_its_constraints_match(delta: bool) -> None:
     # NAK-15, DYN-59
     async with talk(delta=delta, validators={xp.CLUSTER: lambda _: ["bad"]}) as (client, peer):
         plain = follow(client, xp.CLUSTER, "a")

@@ -1,4 +1,4 @@
-"""What a client asks for, and how it answers."""
+"""The requests of a client, and its ACKs and NACKs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.client.rig import (
     talk,
     timeless,
 )
+from tests.client.wrapping import reply, wrap
 from xdsprism.release import __version__
 
 # -- the node
@@ -66,7 +67,7 @@ async def test_the_library_says_what_it_is_and_what_it_can_do(delta):  # CLI-1
 
 @both
 @timeless
-async def test_what_is_wanted_in_one_turn_goes_out_as_one_request_for_each_type(delta):
+async def test_subscriptions_of_one_turn_go_out_in_one_request_per_type(delta):
     async with talk(delta=delta) as (client, peer):
         for name in "abc":
             follow(client, xp.ENDPOINT, name)
@@ -85,7 +86,7 @@ async def test_what_is_wanted_in_one_turn_goes_out_as_one_request_for_each_type(
 
 
 @timeless
-async def test_what_a_resource_makes_a_watcher_ask_for_goes_along_with_the_ack():  # CLI-4
+async def test_a_subscription_made_for_a_resource_goes_out_with_its_ack():  # CLI-4
     async with talk() as (client, peer):
         updates = client.watch(xp.ENDPOINT, "a")
 
@@ -132,7 +133,7 @@ async def test_each_delta_request_says_what_changes():  # CLI-2
 
 @both
 @timeless
-async def test_who_comes_and_goes_in_one_turn_is_not_spoken_of(delta):
+async def test_a_subscription_that_begins_and_ends_in_one_turn_is_not_sent(delta):
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.ENDPOINT, "a")
         stream, _ = await accept(peer)
@@ -147,7 +148,7 @@ async def test_who_comes_and_goes_in_one_turn_is_not_spoken_of(delta):
 
 @both
 @timeless
-async def test_what_is_dropped_and_wanted_again_in_one_turn_is_sent_again(delta):
+async def test_a_subscription_that_ends_and_begins_in_one_turn_is_sent_again(delta):
     """Its value is forgotten with the last watcher, so the server has to be made to send it."""
     async with talk(delta=delta) as (client, peer):
         before = follow(client, xp.ENDPOINT, "a")
@@ -213,7 +214,7 @@ async def test_a_delta_answer_has_the_nonce_only_and_a_change_has_none():  # CLI
 
 @both
 @timeless
-async def test_every_response_is_answered_even_when_nobody_watches_any_more(delta):  # CLI-7
+async def test_every_response_is_answered_even_without_watchers(delta):  # CLI-7
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.ENDPOINT, "a")
         stream, _ = await accept(peer)
@@ -272,7 +273,20 @@ async def test_a_new_delta_stream_names_everything_and_the_versions_held():  # C
 
 
 @timeless
-async def test_what_is_not_watched_any_more_is_not_claimed_to_be_held():  # CLI-6
+async def test_a_new_delta_stream_names_the_version_of_a_resource_that_is_watched_by_an_alias():  # CLI-6
+    async with talk(delta=True) as (client, peer):
+        follow(client, xp.CLUSTER, "other")
+        stream, _ = await accept(peer)
+        aliased = wrap(cluster("a"))
+        aliased.aliases.append("other")
+        await reply(stream, xp.CLUSTER, aliased)
+        stream.end()
+        _, first = await accept(peer)
+        assert (names(first), dict(first.initial_resource_versions)) == (["other"], {"a": "1"})
+
+
+@timeless
+async def test_an_unwatched_resource_is_not_claimed():  # CLI-6
     async with talk(delta=True) as (client, peer):
         follow(client, xp.ENDPOINT, "a")
         going = follow(client, xp.ENDPOINT, "b")
@@ -287,7 +301,7 @@ async def test_what_is_not_watched_any_more_is_not_claimed_to_be_held():  # CLI-
 
 @both
 @timeless
-async def test_a_type_that_nobody_watches_is_not_asked_for_on_a_new_stream(delta):  # CLI-5, CLI-6
+async def test_an_unwatched_type_is_not_requested_on_a_new_stream(delta):  # CLI-5, CLI-6
     async with talk(delta=delta) as (client, peer):
         going = follow(client, xp.ENDPOINT, "a")
         follow(client, xp.ROUTE, "r")
@@ -358,7 +372,7 @@ async def test_a_first_request_for_the_wildcard_and_a_name_has_both(delta):
 
 
 @timeless
-async def test_an_implicit_wildcard_is_said_aloud_before_it_is_dropped():
+async def test_an_implicit_wildcard_is_named_before_it_is_unsubscribed():
     """Until there has been a name an empty list means everything, and could not take back anything."""
     async with talk() as (client, peer):
         watcher = follow(client, xp.CLUSTER)

@@ -123,7 +123,7 @@ async def test_the_server_feature_says_whether_data_errors_count() -> None:
 
 @both
 @timeless
-async def test_an_error_is_remembered_for_who_comes_later(delta: bool) -> None:
+async def test_an_error_is_cached_for_later_watchers(delta: bool) -> None:
     # ERR-11
     async with talk(delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a", "b")
@@ -138,7 +138,7 @@ async def test_an_error_is_remembered_for_who_comes_later(delta: bool) -> None:
 
 @both
 @timeless
-async def test_the_same_error_is_told_once_and_another_one_takes_its_place(delta: bool) -> None:
+async def test_the_same_error_is_reported_once_and_another_one_replaces_it(delta: bool) -> None:
     # ERR-11
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
@@ -208,7 +208,7 @@ async def test_a_full_state_that_does_not_repeat_an_error_deletes_nothing(truste
 
 
 @timeless
-async def test_who_got_an_error_instead_of_a_resource_claims_no_version_of_it() -> None:
+async def test_a_client_that_got_an_error_claims_no_version_of_the_resource() -> None:
     # CLI-6, ERR-9: one set of params has the variant, another has only an error: a version would say that both have it
     async with talk(delta=True) as (client, peer):
         first = follow(client, xp.ENDPOINT, "a", params={"env": "prod"})
@@ -226,7 +226,7 @@ async def test_who_got_an_error_instead_of_a_resource_claims_no_version_of_it() 
 
 
 @timeless
-async def test_who_lacks_a_resource_for_an_error_does_not_claim_to_be_up_to_date() -> None:
+async def test_a_client_that_lacks_a_resource_because_of_an_error_names_no_current_version() -> None:
     # CLI-5, ERR-9: a server that believes the version would not send what the client still lacks
     async with talk(delta=False) as (client, peer):
         watcher = follow(client, xp.ENDPOINT, "a", "b")
@@ -253,7 +253,7 @@ async def test_a_resource_that_comes_with_an_error_of_its_own_counts_as_there(de
 
 @both
 @timeless
-async def test_an_error_with_constraints_is_for_whom_they_match(delta: bool) -> None:
+async def test_an_error_with_constraints_concerns_the_params_that_they_match(delta: bool) -> None:
     # ERR-9, DYN-59
     async with talk(delta=delta) as (client, peer):
         plain = follow(client, xp.CLUSTER, "a")
@@ -268,7 +268,22 @@ async def test_an_error_with_constraints_is_for_whom_they_match(delta: bool) -> 
 
 @both
 @timeless
-async def test_an_error_about_a_name_that_nobody_asked_for_is_acked(delta: bool) -> None:
+async def test_an_error_without_constraints_is_about_the_plain_name_where_a_variant_is_held(delta: bool) -> None:
+    # ERR-6, ERR-9: it does not say whether it means the variant, too
+    async with talk(delta=delta) as (client, peer):
+        plain, prod = (follow(client, xp.ENDPOINT, "a", params=params) for params in (None, {"env": "prod"}))
+        stream, _ = await accept(peer)
+        held = wrap(endpoint("a", "plain")), wrap(endpoint("a", "prod"), when="env=prod")
+        await reply(stream, xp.ENDPOINT, *held)
+        assert [list(map(status, each.seen())) for each in (plain, prod)] == [[("resource", "a")]] * 2
+        await reply(stream, xp.ENDPOINT, nonce="n2", errors=[error("a", UNAVAILABLE)])
+        await quiet()
+        assert [list(map(status, each.seen())) for each in (plain, prod)] == [[("ambient", "UNAVAILABLE")], []]
+
+
+@both
+@timeless
+async def test_an_error_about_an_unrequested_name_is_acked(delta: bool) -> None:
     # ERR-8
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")

@@ -1,4 +1,4 @@
-"""Streams that end, streams that can't be opened, and the end of it all."""
+"""Streams that end, streams that can't be opened, and the client's own end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_stream_that_ends_in_good_order_without_a_response_is_an_error_t
 
 @both
 @timeless
-async def test_a_response_for_a_type_nobody_asked_for_is_no_response(delta):  # CLI-17
+async def test_a_response_of_an_unrequested_type_does_not_count_as_a_response(delta):  # CLI-17
     async with talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
         stream, _ = await accept(peer)
@@ -211,7 +211,7 @@ async def test_a_watch_begun_during_an_outage_hears_of_it_and_does_not_shorten_t
 
 @both
 @timeless
-async def test_the_same_failure_is_told_once(delta):  # CLI-17
+async def test_the_same_failure_is_reported_once(delta):  # CLI-17
     async with talk(delta=delta) as (client, peer):
         peer.go_down()
         watcher = follow(client, xp.CLUSTER, "a")
@@ -221,7 +221,7 @@ async def test_the_same_failure_is_told_once(delta):  # CLI-17
 
 @both
 @timeless
-async def test_an_outage_that_comes_again_is_told_again(delta):  # CLI-17
+async def test_a_repeated_outage_is_reported_again(delta):  # CLI-17
     async with talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
         for _ in range(2):
@@ -261,7 +261,7 @@ async def test_a_stream_on_which_nothing_is_asked_is_kept_but_not_replaced(delta
 
 @both
 @timeless
-async def test_a_server_that_is_down_is_not_tried_for_nobody(delta):  # CLI-17
+async def test_a_server_that_is_down_is_not_retried_without_watchers(delta):  # CLI-17
     async with talk(delta=delta, chance=lambda: 0.5) as (client, peer):
         peer.go_down()
         watcher = follow(client, xp.CLUSTER, "a")
@@ -363,7 +363,7 @@ async def test_closing_ends_a_get():  # CLI-24
 
 
 @timeless
-async def test_a_client_that_nobody_used_closes():  # CLI-24
+async def test_an_unused_client_closes():  # CLI-24
     peer = ScriptedPeer()
     async with xp.Client(BOOT, connect=peer.connect):
         await quiet(100)

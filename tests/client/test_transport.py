@@ -1,4 +1,4 @@
-"""How the end of a gRPC stream is told, whichever way grpc.aio puts it."""
+"""How the end of a gRPC stream is reported, in every form that grpc.aio gives it."""
 
 from __future__ import annotations
 

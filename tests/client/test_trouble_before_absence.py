@@ -1,4 +1,4 @@
-"""A client that holds a resource reconnects, hears that something is wrong with it, and then that it is gone.
+"""A client that holds a resource reconnects, gets an error for it, and then its removal.
 
 A relay does so that was restarted while its own server was down: it reports the outage, and when the server is back,
 that there is no such resource. What the client holds from before must not keep it from believing that.
@@ -26,7 +26,7 @@ ways = pytest.mark.parametrize(
 @identifiers
 @ways
 @timeless
-async def test_what_is_gone_after_an_outage_is_dropped(identifier: str, delta: bool, way: str) -> None:
+async def test_a_resource_that_is_gone_after_an_outage_is_dropped(identifier: str, delta: bool, way: str) -> None:
     # PRX-11, PRX-12, PRX-31
     async with talk(delta=delta, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, xp.ENDPOINT, "a", params=PROD)
@@ -49,7 +49,7 @@ async def test_what_is_gone_after_an_outage_is_dropped(identifier: str, delta: b
 
 @identifiers
 @timeless
-async def test_what_is_gone_from_a_full_state_after_an_outage_is_dropped(identifier: str) -> None:
+async def test_a_resource_that_a_full_state_lacks_after_an_outage_is_dropped(identifier: str) -> None:
     # ERR-11, PRX-12: the outage excuses that it is left out, and another error ends that
     async with talk(delta=False, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a", params=PROD)
@@ -70,7 +70,7 @@ async def test_what_is_gone_from_a_full_state_after_an_outage_is_dropped(identif
 @identifiers
 @pytest.mark.parametrize("way", ["names", "removed", "errors"])
 @timeless
-async def test_what_is_gone_after_it_was_rejected_is_dropped(identifier: str, way: str) -> None:
+async def test_a_resource_that_is_gone_after_it_was_rejected_is_dropped(identifier: str, way: str) -> None:
     # NAK-15, PRX-31
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, xp.ENDPOINT, "a", params=PROD)

@@ -47,7 +47,7 @@ async def test_an_update_says_whether_its_server_is_trusted(delta: bool) -> None
 
 @both
 @timeless
-async def test_the_same_contents_from_a_server_that_is_not_trusted_are_news(delta: bool) -> None:  # BST-6
+async def test_the_same_contents_from_an_untrusted_server_are_an_update(delta: bool) -> None:  # BST-6
     source = {**BOTH, "authorities": {"x": {"fallback_on_reachability_only": True}}}
     name = "xdstp://x/envoy.config.route.v3.RouteConfiguration/r"
     async with talk_to_several(source, delta=delta, **STEADY) as (client, peers):
@@ -82,7 +82,7 @@ async def test_an_error_is_not_trusted_and_an_ambient_one_is_as_what_it_is_about
         assert {trusted for _, trusted in trust(lacking.seen())} == {False}
 
 
-async def test_what_is_read_from_disk_is_not_trusted_until_a_server_sends_it(tmp_path: Path) -> None:  # BST-6
+async def test_a_resource_from_disk_is_not_trusted_until_a_server_sends_it(tmp_path: Path) -> None:  # BST-6
     options = {"cache": tmp_path / "cache", "chance": lambda: 0.0}
     async with asyncio.timeout(30), talk(bootstrap(TRUSTED), **options) as (client, peer):
         watcher = follow(client, xp.ROUTE, "r")

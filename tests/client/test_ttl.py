@@ -30,7 +30,7 @@ async def test_a_resource_whose_time_is_over_is_gone(delta: bool, trusted: bool)
         gone = await watcher.next()
         assert clock() == 10
         assert (gone.name, status(gone)) == ("a", ("error", "NOT_FOUND"))
-        assert "time to live" in str(gone.error)
+        assert "its TTL has expired" in str(gone.error)
         late = follow(client, xp.CLUSTER, "a")
         await until(1000)
         assert list(map(status, late.seen())) == [("error", "NOT_FOUND")]
@@ -40,7 +40,7 @@ async def test_a_resource_whose_time_is_over_is_gone(delta: bool, trusted: bool)
 
 @both
 @timeless
-async def test_a_heartbeat_extends_the_time_and_nobody_is_told(delta: bool) -> None:
+async def test_a_heartbeat_extends_the_ttl_without_an_update(delta: bool) -> None:
     # TTL-4
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.ENDPOINT, "a")
@@ -72,7 +72,7 @@ async def test_a_full_response_may_hold_heartbeats_next_to_resources() -> None:
 
 @both
 @timeless
-async def test_a_heartbeat_of_a_variant_is_for_who_holds_it(delta: bool) -> None:
+async def test_a_heartbeat_of_a_variant_extends_it_where_it_is_held(delta: bool) -> None:
     # TTL-4
     async with talk(delta=delta) as (client, peer):
         prod, test = (follow(client, xp.ENDPOINT, "a", params={"env": env}) for env in ("prod", "test"))
@@ -173,7 +173,7 @@ async def test_a_heartbeat_may_give_another_time_or_a_first_one(delta: bool) -> 
 
 @both
 @timeless
-async def test_what_expired_may_come_again(delta: bool) -> None:
+async def test_an_expired_resource_may_come_again(delta: bool) -> None:
     # TTL-4: and in delta it is not named as held
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
@@ -208,7 +208,7 @@ async def test_members_of_a_wildcard_expire_one_by_one(delta: bool) -> None:
 @pytest.mark.parametrize("wild", [False, True], ids=["name", "wildcard"])
 @both
 @timeless
-async def test_time_runs_out_quietly_for_what_nobody_watches_any_more(delta: bool, wild: bool) -> None:
+async def test_the_ttl_of_an_unwatched_resource_expires_silently(delta: bool, wild: bool) -> None:
     # TTL-4
     async with talk(delta=delta) as (client, peer):
         other, watcher = follow(client, xp.ENDPOINT, "x"), follow(client, xp.CLUSTER, *([] if wild else ["a"]))

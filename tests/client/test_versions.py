@@ -1,4 +1,4 @@
-"""xDS v2 and v3 (gRFC A30): what is chosen for each server, what is sent, and what is taken."""
+"""xDS v2 and v3 (gRFC A30): the version for each server, in requests and in responses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def node_fields(request: Any) -> dict[int, bytes]:
 
 @both
 @timeless
-async def test_a_server_without_the_feature_is_spoken_to_in_v2(delta):  # VER-5
+async def test_a_server_without_the_feature_gets_v2(delta):  # VER-5
     async with talk(V2, delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
         follow(client, xp.ENDPOINT, "e")
@@ -74,7 +74,7 @@ async def test_a_server_without_the_feature_is_spoken_to_in_v2(delta):  # VER-5
 
 @both
 @timeless
-async def test_a_server_with_the_feature_is_spoken_to_in_v3(delta):  # VER-6
+async def test_a_server_with_the_feature_gets_v3(delta):  # VER-6
     async with talk(V3, delta=delta) as (client, peer):
         follow(client, xp.CLUSTER, "a")
         stream, first = await accept(peer)
@@ -316,7 +316,7 @@ async def test_a_client_of_two_servers_gives_one_watcher_what_either_says():  # 
 
 @both
 @timeless
-async def test_on_v2_an_answer_is_for_all_who_asked_for_its_name(delta):  # VER-13
+async def test_on_v2_an_answer_is_for_all_watches_of_its_name(delta):  # VER-13
     async with talk(V2, delta=delta, fail_on_data_errors=True) as (client, peer):
         watchers = [
             follow(client, xp.CLUSTER, "a", params=params) for params in (None, {"env": "prod"}, {"env": "test"})

@@ -1,4 +1,4 @@
-"""Virtual hosts on demand, as a client asks for them: by strings that are not their names."""
+"""Virtual hosts on demand, which clients request by strings that are not their names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMED = ["by both", "under another name", "by the name alone", "by an alias alon
     ids=["name", "both", "alias", "one of the aliases"],
 )
 @timeless
-async def test_contents_answer_whoever_asked_by_the_name_or_by_an_alias(answer: Resource) -> None:
+async def test_contents_answer_subscriptions_by_name_and_by_alias(answer: Resource) -> None:
     # VHD-3, VHD-22
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, A)
@@ -73,7 +73,7 @@ async def test_one_resource_answers_all_strings_among_its_names() -> None:
 
 
 @timeless
-async def test_one_more_string_for_what_is_held_is_no_news_to_the_others() -> None:
+async def test_another_alias_of_a_held_virtual_host_is_no_update_for_others() -> None:
     # VHD-5, CLI-19: or a thousand hosts of one virtual host would tell each other a million times
     async with talk(delta=True) as (client, peer):
         first = follow(client, VHDS, A)
@@ -106,7 +106,7 @@ async def test_an_alias_says_which_virtual_host_is_meant_and_elsewhere_the_name_
 
 
 @timeless
-async def test_what_is_called_like_a_host_is_not_for_whoever_has_what_serves_it() -> None:
+async def test_a_virtual_host_named_like_a_host_does_not_replace_the_one_that_serves_it() -> None:
     # VHD-6: until that serves it no more
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, A, B)
@@ -119,7 +119,22 @@ async def test_what_is_called_like_a_host_is_not_for_whoever_has_what_serves_it(
 
 
 @timeless
-async def test_an_update_without_any_alias_is_for_all_who_have_it() -> None:
+async def test_the_same_copy_after_an_error_ends_the_error_for_a_host() -> None:
+    # VHD-5, ERR-9: also where the copy before the error was no news to the host any more
+    async with talk(delta=True) as (client, peer):
+        watcher = follow(client, VHDS, A)
+        stream, _ = await accept(peer)
+        for nonce, aliases in (("n1", [A]), ("n2", [])):
+            await reply(stream, VHDS, known("rc/shop", *aliases), nonce=nonce)
+        assert [told(update) for update in watcher.seen()] == [(A, "rc/shop")]
+        await reply(stream, VHDS, nonce="n3", errors=[error(A, 14)])
+        assert [told(update) for update in watcher.seen()] == [(A, "ambient UNAVAILABLE")]
+        await reply(stream, VHDS, known("rc/shop"), nonce="n4")
+        assert [told(update) for update in watcher.seen()] == [(A, "rc/shop")]
+
+
+@timeless
+async def test_an_update_without_aliases_is_for_all_holders() -> None:
     # VHD-9: some servers name the aliases in the first answer only, as Envoy allows
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, A, B)
@@ -133,7 +148,7 @@ async def test_an_update_without_any_alias_is_for_all_who_have_it() -> None:
 
 
 @timeless
-async def test_a_virtual_host_that_is_no_good_is_told_of_by_every_string() -> None:
+async def test_an_invalid_virtual_host_is_reported_for_every_string() -> None:
     # NAK-14, NAK-15, NAK-17, VHD-5: and those with it are used
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, A, B, "rc/c.test")
@@ -180,7 +195,7 @@ async def test_a_resource_without_contents_says_that_there_is_none(answer: Resou
         assert is_ack(await reply(stream, VHDS, answer), "n1")
         (update,) = watcher.seen()
         assert status(update) == ("error", "NOT_FOUND")
-        assert str(update.error) == f"NOT_FOUND: {A!r} does not exist on one:1, which calls it unresolved"
+        assert str(update.error) == f"NOT_FOUND: {A!r} does not exist on one:1, which reports it as unresolved"
         assert other.seen() == []
         late = follow(client, VHDS, A)
         await quiet()
@@ -199,7 +214,7 @@ async def test_several_may_be_unresolved_under_one_name() -> None:
 
 
 @timeless
-async def test_what_was_unresolved_is_given_when_it_comes_and_may_go_again() -> None:
+async def test_an_unresolved_host_gets_its_virtual_host_when_it_appears() -> None:
     # VHD-8, VHD-7
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, VHDS, A)
@@ -237,7 +252,7 @@ async def test_unresolved_in_the_version_that_is_held_is_a_sign_of_life() -> Non
 
 
 @timeless
-async def test_a_heartbeat_reaches_those_who_asked_by_an_alias() -> None:
+async def test_a_heartbeat_reaches_subscriptions_by_alias() -> None:
     # TTL-4, VHD-3: and tells those who still wait nothing
     async with talk(delta=True) as (client, peer):
         watcher, other = follow(client, VHDS, A), follow(client, VHDS, B)
@@ -256,7 +271,7 @@ async def test_a_heartbeat_reaches_those_who_asked_by_an_alias() -> None:
 
 
 @timeless
-async def test_unresolved_is_for_those_who_asked_in_its_form() -> None:
+async def test_an_unresolved_answer_is_for_subscriptions_of_its_form() -> None:
     # VHD-7, VHD-18, DYN-55
     async with talk(delta=True) as (client, peer):
         plain = follow(client, VHDS, A)
@@ -327,7 +342,7 @@ async def test_a_removal_by_its_name_takes_it_from_every_string() -> None:
 
 
 @timeless
-async def test_an_alias_among_removals_does_nothing_to_who_has_it_by_that() -> None:
+async def test_an_alias_among_removals_removes_nothing() -> None:
     # VHD-10: it may be the name of another virtual host, which this string was before
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, VHDS, A, B)
@@ -401,7 +416,21 @@ async def test_domains_tell_whether_a_string_that_is_no_alias_any_more_is_still_
 
 
 @timeless
-async def test_where_it_depends_on_the_port_the_server_is_asked_once_more() -> None:
+async def test_an_unresolved_host_is_missing_for_all_params_that_its_constraints_match() -> None:
+    # VHD-7, DYN-59
+    async with talk(delta=True) as (client, peer):
+        params = {"env": "prod"}, {"env": "prod", "x": "y"}, {"env": "test"}
+        watchers = [follow(client, VHDS, A, params=each) for each in params]
+        stream, _ = await accept(peer)
+        nothing = Resource(resource_name=resource_name(A, "env=prod"), version="absent.1")
+        await reply(stream, VHDS, nothing)
+        await quiet()
+        missing = (A, "error NOT_FOUND")
+        assert [[told(update) for update in each.seen()] for each in watchers] == [[missing], [missing], []]
+
+
+@timeless
+async def test_a_host_is_asked_for_again_where_its_port_decides_whether_it_is_still_served() -> None:
     # VHD-6, VHD-14: whether that counts is up to the route configuration
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, VHDS, "rc/a.test:80")
@@ -479,7 +508,7 @@ async def test_a_new_stream_names_what_is_held_by_its_own_name_and_asks_for_all_
     ids=["removed", "lost", "changed", "called like it"],
 )
 @timeless
-async def test_on_a_new_stream_what_is_not_said_of_a_string_itself_is_asked_once_more(news: dict[str, Any]) -> None:
+async def test_on_a_new_stream_a_string_without_an_own_answer_is_requested_again(news: dict[str, Any]) -> None:
     # VHD-3, VHD-14: it is owed an answer, and something else may serve it by now
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         watcher = follow(client, VHDS, A, "rc/c.test")
@@ -516,7 +545,7 @@ async def test_on_a_new_stream_a_removal_of_the_string_itself_is_one() -> None:
 
 
 @timeless
-async def test_a_removal_in_one_form_is_nothing_to_those_who_asked_in_the_other() -> None:
+async def test_a_removal_in_one_form_does_not_affect_the_other() -> None:
     # VHD-12, VHD-18, DESIGN 6.1: though whoever it was for has moved on in the same response
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         plain, located = follow(client, VHDS, A), follow(client, VHDS, B, params={"env": "prod"})
@@ -531,7 +560,7 @@ async def test_a_removal_in_one_form_is_nothing_to_those_who_asked_in_the_other(
 
 
 @timeless
-async def test_what_serves_a_host_is_told_by_the_variant_for_its_params() -> None:
+async def test_the_variant_for_the_params_says_which_virtual_host_serves() -> None:
     # VHD-12, DYN-59: another variant of the virtual host lacks the host, which says nothing about this client
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, A, params={"env": "prod"})
@@ -547,7 +576,7 @@ async def test_what_serves_a_host_is_told_by_the_variant_for_its_params() -> Non
 
 
 @timeless
-async def test_what_came_by_name_on_an_earlier_stream_is_not_removed_by_constraints() -> None:
+async def test_a_resource_sent_by_name_earlier_is_not_removed_by_constraints() -> None:
     # VHD-12, VHD-18: whoever that is for has moved on in the same response
     async with talk(delta=True, fail_on_data_errors=True) as (client, peer):
         plain, located = follow(client, VHDS, "rc/x"), follow(client, VHDS, B, params={"env": "prod"})
@@ -563,7 +592,7 @@ async def test_what_came_by_name_on_an_earlier_stream_is_not_removed_by_constrai
 
 
 @timeless
-async def test_what_was_asked_for_by_its_own_name_is_not_sent_again() -> None:
+async def test_a_virtual_host_asked_for_by_its_own_name_is_not_sent_again() -> None:
     # CLI-6: unless a host is asked for too that it may serve
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, VHDS, "rc/x", "other/x")
@@ -610,7 +639,7 @@ async def test_silence_is_not_unresolved_before_15_seconds_are_over() -> None:
         assert "has not answered in 15 s" in str(update.error)
 
 
-async def test_what_is_kept_on_disk_is_found_by_every_string_that_has_it(tmp_path: Path) -> None:
+async def test_a_virtual_host_on_disk_is_found_by_every_host_that_it_serves(tmp_path: Path) -> None:
     # VHD-5, VHD-12: also after one of them has moved away
     file = tmp_path / "cache"
     async with talk(delta=True, cache=file) as (client, peer):
@@ -768,7 +797,7 @@ async def test_a_request_fails_with_the_server_or_with_the_client() -> None:
 
 @pytest.mark.parametrize(("route_config", "host"), [("", "a.test"), ("rc", ""), ("rc", "a/b")])
 @timeless
-async def test_what_is_no_host_is_not_asked_for(route_config: str, host: str) -> None:
+async def test_a_string_that_is_no_host_is_not_asked_for(route_config: str, host: str) -> None:
     # VHD-2
     async with talk(delta=True) as (client, peer):
         with pytest.raises(xp.UsageError, match="needs a route configuration and a host"):
@@ -805,7 +834,7 @@ async def test_v2_calls_it_by_its_own_name() -> None:
 
 
 @timeless
-async def test_a_cluster_that_is_unknown_is_told_of_at_once_and_given_when_it_comes() -> None:
+async def test_an_unknown_cluster_is_reported_at_once_and_given_when_it_appears() -> None:
     # VHD-21
     async with talk(delta=True) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "dynamic")

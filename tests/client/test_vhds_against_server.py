@@ -65,7 +65,7 @@ class Hosts(RuleBasedStateMachine):  # VHD-3, VHD-5, VHD-7, VHD-8, VHD-10, VHD-1
         self.now = 0.0
         self.store = Store()
         self.turns: list[Callable[[], None]] = []
-        self.hub = Hub(self.store, Settings(), lambda: self.now, self.turns.append)
+        self.hub = Hub(self.store, Settings(epoch="test"), lambda: self.now, self.turns.append)
         self.client = Subscriber()
         self.upstream = self.client.upstream("server", delta=True, fail_on_data_errors=True)
         self.authority = Authority("", [self.upstream])

@@ -87,7 +87,7 @@ async def test_ports_count_unless_the_route_configuration_says_otherwise() -> No
 
 
 @timeless
-async def test_a_host_is_told_of_from_its_creation_to_its_end() -> None:
+async def test_a_watch_of_a_host_sees_its_creation_changes_and_removal() -> None:
     # VHD-7, VHD-8, VHD-9, VHD-10
     store = xp.Store()
     async with served(store) as (client, _):
@@ -124,7 +124,7 @@ async def test_a_domain_that_moves_is_one_update() -> None:
 
 
 @timeless
-async def test_after_a_new_stream_everybody_has_what_serves_them_now() -> None:
+async def test_after_a_new_stream_every_host_has_its_current_virtual_host() -> None:
     # VHD-3, VHD-7, CLI-6: what is the same is not told again
     store = xp.Store()
     put(store, vhost("rc/x", "a.test"), vhost("rc/y", "*.test"), vhost("rc/z", "z.other"))
@@ -142,7 +142,7 @@ async def test_after_a_new_stream_everybody_has_what_serves_them_now() -> None:
 
 
 @timeless
-async def test_variants_of_a_virtual_host_go_to_whom_they_are_for() -> None:
+async def test_variants_of_a_virtual_host_go_to_matching_clients() -> None:
     # VHD-18
     store = xp.Store()
     for env in ("prod", "test"):
@@ -153,7 +153,7 @@ async def test_variants_of_a_virtual_host_go_to_whom_they_are_for() -> None:
 
 
 @timeless
-async def test_a_list_is_of_what_clients_begin_with() -> None:
+async def test_a_list_of_virtual_hosts_is_the_base_set() -> None:
     # VHD-13
     store = xp.Store()
     put(store, vhost("rc/base", "base.test"), vhost("rc/more", "more.test"), base=True)
@@ -170,7 +170,7 @@ async def test_a_list_is_of_what_clients_begin_with() -> None:
 
 
 @timeless
-async def test_a_cluster_on_demand_is_told_of_at_once_and_given_when_it_comes() -> None:
+async def test_an_on_demand_cluster_is_reported_at_once_and_given_when_it_appears() -> None:
     # VHD-21: and nothing but what was asked for
     store = xp.Store()
     put(store, cluster("other"))

@@ -1,4 +1,4 @@
-"""What watchers hear of, and when the client reads on."""
+"""The updates of watchers, and when the client reads on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTIAL = pytest.mark.parametrize("type_url", [xp.ROUTE, xp.ENDPOINT], ids=["rds
 
 @both
 @timeless
-async def test_what_nobody_asked_for_is_ignored_and_the_response_acked(delta):  # CLI-7
+async def test_resources_that_nothing_watches_are_ignored_and_their_response_acked(delta):  # CLI-7
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
         stream, _ = await accept(peer)
@@ -128,7 +128,7 @@ async def test_ignoring_deletions_is_accepted_and_changes_nothing(delta):  # CLI
 
 @FULL_STATE
 @timeless
-async def test_what_has_not_come_yet_is_not_judged_by_its_absence(type_url):  # CLI-9
+async def test_a_resource_that_has_not_come_yet_is_not_deleted_by_its_absence(type_url):  # CLI-9
     make = MAKE[type_url]
     async with talk() as (client, peer):
         watcher = follow(client, type_url, "a", "b")
@@ -198,7 +198,7 @@ async def test_a_deleted_resource_that_comes_back_unchanged_is_delivered(delta):
 
 @both
 @timeless
-async def test_unchanged_contents_are_not_told_again_but_acked(delta):  # CLI-19
+async def test_unchanged_contents_are_acked_without_an_update(delta):  # CLI-19
     async with talk(delta=delta) as (client, peer):
         watcher = follow(client, xp.CLUSTER, "a")
         stream, _ = await accept(peer)
@@ -244,7 +244,7 @@ async def test_a_second_watcher_hears_of_an_ambient_error_after_the_resource(del
 
 @both
 @timeless
-async def test_a_second_watcher_of_what_is_missing_hears_so_at_once(delta):  # CLI-18
+async def test_a_second_watcher_of_an_absent_resource_is_told_at_once(delta):  # CLI-18
     async with talk(delta=delta) as (client, peer):
         first = follow(client, xp.CLUSTER, "a")
         stream, _ = await accept(peer)
@@ -336,7 +336,7 @@ async def test_a_watcher_may_ask_for_more_inside_its_loop(delta):  # CLI-20
 
 
 @timeless
-async def test_of_one_resource_only_the_newest_waits_for_a_slow_watcher():  # CLI-20
+async def test_a_slow_watcher_has_only_the_newest_update_of_a_resource_waiting():  # CLI-20
     """Where somebody else's first answer keeps the stream going, what waits does not grow."""
     async with talk() as (client, peer):
         slow = client.watch(xp.CLUSTER, "a")

@@ -1,4 +1,4 @@
-"""Virtual hosts as a server gives them: under a name of their own, for whichever strings they were asked by."""
+"""Virtual hosts of a server: under their own name, with the requested strings as aliases."""
 
 from __future__ import annotations
 

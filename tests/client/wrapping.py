@@ -1,4 +1,4 @@
-"""What a server can say that needs more than contents: names with constraints, times to live, errors, removals."""
+"""The wrappers of a server: names with constraints, TTLs, errors, removals."""
 
 from __future__ import annotations
 

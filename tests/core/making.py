@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.core.support import Bench, Peer
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
-from xdsprism.core.provide.provider import Job, Provider
+from xdsprism.core.provide.provider import Provider, ProviderJob
 from xdsprism.core.provide.providing import Providing
 from xdsprism.core.provide.recorded import RecordedParams
 from xdsprism.core.session.interest import Interest
@@ -35,7 +35,7 @@ class MadeBench(Bench):
         super().__init__(settings or Settings())
         self.make = make
         self.made: list[tuple[str, dict[str, str]]] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[ProviderJob] = []
         self.providing.idle = idle
         self.ttl = ttl
         self.provider = Provider(type_url, never, keys, "provider p", at_once=at_once)
@@ -47,7 +47,7 @@ class MadeBench(Bench):
         self.interest = Interest(self.providing)
         self.store.listeners.append(self._applied)
 
-    def turn(self) -> list[Job]:
+    def turn(self) -> list[ProviderJob]:
         """Begin what is to be begun."""
         jobs = self.providing.turn(self.now)
         self.made += [(job.name, dict(job.category)) for job in jobs]
@@ -64,7 +64,7 @@ class MadeBench(Bench):
                 self.end(job)
             self.turn()
 
-    def end(self, job: Job) -> None:
+    def end(self, job: ProviderJob) -> None:
         self.jobs.remove(job)
         record = job.record()
         try:

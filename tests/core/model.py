@@ -1,4 +1,4 @@
-"""A correct client and a naive store, in plain dictionaries: what sessions are judged by.
+"""The model that sessions are compared with: a correct client and a naive store, in plain dictionaries.
 
 The store is a dictionary from (type, name) to what was put there; which variant params see is found by trying each. The
 client applies responses by the book and knows nothing of how the server keeps its accounts. What it holds is keyed by

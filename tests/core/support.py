@@ -77,7 +77,7 @@ from xdsprism.core.serve.stream import Stream
 from xdsprism.core.session.interest import Interest
 from xdsprism.core.session.session import Session
 
-CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
+CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED"}
 
 ENTRY = re.compile(
     r"(?P<sign>[-+!]?)(?P<name>[^\s\[\]{}=()<>+!;-][^\s\[\]{}=()<>;?]*(?:\?(?:[^\s\[\]{}=;&]+=[^\s\[\]{}=;&]*&?)*)?)"

@@ -1,4 +1,4 @@
-"""What a client asks for, against a server that takes each request at its word."""
+"""The requests of a client, against a server that follows each request literally."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xdsprism.core.model.dialect import RequestForm
 from xdsprism.core.model.events import DeltaRequest, Key, Rejection, SotwRequest
 from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, Params, TypeSpec
-from xdsprism.core.watch.requests import PORTION, Answer, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
+from xdsprism.core.watch.request_keys import RequestKeys
+from xdsprism.core.watch.requests import PORTION, AckOrNack, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
 
 ALL: Key = Key("*")
 KEYS: tuple[Key, ...] = (ALL, Key("a"), Key("b"), Key("b", Params({"env": "prod"})))
@@ -74,7 +76,7 @@ def test_the_server_always_learns_what_is_wanted_and_sends_what_is_wanted_anew(d
     asking, server = make(spec, delta=delta), Model(spec)
     wanted: set[Key] = set()
     awaited: set[Key] = set()  # wanted since, and the server has to send it, though it may have done so before
-    owed: list[Answer] = []
+    owed: list[AckOrNack] = []
     begun = False
     for number, (step, key) in enumerate([*steps, Key("poll")]):
         if step == "want" and key not in wanted:
@@ -86,7 +88,7 @@ def test_the_server_always_learns_what_is_wanted_and_sends_what_is_wanted_anew(d
             wanted.discard(key)
             awaited.discard(key)
         elif step in ("ack", "nack") and begun:
-            owed.append(Answer(f"n{number}", f"v{number}", BAD if step == "nack" else None))
+            owed.append(AckOrNack(f"n{number}", f"v{number}", BAD if step == "nack" else None))
             asking.answer(owed[-1])
         elif step == "poll":
             asked = asking.poll()
@@ -121,7 +123,7 @@ def test_a_server_that_ignores_stale_nonces_sends_what_is_wanted_anew(spec, step
             awaited.discard(key)
         elif step in ("ack", "nack"):
             nonce = f"n{number}"
-            asking.answer(Answer(nonce, f"v{number}", None if step == "ack" else BAD))
+            asking.answer(AckOrNack(nonce, f"v{number}", None if step == "ack" else BAD))
         elif step == "poll":
             for each in asking.poll():
                 awaited -= server.hear(each.body) if each.body.nonce == nonce else set()
@@ -137,7 +139,7 @@ def test_every_sotw_request_has_the_newest_nonce_and_the_last_good_version(spec,
     for number, (step, key) in enumerate(steps):
         if step in ("ack", "nack"):
             nonce, version = f"n{number}", f"v{number}" if step == "ack" else version
-            asking.answer(Answer(nonce, f"v{number}", None if step == "ack" else BAD))
+            asking.answer(AckOrNack(nonce, f"v{number}", None if step == "ack" else BAD))
         elif step != "poll":
             getattr(asking, step)(key)
         assert all((each.body.nonce, each.body.version) == (nonce, version) for each in asking.poll())
@@ -150,7 +152,7 @@ def test_a_delta_request_is_an_answer_or_a_change_and_only_the_first_says_what_i
     assert (first.body.subscribe, first.body.initial_versions) == ((Key("a"),), {"a": "1"})
     for step, key in steps:
         if step in ("ack", "nack"):
-            asking.answer(Answer("n", "v", None if step == "ack" else BAD))
+            asking.answer(AckOrNack("n", "v", None if step == "ack" else BAD))
         elif step == "poll":
             for each in asking.poll():
                 assert bool(each.body.nonce) != bool(each.body.subscribe or each.body.unsubscribe)
@@ -177,7 +179,7 @@ def test_very_many_names_are_asked_for_in_several_requests() -> None:
     assert asking.is_behind
 
 
-def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
+def test_the_first_request_has_all_names_and_the_versions_that_are_held() -> None:
     # CLI-6, DLT-16: versions count on the first request only, and for what that asks for
     keys: list[Key] = [Key(f"c{number}") for number in range(PORTION + 1)]
     (first,) = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("c0")).poll()
@@ -185,7 +187,7 @@ def test_what_is_held_is_said_in_one_request_with_all_names() -> None:
     assert (len(first.body.subscribe), first.body.initial_versions) == (PORTION + 1, {"c0": "1"})
 
 
-def test_what_changes_while_the_first_request_is_made_goes_into_the_next() -> None:
+def test_changes_while_the_first_request_is_made_go_into_the_next() -> None:
     # CLI-6: the first request says what was wanted when it was begun, with the versions of that
     keys: list[Key] = [Key(name) for name in "abc"]
     asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), lambda: one_held("a"))
@@ -202,12 +204,26 @@ def test_what_changes_while_the_first_request_is_made_goes_into_the_next() -> No
     assert (second.body.subscribe, second.body.unsubscribe) == ((Key("d"),), (Key("b"),))
 
 
-def test_what_is_dropped_before_anything_was_said_is_never_said() -> None:
-    # CLI-6
-    def nothing_in_two_steps() -> Steps[dict[str, str]]:
-        yield
-        return {}
+def nothing_in_two_steps() -> Steps[dict[str, str]]:
+    yield
+    return {}
 
+
+def test_few_names_are_in_the_first_request_and_what_changes_meanwhile_is_in_the_next() -> None:
+    # CLI-6
+    keys: list[Key] = [Key(name) for name in "abc"]
+    asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_in_two_steps)
+    making = asking.polling()
+    next(making)
+    asking.unwant(Key("b"))
+    asking.want(Key("d"))
+    (first,), (second,) = finish(making), asking.poll()
+    assert first.body == DeltaRequest(tuple(keys))
+    assert second.body == DeltaRequest((Key("d"),), (Key("b"),))
+
+
+def test_a_name_that_is_dropped_before_the_first_request_is_never_asked() -> None:
+    # CLI-6
     keys: list[Key] = [Key(f"c{number}") for number in range(PORTION + 2)]
     asking = DeltaRequestBuilder(SPECS[1], dict.fromkeys(keys), nothing_in_two_steps)
     making = asking.polling()
@@ -220,3 +236,15 @@ def test_what_is_dropped_before_anything_was_said_is_never_said() -> None:
     bodies = [each.body for each in asked if isinstance(each.body, DeltaRequest)]
     assert [key for body in bodies for key in body.subscribe] == [*keys[1:], Key("new")]
     assert not any(body.unsubscribe for body in bodies)
+
+
+def test_many_plain_names_are_one_subscription_each_and_no_locators() -> None:
+    # CLI-6
+    keys = RequestKeys(RequestForm.LOCATORS)
+    keys.want_all(dict.fromkeys([Key("a"), Key("b")]))
+    assert not keys.has_locators
+    assert keys.unwant(Key("a")) == [Key("a")]
+    keys = RequestKeys(RequestForm.LOCATORS)
+    keys.want_all(dict.fromkeys([Key("a"), Key("a", Params({"env": "prod"}))]))
+    assert keys.has_locators
+    assert keys.unwant(Key("a")) == [Key("a")]

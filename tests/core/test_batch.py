@@ -1,4 +1,4 @@
-"""How what is to be said becomes responses that are not too large."""
+"""How a batch is split into responses within the size limit."""
 
 from __future__ import annotations
 

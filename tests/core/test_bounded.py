@@ -19,7 +19,7 @@ MARK = "… (10,485,760 bytes)"
 MANY = 10 * 1024 * 1024
 
 
-def test_what_fits_is_left_alone():
+def test_a_text_within_the_bound_is_unchanged():
     for text in ("", "a" * 256, "é" * 128, "\U0001f600" * 64):
         assert bounded(text, 256) == text
 
@@ -50,7 +50,7 @@ both = pytest.mark.parametrize("is_delta", [True, False], ids=["delta", "sotw"])
 
 # NAK-12
 @both
-def test_of_a_nack_of_any_length_four_kilobytes_are_kept(is_delta: bool):
+def test_four_kilobytes_of_the_text_of_a_nack_are_kept(is_delta: bool):
     error = Status(code=3, message="x" * MANY)
     rejection = Decoder(delta=is_delta).decode(request(is_delta, error_detail=error)).body.error
     assert rejection is not None
@@ -59,7 +59,7 @@ def test_of_a_nack_of_any_length_four_kilobytes_are_kept(is_delta: bool):
 
 # SRV-6
 @both
-def test_of_who_a_client_says_it_is_little_is_kept(is_delta: bool):
+def test_the_fields_of_a_node_are_bounded(is_delta: bool):
     long = "é" * 60_000
     node = NodeProto(id=long, cluster=long, user_agent_name=long, client_features=[long, *map(str, range(10_000))])
     found = Decoder(delta=is_delta).decode(request(is_delta, node=node)).node
@@ -106,9 +106,7 @@ def test_metadata_that_settings_name_is_whole_and_of_the_rest_little_is_kept(is_
     ],
     ids=["one value", "many values", "many keys"],
 )
-def test_of_metadata_of_any_size_some_megabytes_are_kept_and_short_keys_decide_all_the_same(
-    is_delta: bool, much: dict[str, str]
-):
+def test_the_metadata_of_a_node_is_bounded_and_short_keys_are_kept(is_delta: bool, much: dict[str, str]):
     node = NodeProto(id="a")
     for key, value in {**much, "e": ""}.items():
         node.metadata.fields[key].string_value = value
@@ -132,7 +130,7 @@ def test_values_that_are_too_long_to_be_kept_stay_two_if_they_begin_alike(names:
         assert all(len(each[key].encode()) <= VALUE_BYTES for each in kept)
 
 
-def test_of_the_version_that_a_client_gives_a_stream_keeps_little():
+def test_the_version_in_a_request_is_bounded():
     found = Decoder(delta=False).decode(request(False, version_info="v" * MANY))
     assert len(found.body.version) <= TEXT_BYTES
 
@@ -153,7 +151,7 @@ def test_names_in_load_reports_are_cut_and_stay_apart():
 
 # PRX-22
 @both
-def test_what_a_server_says_of_itself_and_of_errors_is_cut(is_delta: bool):
+def test_the_name_and_the_errors_of_a_server_are_bounded(is_delta: bool):
     error = pb.ResourceError(resource_name={"name": "a"}, error_detail=Status(code=14, message="x" * MANY))
     kind = pb.DeltaDiscoveryResponse if is_delta else pb.DiscoveryResponse
     message = kind(type_url=CLUSTER, resource_errors=[error], control_plane={"identifier": "xdsprism " + "i" * MANY})
@@ -169,7 +167,7 @@ def test_what_a_server_says_of_itself_and_of_errors_is_cut(is_delta: bool):
     assert len(flaw.reason.encode()) <= NAME_BYTES + 200
 
 
-def test_what_is_wrong_with_a_resource_is_told_in_four_kilobytes():
+def test_the_reason_why_a_resource_is_invalid_is_bounded():
     message = pb.DiscoveryResponse(type_url=CLUSTER)
     message.resources.add(type_url=CLUSTER)
     decoder = ResponseDecoder(lambda _url, _body: Checked(None, "a", ("f" * MANY,)), delta=False)

@@ -1,4 +1,4 @@
-"""What a cache knows of one name, and whom it may tell."""
+"""What a cache knows of one name, and which clients may get it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def mark(known: CachedSet, params: Params) -> str | None:
     return variant.body.decode() if variant is not None else None
 
 
-def test_constraints_choose_for_params_that_nobody_asked_with():
+def test_constraints_select_for_params_without_a_subscription():
     # PRX-4
     known = CachedSet([found("env=prod", "p"), found("env=test", "t")])
     assert (mark(known, PROD), mark(known, PROD1), mark(known, TEST)) == ("p", "p", "t")
     assert not known.knows(NO_PARAMS)  # which is not the same as nothing being there
 
 
-def test_a_negative_answer_is_for_those_whom_it_was_pinned_to():
+def test_a_negative_answer_is_for_its_pinned_params():
     # PRX-4, DYN-11
     known = CachedSet([found("env=prod", "p"), found("env=test", None)])
     assert known.knows(TEST)
@@ -43,31 +43,31 @@ def test_a_negative_answer_is_for_those_whom_it_was_pinned_to():
     assert not known.knows(NO_PARAMS)
 
 
-def test_of_two_that_overlap_the_newest_wins_and_never_one_that_is_stale():
+def test_the_newest_of_two_overlapping_findings_wins_unless_it_is_stale():
     # PRX-8, DYN-45
     newer, older = found("env=prod and v=1", "new"), found("env=prod", "old")
     assert mark(CachedSet([newer, older]), PROD1) == "new"
     assert mark(CachedSet([older, newer]), PROD1) == "old"
-    withdrawn = found("env=prod and v=1", "new", stale=True)
-    assert mark(CachedSet([withdrawn, older]), PROD1) == "old"
+    stale = found("env=prod and v=1", "new", stale=True)
+    assert mark(CachedSet([stale, older]), PROD1) == "old"
 
 
-def test_what_is_stale_is_served_where_there_is_nothing_newer():
+def test_a_stale_finding_is_served_where_no_newer_one_matches():
     # PRX-28
     known = CachedSet([found("env=prod", "old", stale=True), found("env=test", "t")])
     assert mark(known, PROD) == "old"
 
 
-def test_what_was_withdrawn_is_given_to_nobody():
+def test_a_removed_finding_is_selected_for_nobody():
     # PRX-38, PRX-5: who has it keeps it, since nothing is known that would replace it
-    withdrawn = replace(found("env=prod", "old", stale=True), withdrawn=True)
-    known = CachedSet([withdrawn, found("env=test", "t")])
+    removed = replace(found("env=prod", "old", stale=True), removed=True)
+    known = CachedSet([removed, found("env=test", "t")])
     assert (mark(known, PROD), known.knows(PROD)) == (None, False)
     assert known.find(PROD) is known.findings[1]
 
 
-def test_what_was_said_to_certain_params_is_for_no_others():
-    # PRX-5: a variant was withdrawn; whoever had it has nothing, and of the others nothing is known
+def test_a_negative_finding_for_certain_params_is_for_no_others():
+    # PRX-5: a variant was removed; whoever had it has nothing, and of the others nothing is known
     known = CachedSet([found("env=prod", None, only=PROD)])
     assert known.knows(PROD)
     assert not known.knows(PROD1)
@@ -81,23 +81,23 @@ def test_a_wildcard_with_like_params_does_not_see_what_is_only_for_others(wildca
     table = cache_table(TypeSpec(CLUSTER))
     own = CachedSet([found("env=prod", "mine", only=PROD)])
     table.commit(Change(1, CLUSTER, name, None, own))
-    table.settle()
+    table.drop_shared_views()
     listing = table.listing(wildcard)
     assert [each.body for each in listing.snapshot(PROD).variants] == [b"mine"]
     assert listing.snapshot(PROD1).variants == ()
     shared = CachedSet([found("env=prod", "ours")])
     table.commit(Change(2, CLUSTER, name, own, shared))
-    table.settle()
+    table.drop_shared_views()
     assert listing.snapshot(PROD1).variants == listing.snapshot(PROD).variants != ()
 
 
-def test_an_answer_for_everybody_makes_one_class_of_all():
+def test_an_answer_without_constraints_makes_one_class_of_all_clients():
     known = CachedSet([found("true", "all")])
     assert (known.keys, known.findings[0].constraint) == ((), TRUE)
     assert mark(known, PROD1) == "all"
 
 
-def test_what_is_in_doubt_stays_with_those_who_have_it_and_is_shown_to_no_wildcard():
+def test_a_stale_finding_is_no_member_of_a_wildcard():
     # PRX-5
     known, doubtful = CachedSet([found("true", "old")]), CachedSet([found("true", "old", stale=True)])
     assert known.member(PROD) is known.variants[0]
@@ -125,7 +125,7 @@ def test_an_audience_is_grouped_by_the_keys_that_matter():
 
 
 @pytest.mark.parametrize("keys", [("env",), ("env", "v"), ()])
-def test_classes_follow_whoever_comes_and_goes(keys: tuple[str, ...]):
+def test_classes_follow_the_subscribers(keys: tuple[str, ...]):
     audience = Audience()
     audience.classes(keys)
     for params in (PROD, TEST):

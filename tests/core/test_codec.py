@@ -1,6 +1,8 @@
-"""The codec, out: what goes on the wire is what protobuf would have made of it, each piece made once."""
+"""The codec, responses: the bytes equal those of protobuf, and each piece is made once."""
 
 from __future__ import annotations
+
+import tracemalloc
 
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -22,7 +24,8 @@ from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE, Constraint, Exists, Not
 from xdsprism.core.model.events import Absence, ResourceError, Send
 from xdsprism.core.model.expr import parse
-from xdsprism.core.model.types import CLUSTER, ENDPOINT, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Variant
+from xdsprism.core.model.steps import EVERY, finish
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Variant, make_variant
 from xdsprism.errors import UsageError
 
 PROD = parse("env=prod and not version exists")
@@ -207,7 +210,7 @@ def test_responses_with_equal_words_but_other_variants_are_not_mixed_up():
     assert encoder.encode(delta()) != encoder.encode(sotw())
 
 
-def test_what_is_shared_within_a_turn_is_bounded(monkeypatch):
+def test_the_responses_shared_within_a_turn_are_bounded(monkeypatch):
     # DESIGN 8
     monkeypatch.setattr(codec, "SHARED_BYTES", 1000)
     encoder = Encoder("here")
@@ -258,7 +261,7 @@ def test_a_message_has_one_name():
     assert variant_of(StringValue(value="x"), name="a").name == "a"
     with pytest.raises(UsageError, match="RouteConfiguration has no name"):
         variant_of(RouteConfiguration())
-    with pytest.raises(UsageError, match="'a' outside and 'b' inside"):
+    with pytest.raises(UsageError, match="'a' and its contents 'b'"):
         variant_of(RouteConfiguration(name="b"), name="a")
 
 
@@ -303,3 +306,58 @@ def test_the_name_of_a_virtual_host_is_left_as_it_is():
 def test_a_resource_without_a_name_or_a_host_outside_a_route_configuration_is_refused(message):
     with pytest.raises(UsageError, match=r"has no name|<route configuration>/<virtual host>"):
         variant_of(message)
+
+
+def test_a_message_of_v2_is_refused_and_the_error_names_the_type_of_v3():
+    # VER-3
+    with pytest.raises(UsageError, match=r"api\.v2\.Cluster is of xDS v2: give it as .*config\.cluster\.v3\.Cluster"):
+        variant_of(Any(type_url="type.googleapis.com/envoy.api.v2.Cluster"), name="a")
+
+
+@pytest.mark.parametrize("ttl", [0.0, -1.0, 1e12])
+def test_a_ttl_out_of_range_is_refused(ttl: float):
+    # TTL-2
+    with pytest.raises(UsageError, match="it must be"):
+        variant_of(Cluster(name="a"), ttl=ttl)
+
+
+@pytest.mark.parametrize("ttl", [0.1, 315_576_000_000.0])
+def test_the_shortest_and_the_longest_ttl_are_taken(ttl: float):
+    # TTL-2
+    assert variant_of(Cluster(name="a"), ttl=ttl).ttl == ttl
+
+
+# -- long responses
+
+
+def _long(kind: str) -> Send:
+    names = [f"{number:01024}" for number in range(4_000)]
+    absences = [Absence(name, TRUE) for name in names]
+    variants = [make_variant(VIRTUAL_HOST, name, b"body") for name in names]
+    fields: dict[str, tuple[object, ...]] = {
+        "plain": (*variants,),
+        "located": (*variants,),
+        "removed": (*names,),
+        "unresolved": (*names,),
+        "withdrawn": (*absences,),
+        "errors": tuple(ResourceError(absence, 5, "not found") for absence in absences),
+    }
+    return Send(VIRTUAL_HOST, True, "n", "7", **{kind: fields[kind]})  # type: ignore[arg-type] # as the kind has them
+
+
+@pytest.mark.parametrize("kind", ["plain", "located", "removed", "unresolved", "withdrawn", "errors"])
+def test_a_step_encodes_few_fields_of_a_long_response(kind: str) -> None:
+    # OPS-10: seen by the memory that a step takes, of four megabytes in all
+    send, encoder = _long(kind), Encoder("x")
+    steps, taken = encoder.encoding(send), list[int]()
+    tracemalloc.start()
+    try:
+        while len(taken) < 4_000 // EVERY:
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            next(steps)
+            taken.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert max(taken) < 1_000_000
+    assert finish(steps).body == Encoder("x").encode(_long(kind))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from xdsprism.core.codec import server_requests as codec
 from xdsprism.core.codec.constraints import constraint_from_proto, constraint_to_proto
 from xdsprism.core.codec.expression import Expression
+from xdsprism.core.codec.pieces import Piece
 from xdsprism.core.codec.server_requests import Decoder, node_of
 from xdsprism.core.model.constraints import FALSE, TRUE, All, AnyOf, Constraint, Eq, Exists, Not
 from xdsprism.core.model.events import DeltaRequest, Node, Rejection, Request, SotwRequest
@@ -38,12 +39,39 @@ def delta(**fields) -> bytes:
 # -- requests
 
 
+@pytest.mark.parametrize("delta_", [False, True])
+def test_a_node_behind_other_fields_is_compared_like_one_in_front(delta_: bool) -> None:
+    # SRV-7. Serialisers write fields in the order of their numbers, and none has to.
+    form = pb.DeltaDiscoveryRequest if delta_ else pb.DiscoveryRequest
+    names = {"resource_names_subscribe" if delta_ else "resource_names": ["a"]}
+    head = form(type_url=CLUSTER, **names).SerializeToString()
+
+    def late(node: str) -> bytes:
+        return head + form(node=NodeProto(id=node)).SerializeToString()
+
+    for read in (Decoder.decode, lambda *given: _at_once(Decoder.decoding(*given))):
+        for first in (late("n"), form(node=NodeProto(id="n")).SerializeToString()):
+            decoder = Decoder(delta=delta_)
+            known = decoder.decode(first).node
+            assert known is not None
+            assert known.id == "n"
+            assert [read(decoder, late(node)).other_node for node in ("n", "other")] == [False, True]
+
+
+def _at_once(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
 def bad(message: bytes) -> bytes:
     """The same message with a byte that is not UTF-8 wherever it says `%`."""
     return message.replace(b"%", b"\xe9")
 
 
-def test_of_names_that_are_not_utf8_the_rest_of_a_delta_request_is_used():
+def test_a_delta_request_is_used_without_its_names_that_are_not_utf8():
     # VHD-26, DYN-46
     message = delta(
         node=NodeProto(id="envoy-1"),
@@ -76,7 +104,7 @@ def test_of_names_that_are_not_utf8_the_rest_of_a_delta_request_is_used():
     assert not request.is_plain
 
 
-def test_of_names_that_are_not_utf8_the_rest_of_a_sotw_request_is_used():
+def test_a_sotw_request_is_used_without_its_names_that_are_not_utf8():
     # VHD-26, DYN-46
     message = sotw(
         version_info="v", response_nonce="n", resource_names=["a", "caf%"], resource_locators=[locator("l%")]
@@ -86,7 +114,7 @@ def test_of_names_that_are_not_utf8_the_rest_of_a_sotw_request_is_used():
 
 
 @pytest.mark.parametrize("field", ["type_url", "response_nonce"])
-def test_what_is_not_utf8_and_no_name_is_no_request(field: str):
+def test_a_request_with_another_field_that_is_not_utf8_is_refused(field: str):
     # SRV-4
     message = pb.DeltaDiscoveryRequest(**{"type_url": CLUSTER, field: "%"}).SerializeToString()
     with pytest.raises(PeerError, match="not a discovery request"):
@@ -94,7 +122,7 @@ def test_what_is_not_utf8_and_no_name_is_no_request(field: str):
 
 
 @given(st.binary(max_size=60), st.booleans())
-def test_whatever_bytes_come_they_are_a_request_or_refused(message: bytes, delta: bool):
+def test_any_bytes_are_decoded_as_a_request_or_refused(message: bytes, delta: bool):
     # VHD-26
     with suppress(PeerError):
         Decoder(delta=delta).decode(bad(sotw(resource_names=["%"])) + message)
@@ -153,6 +181,14 @@ def test_a_rejection_is_one_whatever_its_code(is_delta):
     decoder = Decoder(delta=is_delta)
     assert decoder.decode(make(response_nonce="n", error_detail=Status())).body.error == Rejection(0, "")
     assert decoder.decode(make(response_nonce="n")).body.error is None
+
+
+@pytest.mark.parametrize("make", [delta, sotw])
+def test_a_request_with_an_odd_name_and_an_empty_error_is_a_nack_like_any_other(make):
+    # NAK-1, VHD-26
+    names = {"resource_names_subscribe" if make is delta else "resource_names": ["caf%"]}
+    message = make(response_nonce="n", error_detail=Status(), **names)
+    assert Decoder(delta=make is delta).decode(bad(message)).body.error == Rejection(0, "")
 
 
 def test_an_empty_parameter_map_is_a_locator_and_not_a_plain_name():
@@ -222,10 +258,48 @@ def test_a_node_that_is_repeated_is_cut_off_before_the_message_is_parsed(is_delt
     decoder = Decoder(delta=is_delta)
     first, second = decoder.decode(message), decoder.decode(message)
     assert first.body == second.body
-    assert (parsed[0], parsed[1] < 100) == (len(message), True)
+    assert sum(parsed) == len(message)  # each byte once, by the first
     mark = "… (60,000 bytes)"
     assert first.node.cluster == "c" * (256 - len(mark.encode())) + mark
     assert (second.node, second.other_node) == (None, False)
+
+
+@pytest.mark.parametrize("is_delta", [True, False])
+def test_a_first_request_is_decoded_once_for_all_clients_but_its_node(is_delta):
+    make, known = (delta if is_delta else sotw), {True: {}, False: {}}
+    names = {"resource_names_subscribe" if is_delta else "resource_names": ["x"]}
+    nodes = [NodeProto(id=name) for name in ("a", "b")]
+    requests = [Decoder(delta=is_delta, known=known).decode(make(node=node, **names)) for node in nodes]
+    anonymous = Decoder(delta=is_delta, known=known).decode(make(**names))
+    assert [request.node and request.node.id for request in (*requests, anonymous)] == ["a", "b", None]
+    assert requests[0].body is requests[1].body is anonymous.body
+
+
+@pytest.mark.parametrize("is_delta", [True, False])
+def test_a_node_in_two_parts_is_merged_as_protobuf_does(is_delta):
+    make = delta if is_delta else sotw
+    ends = (pb.DeltaDiscoveryRequest if is_delta else pb.DiscoveryRequest)(node=NodeProto(cluster="c"))
+    for _ in range(2):
+        request = Decoder(delta=is_delta).decode(make(node=NodeProto(id="a")) + ends.SerializeToString())
+        assert (request.node.id, request.node.cluster) == ("a", "c")
+
+
+def test_a_late_node_in_an_odd_place_is_not_remembered_without_it():
+    # SRV-6: it counts where the same bytes are the first request of another stream
+    known = {True: {}, False: {}}
+    message = sotw(resource_names=["x"]) + pb.DiscoveryRequest(node=NodeProto(id="a")).SerializeToString()
+    late = Decoder(delta=False, known=known)
+    late.decode(sotw(resource_names=["y"]))
+    assert late.decode(message).node is None
+    assert Decoder(delta=False, known=known).decode(message).node == Node("a")
+
+
+def test_a_further_piece_of_a_request_is_not_taken_for_an_equal_request():
+    # SRV-24
+    known = {True: {}, False: {}}
+    message = delta(resource_names_subscribe=["x"])
+    requests = [Decoder(delta=True, known=known).decode(kind(message)) for kind in (bytes, Piece, bytes)]
+    assert [request.continues for request in requests] == [False, True, False]
 
 
 def test_a_node_that_is_not_where_serialisers_put_it_is_read_too():
@@ -341,7 +415,7 @@ def test_constraints_are_written_as_tp2_writes_them():
     assert constraint_from_proto(proto) == constraint
 
 
-def test_what_is_empty_means_true_but_for_an_or():
+def test_an_empty_constraint_matches_all_except_an_empty_or():
     # DYN-9
     unset, empty_and, empty_or = (pb.DynamicParameterConstraints() for _ in range(3))
     empty_and.and_constraints.SetInParent()
@@ -358,7 +432,7 @@ def test_what_is_empty_means_true_but_for_an_or():
     [
         ({}, "no key"),
         ({"value": "prod"}, "no key"),
-        ({"key": "env"}, "'env' says neither value nor exists"),
+        ({"key": "env"}, "'env' has neither value nor exists"),
     ],
 )
 @pytest.mark.parametrize("nested", [False, True])
@@ -429,3 +503,15 @@ def test_an_expression_refuses_what_is_none():
         Expression.parse("env=")
     with pytest.raises(UsageError, match="no key"):
         Expression.from_proto(pb.DynamicParameterConstraints(constraint={"value": "prod"}))
+
+
+def test_requests_that_streams_share_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    # OPS-6
+    monkeypatch.setattr("xdsprism.core.codec.server_requests.KNOWN", 3)
+    known: dict[bool, dict[bytes, Request]] = {True: {}, False: {}}
+    decoder = Decoder(delta=True, known=known)
+    for number in range(10):
+        request = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce=str(number))
+        assert decoder.decode(request.SerializeToString()).body.nonce == str(number)
+        assert len(known[True]) <= 3
+    assert known[True]

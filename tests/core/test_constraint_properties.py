@@ -96,7 +96,7 @@ def test_printing_then_parsing_gives_the_same_constraint(constraint: Constraint)
 @given(
     st.lists(st.sampled_from([Not, lambda item: All((item, Exists("a"))), lambda item: AnyOf((item,))]), max_size=40)
 )
-def test_what_is_within_the_limits_can_be_printed_and_parsed(wraps: list[Any]) -> None:
+def test_constraints_within_the_limits_can_be_printed_and_parsed(wraps: list[Any]) -> None:
     constraint: Constraint = Eq("b", "x")
     for wrap in wraps[: MAX_DEPTH - 1]:
         constraint = wrap(constraint)
@@ -105,7 +105,7 @@ def test_what_is_within_the_limits_can_be_printed_and_parsed(wraps: list[Any]) -
 
 
 @given(st.text(alphabet="ab=!(),\" \\andortue'", max_size=20))
-def test_whatever_is_parsed_is_understood_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         constraint = parse(text)
     except UsageError:

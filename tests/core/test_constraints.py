@@ -17,6 +17,8 @@ from xdsprism.core.model.constraints import (
     failing,
     keys,
     matches,
+    mentioning,
+    unpadded,
 )
 from xdsprism.errors import UsageError
 
@@ -60,7 +62,7 @@ def test_params_that_are_not_mentioned_do_not_prevent_a_match() -> None:
 
 
 # DYN-8
-def test_and_or_not_nest() -> None:
+def test_and_or_and_not_can_be_nested() -> None:
     constraint = Not(AnyOf((All((PROD, Not(V1))), Exists("zone"))))
     assert matches(constraint, {"env": "prod", "version": "v1"})
     assert not matches(constraint, {"env": "prod", "version": "v2"})
@@ -124,6 +126,14 @@ def nested(depth: int) -> Constraint:
 
 
 # DYN-8
+@pytest.mark.parametrize("constraint", [TRUE, Eq("env", "prod"), All((Eq("env", "prod"), Eq("zone", "a")))])
+def test_constraints_are_shown_as_written_without_the_keys_that_other_variants_mention(constraint: Constraint) -> None:
+    # DYN-34
+    padded = mentioning(constraint, ["pod", "version"])
+    assert keys(padded) == keys(constraint) | {"pod", "version"}
+    assert unpadded(padded) == constraint
+
+
 def test_nesting_is_limited() -> None:
     check_limits(nested(32))
     with pytest.raises(UsageError, match="nested more than 32 deep"):

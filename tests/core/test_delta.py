@@ -1,4 +1,4 @@
-"""Delta: what is subscribed, what is sent, what is removed (C4)."""
+"""Delta: subscriptions, responses and removals (C4)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_names_that_nothing_has_are_remembered_up_to_a_limit_and_sent_when_they_
     assert [fact.names for fact in bench.facts if isinstance(fact, Forgotten)] == [2, 1]
 
 
-def test_of_very_many_names_those_that_nothing_has_are_answered_and_not_even_subscribed():
+def test_unknown_names_among_very_many_are_answered_without_a_subscription():
     # VHD-25
     bench = Bench(Settings(limits=Limits(unresolved=3)))
     bench.put("cds a=1 z=1")
@@ -160,7 +160,7 @@ def test_a_name_that_was_forgotten_is_sent_when_it_comes_to_match():
     )
 
 
-def test_whom_a_stream_forgot_ends_with_it():
+def test_forgotten_names_end_with_their_stream():
     # VHD-25
     bench = Bench(Settings(limits=Limits(unresolved=1)))
     peer = bench.delta()
@@ -193,7 +193,7 @@ def test_a_deleted_resource_is_removed_once_and_pushed_when_it_is_back():
     )
 
 
-def test_what_was_deleted_and_put_back_between_two_polls_is_not_sent_again():
+def test_a_resource_deleted_and_restored_between_polls_is_not_sent_again():
     # DLT-2
     bench = play(
         """
@@ -370,7 +370,19 @@ def test_endpoints_are_sent_again_on_a_new_stream_even_if_they_are_current():
     )
 
 
-def test_what_a_wildcard_had_and_is_gone_comes_back_as_removed():
+def test_endpoints_of_a_wildcard_are_sent_again_on_a_new_stream_even_if_they_are_current():
+    # DLT-13
+    play(
+        """
+        store eds a=1; rds a=1
+        > eds +* have a=1
+        > rds +* have a=1
+        < eds a=1
+        """
+    )
+
+
+def test_a_returning_wildcard_is_told_of_members_that_are_gone():
     # DLT-14
     play(
         """

@@ -109,7 +109,7 @@ def test_each_resource_leads_to_the_next():
     )
 
 
-def test_what_waits_for_answers_is_incomplete():
+def test_dependencies_are_incomplete_while_answers_are_missing():
     view = View()
     assert view.deps.incomplete
     view.learn((LDS, ListenerPart("listener", ("main",))))
@@ -149,7 +149,7 @@ def test_clusters_that_no_route_names_can_be_asked_for():
     assert set(config.clusters) == {"extra"}
 
 
-def test_nothing_new_is_not_shown_again():
+def test_an_unchanged_answer_is_not_shown_again():
     view = routed("a")
     part, cluster = routes_to("a"), static("a")
     assert view.learn((RDS, part)) is None
@@ -158,7 +158,7 @@ def test_nothing_new_is_not_shown_again():
     assert view.learn((cds("a"), static("a"))) is not None
 
 
-def test_what_nobody_asked_for_is_not_kept():
+def test_a_cluster_that_nothing_refers_to_is_not_kept():
     view = routed("a")
     assert view.learn((cds("b"), static("b")), (cds("a"), static("a"))) is not None
     assert view.learn((RDS, routes_to("b"))) is None
@@ -190,7 +190,7 @@ def test_a_route_that_changes_back_costs_nothing():
     assert view.wants() == {LDS, RDS, cds("a")}
 
 
-def test_what_was_never_shown_is_let_go_of_at_once():
+def test_a_cluster_that_was_never_shown_is_dropped_at_once():
     # CLI-23
     view = routed("a")
     assert view.learn((RDS, routes_to("b"))) is None
@@ -299,14 +299,14 @@ def test_an_aggregate_without_any_leaf_is_an_error():
         assert config.clusters[name].cluster == f"cluster {name}"
 
 
-def test_a_circle_is_an_error_of_those_in_it():
+def test_an_aggregate_cycle_is_an_error_of_its_clusters():
     # CLI-23
     parts = [aggregate("out", "a", "y"), aggregate("a", "b", "x"), aggregate("b", "a"), static("x"), static("y")]
     config = of_clusters(parts, "out")
     for name in "ab":
         error = config.clusters[name].error
         assert error is not None
-        assert "part of itself" in error.message
+        assert "contains itself" in error.message
     assert config.clusters["out"].leaves == ("x", "y")
     assert config.clusters["x"].error is None
 

@@ -146,7 +146,7 @@ def test_a_rejected_variant_holds_back_no_other_variant_on_its_stream(mode):
     )
 
 
-def test_of_a_rejected_response_with_two_variants_each_comes_alone_and_the_bad_one_is_parked():
+def test_two_variants_of_a_nacked_response_are_resent_alone_and_the_bad_one_is_parked():
     # DYN-32, NAK-29
     play(
         """

@@ -70,7 +70,7 @@ def test_values_are_compared_byte_by_byte_and_the_empty_one_exists():
     assert selected('a[env=""]=1', "env=", "") == ["1", "-"]
 
 
-def test_and_or_not_nest():
+def test_and_or_and_not_can_be_nested():
     # DYN-8
     when = "not (env=prod and (version=v1 or not zone exists))"
     given = ["env=prod,version=v1", "env=prod", "env=prod,zone=z", "env=test"]
@@ -232,7 +232,7 @@ def test_a_name_wanted_in_both_forms_is_answered_in_two_responses(mode: str):
     )
 
 
-def test_what_is_missing_in_one_form_and_there_in_the_other_is_said_apart():
+def test_an_absence_in_one_form_and_a_resource_in_the_other_go_out_apart():
     # DYN-15, DLT-19
     play(
         """

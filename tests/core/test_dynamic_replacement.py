@@ -356,7 +356,7 @@ def test_a_plain_sotw_client_without_a_match_any_more_sees_an_absence_or_nothing
         ("*{env=prod}", "*{env=test}"),
     ],
 )
-def test_what_a_rejected_replacement_withdrew_is_withdrawn_with_the_next_for_whoever_still_asks(gone, stays):
+def test_a_withdrawal_of_a_rejected_replacement_goes_out_with_the_next_one(gone, stays):
     # DYN-24, DYN-32, NAK-4; TP2, Matching Ambiguity: the client may still have it, and one locator less changes nothing
     play(
         f"""
@@ -402,7 +402,7 @@ def test_a_member_that_its_wildcard_still_covers_takes_along_what_its_rejected_v
     )
 
 
-def test_what_a_rejected_replacement_withdrew_is_forgotten_with_the_last_locator_for_it():
+def test_a_withdrawal_of_a_rejected_replacement_ends_with_its_last_locator():
     # WLD-9: the client drops it by itself
     play(
         """

@@ -42,7 +42,7 @@ C = Eq("c", "3")
         ("android=1", Eq("android", "1")),
     ],
 )
-def test_reads(text: str, constraint: Constraint) -> None:
+def test_an_expression_is_parsed_into_constraints(text: str, constraint: Constraint) -> None:
     assert parse(text) == constraint
 
 
@@ -71,7 +71,7 @@ def test_reads(text: str, constraint: Constraint) -> None:
         (Eq("a", "k\u00f6ln"), 'a="k\u00f6ln"'),
     ],
 )
-def test_prints(constraint: Constraint, text: str) -> None:
+def test_constraints_are_printed_as_an_expression(constraint: Constraint, text: str) -> None:
     assert show(constraint) == text
 
 
@@ -141,7 +141,7 @@ def test_an_expression_that_is_too_large_is_refused() -> None:
         parse(f"a in ({', '.join(map(str, range(5000)))})")
 
 
-def test_an_error_in_a_long_expression_is_of_bearable_length() -> None:
+def test_an_error_in_a_long_expression_has_less_than_200_characters() -> None:
     with pytest.raises(UsageError) as caught:
         parse(f"a in ({', '.join(map(str, range(3000)))}")
     assert len(str(caught.value)) < 200

@@ -1,4 +1,4 @@
-"""One question and one answer: what there is, when it is known, and where nothing is new, when something is."""
+"""A fetch: one request and one response, at once or after a wait for a change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Asker:
         return self.stream.sessions[type_url].progress.state
 
     def told(self) -> list[str]:
-        return [type(fact).__name__ for fact in self.fetch.told]
+        return [type(fact).__name__ for fact in self.fetch.reported_facts]
 
 
 def said(answer: Send | Unchanged | None) -> str:
@@ -78,7 +78,7 @@ def test_a_question_is_answered_at_once_with_all_that_was_asked_for():
 
 
 # RST-2
-def test_who_has_the_newest_waits_until_something_changes_and_gets_all_of_it():
+def test_a_fetch_with_the_newest_version_waits_for_a_change_and_gets_all_names():
     bench = Bench()
     bench.put("sds a=1 b=1")
     asker = Asker(bench)
@@ -94,7 +94,7 @@ def test_who_has_the_newest_waits_until_something_changes_and_gets_all_of_it():
 
 
 # RST-2: in a stream of this type nobody would be told of that (SOT-7)
-def test_who_waits_is_told_of_what_is_gone():
+def test_a_fetch_that_waits_is_answered_when_a_resource_is_gone():
     bench = Bench()
     bench.put("sds a=1 b=1")
     asker = Asker(bench)
@@ -104,7 +104,7 @@ def test_who_waits_is_told_of_what_is_gone():
 
 
 # RST-2
-def test_who_waits_for_nothing_is_told_that_there_is_no_news():
+def test_a_fetch_that_waits_in_vain_is_answered_as_unchanged():
     bench = Bench()
     bench.put("cds a=1 b=1")
     asker = Asker(bench, CLUSTER)
@@ -113,7 +113,7 @@ def test_who_waits_for_nothing_is_told_that_there_is_no_news():
     assert asker.poll() is None
     bench.now += 0.1
     assert asker.poll() is UNCHANGED
-    assert asker.fetch.told[-1] == Suppressed(1, CLUSTER, 2)
+    assert asker.fetch.reported_facts[-1] == Suppressed(1, CLUSTER, 2)
     assert "Sent" not in asker.told()
 
 
@@ -125,7 +125,7 @@ def test_without_patience_the_answer_is_whole_whatever_the_client_has():
 
 
 # RST-4, NAK-3
-def test_what_was_refused_is_noted_and_not_sent_again_until_it_changes():
+def test_a_version_that_a_fetch_nacks_is_not_sent_again_until_it_changes():
     bench = Bench()
     bench.put("cds a=1")
     good = version_of(bench, type_url=CLUSTER)
@@ -133,20 +133,20 @@ def test_what_was_refused_is_noted_and_not_sent_again_until_it_changes():
     bad = version_of(bench, type_url=CLUSTER)
     asker = Asker(bench, CLUSTER)
     assert asker.ask(version=good, refused=bad) is None
-    assert Nacked(1, CLUSTER, bad, bad, Rejection(3, "bad")) in asker.fetch.told
+    assert Nacked(1, CLUSTER, bad, bad, Rejection(3, "bad")) in asker.fetch.reported_facts
     assert asker.state(CLUSTER) == "NACKED"
     bench.put("cds a=3")
     assert said(asker.poll()) == "cds a=3"
 
 
 # RST-4: it is the nonce of what was refused that says what it was
-def test_who_refused_something_else_gets_what_there_is():
+def test_a_fetch_that_nacks_an_older_version_is_answered_at_once():
     bench = Bench()
     bench.put("cds a=1")
     assert said(Asker(bench, CLUSTER).ask(version="old", refused="older")) == "cds a=1"
 
 
-def test_where_there_is_nothing_the_answer_is_empty_and_then_waits_for_something():
+def test_a_fetch_of_an_absent_name_is_answered_empty_and_the_next_one_waits():
     bench = Bench()
     answer = Asker(bench).ask(A)
     assert answer == Send(SECRET, delta=False, nonce=NOTHING, version=NOTHING)
@@ -160,7 +160,7 @@ def test_where_there_is_nothing_the_answer_is_empty_and_then_waits_for_something
 def test_one_answer_can_not_have_a_name_in_both_forms():
     bench = Bench()
     bench.put("sds a=1")
-    with pytest.raises(PeerError, match="both plain and as a locator") as caught:
+    with pytest.raises(PeerError, match="both as a plain name and as a locator") as caught:
         Asker(bench).ask(A, Key("a", Params()))
     assert caught.value.status == "INVALID_ARGUMENT"
 
@@ -173,7 +173,7 @@ def test_locators_are_answered_with_constraints_and_with_what_there_is_not():
     assert said(answer) == "sds !b[]=NOT_FOUND a[env=prod]=1"
 
 
-def test_nothing_happens_before_the_question_and_it_can_be_hurried():
+def test_a_fetch_does_nothing_before_its_request_and_hurrying_it_ends_its_wait():
     bench = Bench()
     bench.put("cds a=1")
     asker = Asker(bench, CLUSTER)
@@ -191,13 +191,20 @@ def made(name: str, _: object) -> str | None:
 
 
 # PRX-11
-def test_what_is_not_known_yet_is_waited_for():
+def test_a_fetch_waits_for_an_answer_that_is_not_known_yet():
     bench = MadeBench(made, type_url=SECRET)
     asker = Asker(bench)
     assert asker.ask(A) is None
     assert not asker.fetch.is_held
     bench.run()
     assert said(asker.poll()) == "sds a=1"
+
+
+# PRX-11: a wildcard lists what was written, and a provider is asked for no name of it
+def test_a_fetch_of_everything_does_not_wait_for_a_provider():
+    bench = MadeBench(made, type_url=SECRET)
+    bench.put("sds b=1")
+    assert said(Asker(bench).ask(Key("*"))) == "sds b=1"
 
 
 # XTP-8, XTP-9: no provider or server is asked for it, so there is nothing to wait for
@@ -208,7 +215,7 @@ def test_a_name_that_nothing_can_have_is_answered_at_once(name: str):
 
 
 # PRX-11
-def test_where_a_part_is_known_the_answer_waits_for_the_rest():
+def test_a_fetch_waits_until_all_of_its_names_are_known():
     bench = MadeBench(made, type_url=SECRET)
     first = Asker(bench)
     first.ask(A)
@@ -232,7 +239,7 @@ def test_after_a_while_a_part_is_better_than_nothing():
 
 
 # PRX-11: an empty answer would read as if there were nothing
-def test_who_waits_in_vain_for_what_is_not_known_gets_an_error_and_no_answer():
+def test_a_fetch_of_a_name_that_stays_unknown_is_unavailable():
     bench = MadeBench(made, type_url=SECRET)
     asker = Asker(bench)
     assert asker.ask(A, answer=2.0) is None
@@ -244,7 +251,7 @@ def test_who_waits_in_vain_for_what_is_not_known_gets_an_error_and_no_answer():
 
 
 # PRX-11
-def test_who_has_what_was_right_a_moment_ago_keeps_it_if_it_is_not_known_any_more():
+def test_a_fetch_with_a_version_that_is_not_known_any_more_is_unchanged():
     bench = MadeBench(made, type_url=SECRET)
     first = Asker(bench)
     first.ask(A)
@@ -269,7 +276,7 @@ def test_only_what_was_said_counts_as_said():
     for body in (2, 3):
         bench.put(f"sds a={body}")
     asker.poll()
-    counted = [type(fact) for fact in asker.fetch.told]
+    counted = [type(fact) for fact in asker.fetch.reported_facts]
     assert [counted.count(kind) for kind in (Joined, Requested, Sent)] == [1, 1, 1]
 
 

@@ -1,4 +1,4 @@
-"""Times to live: who is told of them, and how they are kept from running out."""
+"""TTLs: which clients get them, and the heartbeats that extend them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_sotw_heartbeat_names_what_the_client_accepted_also_where_it_has_left_
 
 
 @both
-def test_what_the_client_did_not_answer_has_no_heartbeats(delta: bool):
+def test_an_unanswered_resource_has_no_heartbeats(delta: bool):
     # TTL-2
     bench = Bench()
     put(bench, "eds", "a", "1")
@@ -189,7 +189,7 @@ def test_what_the_client_did_not_answer_has_no_heartbeats(delta: bool):
 
 
 @both
-def test_what_the_client_rejected_has_no_heartbeats(delta: bool):
+def test_a_rejected_resource_has_no_heartbeats(delta: bool):
     # TTL-2, NAK-3
     bench = Bench()
     put(bench, "eds", "a", "1")
@@ -223,7 +223,7 @@ def test_an_answer_after_the_time_is_over_brings_the_whole_resource(delta: bool)
 
 
 @both
-def test_what_is_due_together_or_nearly_so_goes_out_in_one_response(delta: bool):
+def test_heartbeats_due_at_nearly_one_time_share_a_response(delta: bool):
     # TTL-2
     bench = Bench()
     peer = connect(bench, delta=delta)
@@ -576,7 +576,7 @@ def test_only_what_is_due_is_looked_at(monkeypatch: pytest.MonkeyPatch):
     assert looked == [SLOT] * 10
 
 
-def test_what_is_sent_again_and_again_before_its_time_does_not_pile_up():
+def test_updates_before_a_heartbeat_do_not_pile_up_timers():
     # TTL-2
     beats = Heartbeats()
     for number in range(1, 10_000):
@@ -669,7 +669,7 @@ def test_a_sotw_client_without_the_features_gets_neither_wrapper_nor_time():
     assert not unwrapped(in_sotw(located=(timed(when="env=prod"),))).HasField("ttl")
 
 
-def test_what_has_no_time_to_live_is_not_wrapped():
+def test_a_resource_without_a_ttl_is_not_wrapped():
     # TTL-1, TTL-3
     bare = in_sotw(plain=(make_variant(ENDPOINT, "a", b"1"),), ttl=True)
     assert (bare.type_url, bare.value) == (ENDPOINT, b"1")

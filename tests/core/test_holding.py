@@ -1,4 +1,4 @@
-"""Which changes are held back, and what a confirmation is for."""
+"""Which changes are held back, and what a confirmation lets through."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_confirmation_while_nothing_can_be_judged_is_not_kept():
 
 
 # OPS-13
-def test_what_comes_back_ends_it():
+def test_a_change_that_removes_little_again_is_not_held_back_any_more():
     guard = Guard()
     held(guard, loss(36, 40))
     assert judge(guard, loss(5, 40)) is None

@@ -28,7 +28,7 @@ TABLE = """
     ask_again    -        WANTED  WANTED  RESENDING  RESENDING  LEAVING   RESENDING  -
     tell_again   -        WANTED  WANTED  RESENDING  RESENDING  LEAVING   -          -
     deliver      -        HELD    HELD    HELD       HELD       HELD      MEMBER     MEMBER
-    claim        -        HELD    -       -          -          -         -          -
+    bring        -        HELD    -       -          -          -         -          -
     miss         -        ABSENT  ABSENT  LEAVING    LEAVING    LEAVING   LEAVING    LEAVING
     release      -        -       -       -          -          ABSENT    -          gone
     decline      -        -       -       -          -          -         DECLINED   DECLINED
@@ -108,8 +108,8 @@ class Client:
             _, is_due = self.session.holdings.deliver_member(KEY, Transition("a", before, after))
             assert is_due
 
-    def claim(self) -> None:
-        self.session.holdings.claim(self.want, self.variant("1"))
+    def bring(self) -> None:
+        self.session.holdings.bring(self.want, self.variant("1"))
 
     def miss(self) -> None:
         before = self.session.table.select("a", NO_PARAMS)

@@ -1,4 +1,4 @@
-"""A change that concerns very many hosts that were asked for is told in steps, and to the same clients as at once."""
+"""A change that concerns very many requested hosts is notified in steps, to the same clients as at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reverse index: who is told of a change, and who is not even looked at."""
+"""The reverse index: which sessions a change wakes, and which it does not touch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changes(*texts: str) -> tuple[Change, ...]:
     return applied.changes
 
 
-def test_only_who_wants_a_changed_name_is_told():
+def test_only_sessions_that_subscribed_to_a_changed_name_are_notified():
     # DLT-7
     interest = Interest()
     one, both, other = Listener(), Listener(), Listener()
@@ -55,7 +55,7 @@ def test_wildcards_are_woken_once_for_their_type_without_being_told_each_name():
     assert (clusters.told, routes.told) == ([], [])
 
 
-def test_who_has_a_wildcard_and_a_name_is_woken_once_and_told_of_the_name():
+def test_a_session_with_a_wildcard_and_a_name_is_notified_once_with_the_name():
     # WLD-7
     interest = Interest()
     session = Listener()
@@ -89,7 +89,7 @@ def test_a_changed_route_configuration_is_told_to_those_who_asked_for_its_hosts(
     assert (inside.told, outside.told) == (["routes main"], [])
 
 
-def test_who_left_is_not_told():
+def test_a_session_that_unsubscribed_is_not_notified():
     interest = Interest()
     stays, leaves = Listener(), Listener()
     for session in (stays, leaves):

@@ -1,9 +1,10 @@
-"""Large transactions: what is found aside is what is taken in one change after the other."""
+"""Large transactions: preparing them aside gives the same as applying one change after the other."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support import insides
 from xdsprism.core.model import store as store_module
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.store import Store
@@ -18,6 +19,8 @@ from xdsprism.core.model.types import (
     make_variant,
 )
 from xdsprism.errors import ConfigError
+
+from . import support
 
 GLOB = f"xdstp://a/{CLUSTER.rpartition('/')[2]}/shop/*"
 MEMBER = GLOB.replace("*", "one")
@@ -102,7 +105,7 @@ def test_a_large_transaction_leaves_the_tables_as_its_changes_one_by_one_do(
     assert seen(changesets) == one_by_one
 
 
-def test_what_is_prepared_is_seen_by_nobody_until_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_transaction_changes_nothing_until_it_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     # DYN-38
     monkeypatch.setattr(store_module, "MANY", 0)
     store = Store()
@@ -113,6 +116,16 @@ def test_what_is_prepared_is_seen_by_nobody_until_it_is_taken(monkeypatch: pytes
     assert take().revision == 1
     assert told == [1]
     assert len(store.table(CLUSTER)) == 4
+
+
+def test_a_large_transaction_logs_only_what_a_wildcard_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    # VHD-13, DESIGN 6.3: there may be a million hosts outside of the base set
+    monkeypatch.setattr(store_module, "MANY", 0)
+    store = Store()
+    table = store.table(VIRTUAL_HOST)
+    table.everything.follow()
+    store.apply(support.changeset("vhds rc/a<a.test>=1 rc/b<b.test>^=1 rc/c<c.test>=1"))
+    assert [change.name for change in insides.log(table.everything)] == ["rc/b"]
 
 
 def test_a_change_that_comes_while_another_is_prepared_keeps_its_place() -> None:
@@ -129,7 +142,7 @@ def test_a_change_that_comes_while_another_is_prepared_keeps_its_place() -> None
     assert known.variants[0].body == b"late"
 
 
-def test_what_became_impossible_after_it_was_prepared_is_refused() -> None:
+def test_a_prepared_transaction_that_became_impossible_is_refused() -> None:
     # DYN-38, DLT-20
     store = Store()
     take = store.prepare({(CLUSTER, "a"): (cluster("a", "1", "true", "same"),)})

@@ -1,4 +1,4 @@
-"""What a client may ask for at most, and reading its node once only (C1, DYN-46)."""
+"""The limits on subscriptions, and reading a node once only (C1, DYN-46)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_stream_that_began_without_a_node_stays_without(mode: str):
 
 
 @both
-def test_what_is_no_request_ends_the_stream(mode: str):
+def test_an_undecodable_request_ends_the_stream(mode: str):
     # OPS-10
     with pytest.raises(PeerError) as caught:
         Decoder(delta=mode == "delta").decode(b"\xff\xff\xff")
@@ -103,7 +103,7 @@ def test_what_is_no_request_ends_the_stream(mode: str):
 
 
 @both
-def test_of_a_request_with_more_names_than_a_request_may_have_the_rest_is_not_read(mode: str):
+def test_names_beyond_the_limit_of_a_request_are_not_read(mode: str):
     # DYN-46
     names = [str(number) for number in range(11)]
     limits = Limits(request_names=10)
@@ -115,7 +115,7 @@ def test_of_a_request_with_more_names_than_a_request_may_have_the_rest_is_not_re
     assert request.unread == 1
 
 
-def test_of_a_request_with_more_versions_than_a_request_may_have_the_rest_is_not_read():
+def test_versions_beyond_the_limit_of_a_request_are_not_read():
     # DYN-46
     versions = pb.DeltaDiscoveryRequest(initial_resource_versions={str(n): "1" for n in range(11)})
     request = Decoder(delta=True, limits=Limits(request_names=10)).decode(versions.SerializeToString())

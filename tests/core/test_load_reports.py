@@ -1,4 +1,4 @@
-"""What clients are asked to report of their loads, and what becomes of it."""
+"""Load reports: what the server requests, and what it keeps and shows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def heard(*reports: ClusterReport) -> LoadMessage:
 
 # LRS-1
 def test_the_first_request_is_answered_and_the_others_are_not():
-    reporter = LoadReports(Settings(), lambda _: ()).open([])
+    reporter = LoadReports(Settings(), lambda _: ()).open(Facts())
     assert reporter.poll() is None
     reporter.receive(LoadMessage(NODE), 0.0)
     assert reporter.poll() == LoadAnswer(10.0, send_all=True)
@@ -98,7 +98,7 @@ def test_clusters_that_are_set_are_the_ones_that_are_asked_for():
 
 
 # LRS-1: a client that can't be told to report all is told which there are, and again when there are others
-def test_who_does_not_know_of_all_gets_a_list_that_is_kept_up_to_date():
+def test_a_client_without_send_all_clusters_gets_a_list_that_is_kept_up_to_date():
     desk = Desk(node_params=["env"])
     reporter = desk.open(Node("old", metadata=Params({"env": "prod", "pod": "7"})))
     assert reporter.lists
@@ -163,7 +163,7 @@ def test_clients_of_one_id_and_priorities_of_one_place_add_up():
 
 
 # LRS-1
-def test_what_was_not_heard_of_for_three_intervals_is_forgotten():
+def test_a_cluster_without_a_report_for_three_intervals_is_forgotten():
     desk = Desk()
     reporter = desk.open()
     reporter.receive(heard(report("shop"), report("slow", interval=100.0)), 0.0)
@@ -173,7 +173,7 @@ def test_what_was_not_heard_of_for_three_intervals_is_forgotten():
     assert [key for key, _ in reporter._kept] == ["slow"]  # noqa: SLF001 # what silent clusters leave behind costs memory, and is reported to nobody
 
 
-def test_who_leaves_takes_all_along():
+def test_closing_a_load_stream_removes_its_reports():
     desk = Desk()
     reporter = desk.open()
     reporter.receive(heard(report()), 0.0)
@@ -197,10 +197,10 @@ def test_an_anonymous_client_counts_too_and_one_that_said_nothing_does_not():
 NONSENSE = {
     "no cluster": (report(""), "cluster_name is empty"),
     "a long name": (report("x" * 5000), "a name of more than 4096 characters"),
-    "no interval": (report(interval=0.0), "load_report_interval is 0 seconds: there are no rates in that"),
+    "no interval": (report(interval=0.0), "load_report_interval is 0 seconds: it must be positive"),
     "a negative interval": (report(interval=-1.0), "load_report_interval is -1 seconds"),
     "an endless interval": (report(interval=LONGEST * 2), "load_report_interval is 6.32448e+07 seconds"),
-    "no time at all": (report(interval=nan), "load_report_interval is no length of time"),
+    "no time at all": (report(interval=nan), "load_report_interval is not a finite number of seconds"),
     "issued": (report("c", LocalityReport(HERE, 2**64 - 1, 0, 0, 0)), "total_issued_requests is 18446744073709551615"),
     "succeeded": (report("c", LocalityReport(HERE, 0, 2**63, 0, 0)), "total_successful_requests is"),
     "failed": (report("c", LocalityReport(HERE, 0, 0, 2**63, 0)), "total_error_requests is"),
@@ -290,7 +290,7 @@ def test_small_reports_do_not_look_at_all_that_is_kept(monkeypatch: pytest.Monke
 
 
 # OPS-10: it would look at all clusters of the server
-def test_who_is_told_the_clusters_is_not_told_again_before_they_change():
+def test_the_list_of_clusters_is_not_sent_again_before_it_changes():
     desk = Desk()
     reporter = desk.open(Node("old"))
     assert reporter.poll() is not None
@@ -306,7 +306,7 @@ def test_all_streams_together_keep_so_much_and_each_may_keep_some():
     greedy.receive(heard(*(report(f"c{number}") for number in range(GUARANTEED + 10))), 0.0)
     assert desk.refused()
     assert {fact.message for fact in desk.refused()} == {
-        f"all streams together have {2 * GUARANTEED} clusters and localities, which is the most"
+        f"all streams together have {2 * GUARANTEED} clusters and localities, and no more are accepted"
     }
     assert desk.reports.held == 2 * GUARANTEED
     modest.receive(heard(*(report(f"m{number}") for number in range(GUARANTEED // 2))), 0.0)
@@ -360,7 +360,7 @@ def test_a_long_report_is_read_in_steps_and_means_the_same():
 
 
 # OPS-10
-def test_of_a_cluster_with_too_large_a_report_the_name_is_told_and_the_others_count():
+def test_a_report_that_is_too_large_is_refused_by_cluster_and_the_others_count():
     request = v3.LoadStatsRequest()
     for name in ("a", "huge", "b"):
         request.cluster_stats.add(cluster_name=name).load_report_interval.FromSeconds(10)
@@ -376,7 +376,7 @@ def test_of_a_cluster_with_too_large_a_report_the_name_is_told_and_the_others_co
 @pytest.mark.parametrize(
     "inside", [b"\x12\x7fx", b"\x12\x02\x0a\xff" + b"\x12\x00" * 5_000, b"\x12\x04\x0a\x02\xff\xff"]
 )
-def test_what_is_no_report_ends_the_stream_in_steps_too(inside: bytes):
+def test_an_invalid_report_ends_the_stream_when_it_is_read_in_steps(inside: bytes):
     with pytest.raises(PeerError, match="not a load stats request"):
         finish(decoding(inside))
 
@@ -393,7 +393,7 @@ def test_an_answer_is_the_same_in_both_versions_and_is_read_back(version: Any):
     assert decode_answer(encode_answer(LoadAnswer(1.0, send_all=True))) == LoadAnswer(1.0, send_all=True)
 
 
-def test_what_a_client_says_is_what_is_heard():
+def test_a_load_request_is_decoded_as_it_was_encoded():
     # LRS-1, LRS-2
     place = LocalityReport(HERE, 4, 2, 1, 1, (MetricReport("cpu", 2, 0.5),))
     said = ClusterReport("shop", "eds", 3.0, 5.5, (place, LocalityReport(NOWHERE, 1, 0, 0, 1)), (("lb", 2), ("", 1)))
@@ -420,7 +420,16 @@ def test_a_duration_whose_parts_do_not_go_together_is_no_number(duration: Durati
     assert isnan(heard_of.interval)
 
 
-def test_what_is_no_request_at_all_ends_the_stream():
+def test_an_invalid_load_request_ends_the_stream():
     with pytest.raises(PeerError, match="not a load stats request") as caught:
         decode_request(b"\xff")
     assert caught.value.status == "INVALID_ARGUMENT"
+
+
+def test_a_list_of_clusters_that_is_the_same_after_a_change_is_not_sent_again():
+    desk = Desk()
+    reporter = desk.open(Node("old"))
+    assert reporter.poll() is not None
+    reporter.clusters_changed()
+    assert reporter.poll() is None
+    assert len(desk.asked) == 2

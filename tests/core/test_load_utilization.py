@@ -15,6 +15,7 @@ from xdsprism.core.codec.loads import decode_request, encode_request
 from xdsprism.core.loads.load_reports import LoadReports
 from xdsprism.core.loads.loads import LoadRequest, Loads
 from xdsprism.core.model.events import Node
+from xdsprism.core.model.facts import Facts
 
 ORCA = OrcaLoadReport(
     cpu_utilization=0.5,
@@ -129,7 +130,7 @@ def test_a_server_understands_and_adds_up_utilization() -> None:
                 metric_name="named_metrics.foo", num_requests_finished_with_metric=1, total_metric_value=3
             )
     reports = LoadReports(xp.Settings(), lambda _: ())
-    reports.open([]).receive(decode_request(message.SerializeToString()), 0.0)
+    reports.open(Facts()).receive(decode_request(message.SerializeToString()), 0.0)
     (client,) = reports.clients(0.0)
     found = {each.cluster: each.localities[0].metrics for each in client.clusters}
     assert {name: (each.per_second, each.mean) for name, each in found["shop"].items()} == {
@@ -162,7 +163,7 @@ def test_utilization_that_is_no_number_is_an_error_of_its_cluster() -> None:
     place.cpu_utilization.num_requests_finished_with_metric = 1
     place.cpu_utilization.total_metric_value = float("nan")
     reports = LoadReports(xp.Settings(), lambda _: ())
-    reporter = reports.open([])
+    reporter = reports.open(Facts())
     reporter.receive(decode_request(message.SerializeToString()), 0.0)
     assert reporter.node == Node("a")
     assert reporter.errors["shop"][1].startswith("total_metric_value of 'cpu_utilization' is nan")

@@ -1,4 +1,4 @@
-"""LRS-2: what a client counts, and when it tells."""
+"""LRS-2: what a client counts, and when it reports."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_services_of_one_cluster_are_reported_apart() -> None:
     assert [(report.cluster, report.service) for report in loads.report(1.0)] == [("c", "one"), ("c", "two")]
 
 
-def test_what_was_not_started_can_not_finish() -> None:
+def test_a_request_that_was_not_started_can_not_finish() -> None:
     loads = Loads(0.0)
     loads.cluster("c").started(HERE)
     with pytest.raises(UsageError, match="without started"):

@@ -1,4 +1,4 @@
-"""What stays behind of a stream that lives for days."""
+"""The memory of a stream that lives for days."""
 
 from __future__ import annotations
 

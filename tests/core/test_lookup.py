@@ -28,7 +28,7 @@ CONSTRAINTS: st.SearchStrategy[Constraint] = st.recursive(
 PARAMS = st.dictionaries(KEYS, VALUES).map(Params)
 
 
-def entry(params: Params) -> Entry:
+def entry(params: Params | None) -> Entry:
     return Entry("type", Key("name", params), Authority("", ()), [])
 
 
@@ -41,17 +41,17 @@ def test_the_first_that_matches_is_found(constraints: list[Constraint], params: 
 
 # DYN-6
 @given(CONSTRAINTS, PARAMS)
-def test_whoever_matches_has_what_is_demanded(constraint: Constraint, params: Params) -> None:
+def test_matching_params_have_every_demanded_value(constraint: Constraint, params: Params) -> None:
     if matches(constraint, params):
         assert all(params.get(key) in values for key, values in demands(constraint).items())
 
 
 # DYN-59, DYN-60
 @given(st.lists(PARAMS, unique=True, max_size=3 * FEW), st.lists(CONSTRAINTS, max_size=4), st.data())
-def test_all_whom_a_constraint_matches_are_concerned_whoever_came_and_left(
+def test_an_index_finds_all_params_that_a_constraint_matches(
     known: list[Params], constraints: list[Constraint], data: st.DataObject
 ) -> None:
-    askers, entries = EntryIndex(), [entry(params) for params in known]
+    askers, entries = EntryIndex(), [entry(params) for params in (*known, None)]  # one asks by the plain name
     for number, each in enumerate(entries):
         askers.add(each)
         if constraints:
@@ -70,7 +70,7 @@ def test_all_whom_a_constraint_matches_are_concerned_whoever_came_and_left(
         assert found <= {*here}
 
 
-def test_of_a_crowd_only_those_are_looked_at_who_have_the_value() -> None:
+def test_only_params_with_the_demanded_value_are_tried() -> None:
     # PRX-14
     askers = EntryIndex()
     entries = [entry(Params({"pod": str(number), "env": "prod"})) for number in range(100)]
@@ -101,7 +101,7 @@ def test_the_newest_that_matches_is_found_whatever_was_put_and_discarded(
 
 # PRX-31
 @given(st.lists(PARAMS, max_size=3 * FEW), CONSTRAINTS)
-def test_a_crowd_has_somebody_whom_a_constraint_matches_or_not(known: list[Params], constraint: Constraint) -> None:
+def test_an_index_tells_whether_any_params_match_a_constraint(known: list[Params], constraint: Constraint) -> None:
     assert ParamsIndex(known).has_any(constraint) == any(matches(constraint, params) for params in known)
 
 

@@ -1,4 +1,4 @@
-"""Virtual hosts by the million: what each weighs, and that nobody goes through all of them. Work is counted here."""
+"""Virtual hosts by the million: the memory of each, and that no operation visits all of them. Work is counted here."""
 
 from __future__ import annotations
 
@@ -203,6 +203,6 @@ def sent(variant: Variant) -> Mapping[object, bytes]:
     return variant.frames
 
 
-def test_what_is_sent_to_those_who_ask_for_it_is_not_kept_encoded():
+def test_a_virtual_host_sent_on_demand_is_not_kept_encoded():
     assert sent(virtual_host(1)) == {}
     assert len(sent(virtual_host(1, base=TRUE))) == 1

@@ -358,7 +358,7 @@ def test_a_removal_in_a_rejected_response_is_said_again_apart():
     )
 
 
-def test_what_changed_meanwhile_is_not_sent_as_it_was():
+def test_a_resource_that_changed_before_the_nack_is_sent_in_its_new_version():
     # NAK-29, NAK-4
     bench = Bench()
     bench.put("eds a=1 b=1 c=1")
@@ -370,7 +370,7 @@ def test_what_changed_meanwhile_is_not_sent_as_it_was():
     assert peer.hears() == ["eds -b a=2", "eds c=1"]
 
 
-def test_what_is_not_wanted_any_more_is_not_sent_again():
+def test_a_name_that_is_unsubscribed_with_the_nack_is_not_sent_again():
     # NAK-29, DLT-7
     play(
         """
@@ -424,7 +424,7 @@ def test_two_variants_of_one_name_are_two_resources():
     )
 
 
-def test_what_a_rejected_replacement_withdrew_is_withdrawn_by_the_next_one():
+def test_the_next_replacement_withdraws_what_a_rejected_one_did():
     # NAK-9, DYN-24, DYN-25: the client may still have it, and must not end up with two that match
     play(
         """
@@ -517,3 +517,20 @@ def test_the_answer_to_a_newer_sotw_response_settles_those_before_it():
     assert not bench.said(Nacked)
     assert not peer.session("cds").in_flight
     assert peer.heard[CLUSTER][-1].version == progress.acked_version
+
+
+def test_sotw_a_rejection_ends_when_the_resource_is_gone_and_in_delta_when_its_removal_is_acked():
+    # SOT-7, NAK-3: SotW has no removal that the client could ACK
+    bench = Bench()
+    bench.put("eds a=bad")
+    sotw, delta = bench.sotw(), bench.delta()
+    sotw.ask("eds a")
+    delta.ask("eds +a")
+    for peer in (sotw, delta):
+        peer.poll()
+        peer.ask("eds nack")
+    bench.put("eds -a")
+    assert [sotw.hears(), delta.hears()] == [[], ["eds -a"]]
+    assert [peer.session("eds").progress.state for peer in (sotw, delta)] == ["STALE", "NACKED"]
+    delta.ask("eds ack")
+    assert delta.session("eds").progress.state == "SYNCED"

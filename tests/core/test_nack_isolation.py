@@ -103,7 +103,7 @@ def test_a_removal_in_a_nacked_response_is_said_again():
     )
 
 
-def test_what_changed_before_the_nack_came_is_sent_as_it_is_now():
+def test_a_cluster_that_changed_before_the_nack_is_sent_in_its_new_version():
     # NAK-29, NAK-4
     play(
         """
@@ -119,7 +119,7 @@ def test_what_changed_before_the_nack_came_is_sent_as_it_is_now():
     )
 
 
-def test_what_is_not_subscribed_any_more_is_not_sent_again():
+def test_a_cluster_that_is_unsubscribed_with_the_nack_is_not_sent_again():
     # NAK-29, DLT-7
     play(
         """
@@ -134,7 +134,7 @@ def test_what_is_not_subscribed_any_more_is_not_sent_again():
     )
 
 
-def test_what_the_same_message_subscribes_to_again_comes_once():
+def test_a_cluster_that_the_nack_subscribes_to_again_comes_once():
     # NAK-29, NAK-8
     play(
         """
@@ -210,7 +210,7 @@ def test_a_variant_that_is_replaced_before_it_goes_out_alone_leaves_its_removals
     )
 
 
-def test_what_two_nacked_responses_withdrew_in_place_of_one_variant_goes_with_it():
+def test_withdrawals_of_two_nacked_responses_go_with_the_new_variant():
     # NAK-29, DYN-24: only the first said that the old variant is gone, and the client applied neither
     play(
         """
@@ -279,7 +279,7 @@ def test_a_removal_is_not_said_again_while_the_resource_waits_for_its_next_remov
     )
 
 
-def test_what_a_variant_replaced_is_not_withdrawn_again_for_a_locator_that_is_gone():
+def test_a_replaced_variant_is_not_withdrawn_for_an_ended_locator():
     # NAK-29, DLT-7, DLT-9
     play(
         """

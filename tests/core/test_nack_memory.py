@@ -1,4 +1,4 @@
-"""What is remembered of a NACK, and of the nonce that it names (C5, the server's part)."""
+"""The server's memory of a NACK and of its nonce (C5)."""
 
 from __future__ import annotations
 

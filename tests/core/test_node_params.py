@@ -1,4 +1,4 @@
-"""What of a node becomes params of plain subscriptions (DESIGN 6.2)."""
+"""Which fields of a node become params of plain subscriptions (DESIGN 6.2)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_numbers_are_written_as_in_json(number: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_what_is_no_number_in_json_is_none_here(number: float) -> None:
+def test_numbers_that_json_lacks_are_no_params(number: float) -> None:
     proto = NodeProto()
     proto.metadata.fields["n"].number_value = number
     assert read(proto, ["n"]) == {}
@@ -204,7 +204,7 @@ def test_load_reports_know_their_client_by_the_same_names() -> None:
     assert message.node.named == Params({"node.locality.zone": "eu-1"})
 
 
-def test_what_was_read_can_be_written_into_a_node() -> None:
+def test_params_of_a_node_can_be_written_into_a_node() -> None:
     # PRX-21
     names = [*NODE_FIELDS, "env", "labels.app"]
     params = Params(read(FIELDS, names) | {"env": "prod", "labels.app": "shop"})

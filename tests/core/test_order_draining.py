@@ -47,7 +47,7 @@ def test_a_cluster_goes_when_the_listener_that_led_to_it_is_drained(mode: str):
 
 
 @both
-def test_it_is_drained_from_when_the_client_has_the_routes_of_the_new_one(mode: str):
+def test_draining_of_a_listener_begins_when_the_client_has_the_routes_of_the_new_one(mode: str):
     # ORD-2
     play(
         f"""

@@ -1,4 +1,4 @@
-"""Random configurations and random changes, with clients that use what they are sent: nothing goes from under them.
+"""Random configurations and changes, with clients that use their resources: no resource in use is removed.
 
 The model clients do what real ones do. `Envoy` follows wildcards of clusters, listeners and scopes; a listener is in
 use when its route configurations have arrived, and until then the one before it is. `Grpc` asks for everything by name,

@@ -1,4 +1,4 @@
-"""Removals and NACKs of what has to move on first (C11)."""
+"""Removals, and NACKs of the resources that they wait for (C11)."""
 
 from __future__ import annotations
 

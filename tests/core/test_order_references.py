@@ -99,7 +99,7 @@ def test_also_when_the_cluster_goes_in_a_later_change(mode: str):
 
 
 @both
-def test_what_only_an_unchanged_listener_lacks_is_waited_for_too(mode: str):
+def test_a_removal_waits_for_the_routes_that_a_client_lacks_of_an_unchanged_listener(mode: str):
     # ORD-2: nobody knows what the client goes on with
     peer = start(mode, "cds old=1 a=1; lds l=1>rds.r; rds r=1>cds.a", ENVOY)
     peer.bench.put("cds -old")
@@ -108,6 +108,18 @@ def test_what_only_an_unchanged_listener_lacks_is_waited_for_too(mode: str):
     assert peer.hears() == ["rds r=1>cds.a"]
     peer.ask("ack")
     assert loses(peer)
+
+
+def test_routes_that_come_by_name_are_followed_beside_a_wildcard_that_lists_none_of_them():
+    # ORD-2
+    store = "cds old=1 a=1; lds l=1>rds.r; rds r[env!=test]=1>cds.a"
+    peer = start("delta", store, [*ENVOY, "rds +*{env=test}"])
+    peer.bench.put("cds -old")
+    assert peer.hears() == []
+    peer.ask("rds +r")
+    assert peer.hears() == ["rds r=1>cds.a"]
+    peer.ask("ack")
+    assert peer.hears() == ["cds -old"]
 
 
 @both
@@ -186,6 +198,18 @@ def test_a_cluster_waits_for_removals_of_routes_that_wait_themselves():
     assert peer.hears() == ["cds -old"]
 
 
+def test_a_cluster_does_not_wait_for_what_only_leaving_routes_refer_to():
+    # ORD-2, ORD-3: a client by name has not asked for it so far, and has no reason to
+    store = "cds old=1 other=1; lds l=1>rds.r; rds r=1>cds.old>cds.other"
+    peer = start("delta", store, ["cds +old", "lds +l", "rds +r"])
+    peer.bench.put("cds -old; rds -r; lds l=2")
+    assert peer.hears() == ["lds l=2"]
+    peer.ask("lds ack")
+    assert peer.hears() == ["rds -r"]
+    peer.ask("rds ack")
+    assert peer.hears() == ["cds -old"]
+
+
 # -- clusters that are named by others
 
 
@@ -213,7 +237,7 @@ def test_an_aggregate_goes_before_its_parts(mode: str):
     ("mode", "referrer"),
     [("delta", "vhds"), *((mode, referrer) for mode in ("delta", "sotw") for referrer in ("lds", "rds", "srds"))],
 )
-def test_what_is_still_named_goes_when_that_changes_in_a_later_change(mode: str, referrer: str):
+def test_a_cluster_that_is_still_referred_to_goes_when_a_later_change_ends_that(mode: str, referrer: str):
     # ORD-2: whoever writes may write the two in either order; virtual hosts come in delta only
     peer = start(mode, f"cds old=1 a=1; {referrer} r=1>cds.old", ["cds +*", f"{referrer} +r"])
     peer.bench.put("cds -old")
@@ -227,7 +251,7 @@ def test_what_is_still_named_goes_when_that_changes_in_a_later_change(mode: str,
 
 
 @both
-def test_what_is_named_for_good_goes_after_the_timeout(mode: str):
+def test_a_cluster_that_stays_referred_to_goes_after_the_timeout(mode: str):
     # ORD-2: then it is meant
     peer = start(mode, "cds old=1 a=1; lds l=1>cds.old", ENVOY)
     peer.bench.put("cds -old")
@@ -239,7 +263,7 @@ def test_what_is_named_for_good_goes_after_the_timeout(mode: str):
 
 
 @both
-def test_what_only_the_variant_of_another_client_names_goes_at_once(mode: str):
+def test_a_cluster_that_only_the_variant_of_another_client_refers_to_goes_at_once(mode: str):
     # ORD-2, DYN-28
     bench = Bench()
     bench.put("cds old=1 a=1; rds r[env=prod]=1>cds.old r[env=test]=1>cds.a")
@@ -296,7 +320,7 @@ def test_a_nack_of_the_new_routes_holds_the_removal_past_any_timeout(mode: str):
     assert loses(peer)
 
 
-def test_what_was_nacked_before_holds_a_later_removal():
+def test_a_listener_that_was_nacked_before_holds_a_later_removal():
     # ORD-4: the client still has the listener that it had, whatever it has accepted since
     peer = start("delta", "cds old=1; lds l=1>cds.old m=1", ENVOY)
     peer.bench.put("lds l=bad>cds.new; cds new=1")

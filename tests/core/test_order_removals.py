@@ -84,7 +84,7 @@ def test_delta_a_located_cluster_waits_as_well():
 
 @both
 @pytest.mark.parametrize("referrer", ["lds", "srds", "rds", "vhds"])
-def test_whatever_can_name_a_cluster_is_waited_for(mode: str, referrer: str):
+def test_a_cluster_waits_for_each_type_that_can_refer_to_it(mode: str, referrer: str):
     # ORD-2
     play(
         f"""
@@ -107,7 +107,7 @@ def test_whatever_can_name_a_cluster_is_waited_for(mode: str, referrer: str):
 
 
 @both
-def test_all_that_can_name_a_cluster_are_waited_for(mode: str):
+def test_a_cluster_waits_for_all_types_that_can_refer_to_it(mode: str):
     # ORD-2
     play(
         """
@@ -393,6 +393,34 @@ def lost(peer: Peer) -> set[str]:
     return set().union(*gone)
 
 
+def test_delta_a_client_that_has_to_ask_again_meanwhile_keeps_its_cluster_until_it_lets_go_or_the_timeout():
+    # ORD-2: gRPC unsubscribes by itself when no call uses the cluster any more
+    play(
+        """
+        store cds old=1 a=1; rds r=1>cds.old
+        > cds +old +a
+        > rds +r
+        < cds a=1 old=1
+        < rds r=1>cds.old
+
+        > ack
+        store cds -old; rds r=2>cds.a
+        < rds r=2>cds.a
+
+        > cds -a
+        > rds ack
+
+        > cds +a
+        < cds a=1
+
+        > cds ack
+
+        wait 5
+        < cds -old
+        """
+    )
+
+
 @both
 def test_a_later_removal_has_a_timeout_of_its_own(mode: str):
     # ORD-2
@@ -440,7 +468,7 @@ def test_a_later_removal_waits_for_its_own_route_though_the_first_one_waited_too
     assert "b" in lost(peer)
 
 
-def test_a_removal_that_waits_is_not_said_to_who_has_left_the_wildcard_since():
+def test_a_waiting_removal_is_dropped_when_the_client_unsubscribes_from_the_wildcard():
     # WLD-9, ORD-2: the client dropped by itself what only the wildcard gave it
     play(
         """

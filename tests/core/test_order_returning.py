@@ -1,4 +1,4 @@
-"""What went away while a client was not connected: it comes back with names that nobody has any more."""
+"""Resources that were removed while a client was not connected, and which it still names when it returns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_nacked_route_holds_it_longer():
     )
 
 
-def test_what_is_there_again_meanwhile_is_sent_and_not_removed():
+def test_a_restored_resource_is_sent_and_not_removed():
     # DLT-19
     play(
         """

@@ -1,4 +1,4 @@
-"""Contents that are made when somebody asks: who is asked, how often, and what clients hear of it (DESIGN 5)."""
+"""Resources made on demand: which provider is called, how often, and what clients are sent (DESIGN 5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_one_name_has_the_variants_that_the_provider_tells_apart():
     assert hears(bench, two) == ["cds -no[env exists or not env exists] a[env!=prod]=basic"]
 
 
-def test_nothing_is_said_before_the_provider_has_answered():
+def test_a_client_hears_nothing_before_the_provider_has_answered():
     # VHD-19
     bench = MadeBench(tier, "env")
     peers = [bench.delta(), bench.sotw()]
@@ -29,7 +29,7 @@ def test_nothing_is_said_before_the_provider_has_answered():
     assert [hears(bench, peer) for peer in peers] == [["cds a=basic"], ["cds a=basic"]]
 
 
-def test_those_who_are_alike_are_one_question():
+def test_clients_of_one_class_cause_one_call():
     bench = MadeBench(tier, "env")
     for pod in range(50):
         bench.delta().ask(f"cds +a{{env=prod,pod={pod}}}")
@@ -37,7 +37,7 @@ def test_those_who_are_alike_are_one_question():
     assert bench.made == [("a", {"env": "prod"})]
 
 
-def test_who_comes_later_is_answered_by_what_is_known():
+def test_a_later_client_gets_the_known_answer_without_another_call():
     bench = MadeBench(tier, "env")
     for env in ("test", "qa", "prod"):
         peer = bench.delta()
@@ -89,7 +89,7 @@ def test_number_of_calls_at_one_time_is_limited():
     assert len(bench.made) == 5
 
 
-def test_question_that_waits_in_line_until_nobody_wants_to_know_is_not_put():
+def test_a_queued_call_that_no_client_needs_any_more_is_dropped():
     bench = MadeBench(tier, "env", at_once=1)
     peer = bench.delta()
     peer.ask("cds +a +b +c{env=test} +c{env=qa}")
@@ -139,7 +139,7 @@ def test_invalidating_a_type_is_about_all_that_was_made():
     assert hears(bench, peer) == ["cds a=2 b=2"]
 
 
-def test_what_appears_and_disappears_is_told():
+def test_a_resource_that_a_provider_makes_or_drops_later_is_sent_or_removed():
     source = Source(None)
     bench = MadeBench(source)
     peer = bench.delta()
@@ -251,7 +251,7 @@ def test_time_of_what_is_not_kept_any_more_passes_unnoticed():
 # -- what is written down
 
 
-def test_what_is_written_down_comes_first():
+def test_a_resource_in_the_store_comes_before_the_provider():
     bench = MadeBench(tier, "env")
     bench.put("cds a=static")
     peer = bench.delta()
@@ -260,7 +260,7 @@ def test_what_is_written_down_comes_first():
     assert bench.made == []
 
 
-def test_what_is_written_over_something_made_takes_its_place_and_gives_it_back():
+def test_a_resource_put_over_a_made_one_replaces_it_until_it_is_removed():
     source = Source("1")
     bench = MadeBench(source)
     peer = bench.delta()

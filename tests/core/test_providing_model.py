@@ -1,4 +1,4 @@
-"""Whatever happens in between, in the end every client has what the provider would say if it were asked directly."""
+"""After any sequence of events every client has what the provider would return."""
 
 from __future__ import annotations
 

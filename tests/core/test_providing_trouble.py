@@ -1,8 +1,6 @@
-"""Providers that fail, what is kept of what they made, and who may be one (DESIGN 5)."""
+"""Providers that fail, the results that are kept, and which functions may be providers (DESIGN 5)."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +9,7 @@ from xdsprism.core.model.facts import Ambiguous, Consulted
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER, ENDPOINT, VIRTUAL_HOST, Params
-from xdsprism.core.provide.provider import Job, Provider
+from xdsprism.core.provide.provider import Provider, ProviderJob
 from xdsprism.core.provide.providing import CEILING, Providing
 from xdsprism.errors import UsageError
 
@@ -118,7 +116,7 @@ def test_failure_from_before_the_invalidation_does_not_count():
     assert hears(bench, peer) == ["cds a[]=1"]
 
 
-def test_failures_and_recoveries_are_news_once():
+def test_a_repeated_failure_and_a_repeated_success_are_no_news():
     source = Source()
     source.error = "down"
     bench = MadeBench(source)
@@ -152,27 +150,36 @@ def test_call_that_was_cut_off_is_made_again():
 
 
 # DYN-45
-def test_provider_that_contradicts_itself_is_believed_the_last_time():
-    answers: Iterator[str] = iter("abcd")
-    bench = MadeBench(lambda name, params: next(answers) if params["env"] == "x" or True else "", "env", "pod")
+def test_of_two_answers_of_a_provider_that_overlap_the_later_counts():
+    def by_env(_: str, params: Params) -> str:
+        return "x" if params["env"] == "x" else "not x"
+
+    def by_pod(_: str, params: Params) -> str:
+        return f"pod {params['pod']}"
+
+    def for_all(_: str, params: Params) -> str:
+        return "all"
+
+    bench = MadeBench(by_env, "env", "pod")
     one, two = bench.delta(), bench.delta()
     one.ask("cds +a{env=1,pod=1}")
     bench.run()
-    bench.make = lambda name, params: next(answers) + str(params["pod"])
+    bench.make = by_pod
     bench.providing.invalidate(CLUSTER, "a")
     bench.run()
-    bench.make = lambda name, params: next(answers)
+    assert bench.said(Ambiguous) == []  # what was invalidated contradicts nothing
+    bench.make = for_all
     two.ask("cds +a{env=2,pod=2}")
     bench.run()
-    assert bench.store.table(CLUSTER).select("a", Params({"env": "1", "pod": "1"})).body == b"c"
+    assert bench.store.table(CLUSTER).select("a", Params({"env": "1", "pod": "1"})).body == b"all"
     (fact,) = bench.said(Ambiguous)
     assert fact.first
     assert fact.other.endswith("pod=1")
-    bench.make = lambda name, params: str(params["pod"])
+    bench.make = by_pod
     bench.providing.invalidate(CLUSTER, "a")
     (first, second) = bench.turn()
     bench.end(first)
-    bench.make = lambda name, params: "all"
+    bench.make = for_all
     bench.end(second)
     bench.turn()
     assert [fact.first for fact in bench.said(Ambiguous)] == [True, False]
@@ -181,7 +188,7 @@ def test_provider_that_contradicts_itself_is_believed_the_last_time():
 # -- what is kept
 
 
-def test_what_nobody_wants_is_kept_up_to_a_limit():
+def test_answers_that_no_client_subscribes_to_are_kept_up_to_a_limit():
     bench = MadeBench(tier, "env", idle=2)
     peer = bench.delta()
     for name in ("a", "b", "no", "c"):
@@ -197,7 +204,7 @@ def test_what_nobody_wants_is_kept_up_to_a_limit():
     assert bench.made == [("a", {})]
 
 
-def test_classes_of_a_name_that_nobody_is_of_any_more_count_as_well():
+def test_unwanted_variants_of_a_wanted_name_count_towards_the_limit():
     bench = MadeBench(lambda name, params: str(params["pod"]), "pod", idle=3)
     for pod in range(10):
         peer = bench.delta()
@@ -210,7 +217,7 @@ def test_classes_of_a_name_that_nobody_is_of_any_more_count_as_well():
     assert sorted(variant.body for variant in known.variants) == [b"0", b"7", b"8", b"9"]
 
 
-def test_nothing_is_left_of_what_was_invalidated_and_nobody_wants():
+def test_invalidating_an_unwanted_name_removes_it():
     bench = MadeBench(tier, "env")
     peer = bench.delta()
     peer.ask("cds +a +no")
@@ -224,7 +231,7 @@ def test_nothing_is_left_of_what_was_invalidated_and_nobody_wants():
     assert bench.made == [("a", {}), ("no", {})]
 
 
-def test_call_that_ends_after_everybody_has_left_is_not_in_vain():
+def test_the_answer_of_a_call_that_ends_after_the_last_client_left_is_kept():
     bench = MadeBench(tier, "env")
     peer = bench.delta()
     peer.ask("cds +a")
@@ -252,7 +259,7 @@ def test_client_that_comes_back_with_what_is_made_again_is_not_sent_it():
 
 def test_one_provider_is_enough_for_a_type():
     bench = MadeBench(tier, "env")
-    with pytest.raises(UsageError, match="provider q: provider p makes resources of this type already"):
+    with pytest.raises(UsageError, match="provider q: provider p makes resources of this type; give each type one"):
         bench.providing.add(Provider(CLUSTER, never, (), "provider q"))
     bench.providing.add(Provider(ENDPOINT, never, (), "provider q"))
 
@@ -260,21 +267,21 @@ def test_one_provider_is_enough_for_a_type():
 def test_provider_comes_before_the_server():
     providing = Providing(Store())
     providing.awake.append(lambda: None)
-    with pytest.raises(UsageError, match="before the server"):
+    with pytest.raises(UsageError, match="before the server is made"):
         providing.add(Provider(CLUSTER, never, (), "provider q"))
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"keys": ("a", "a")}, "each once"),
+        ({"keys": ("a", "a")}, "distinct names"),
         ({"keys": ("",)}, "names of parameters"),
         ({"timeout": 0}, "seconds"),
         ({"ttl": -1.0}, "seconds"),
         ({"at_once": 0}, "at least 1"),
     ],
 )
-def test_nonsense_is_refused(options: dict[str, object], text: str):
+def test_a_provider_with_unusable_settings_is_refused(options: dict[str, object], text: str):
     with pytest.raises(UsageError, match=text):
         Provider(CLUSTER, never, **options)
 
@@ -296,15 +303,15 @@ def test_type_with_a_provider_stays_one_when_its_table_is_forgotten():
     [
         (CLUSTER, None, "rc/a"),
         (CLUSTER, "rc/a", "rc/a"),
-        (CLUSTER, "rc/b", "has another name"),
+        (CLUSTER, "rc/b", "must have this name"),
         (VIRTUAL_HOST, "rc/b", "rc/b"),  # VHD-4
         (VIRTUAL_HOST, "other/a", "must have a name that begins with 'rc/'"),
         (VIRTUAL_HOST, "a", "must have a name that begins with 'rc/'"),
     ],
 )
-def test_what_is_made_has_the_name_that_was_asked_for(type_url: str, inner: str | None, name: str):
+def test_a_made_resource_must_have_the_requested_name(type_url: str, inner: str | None, name: str):
     bench = MadeBench(tier, type_url=type_url)
-    job = Job(bench.provider, "rc/a", Params())
+    job = ProviderJob(bench.provider, "rc/a", Params())
     if name.startswith("rc/"):
         assert bench.providing.name_for(job, inner) == name
     else:
@@ -344,7 +351,7 @@ def test_host_is_asked_for_in_lower_case_and_found_as_it_was_asked_for():
 
 
 # VHD-6, VHD-7
-def test_that_there_is_no_such_host_is_told_to_whoever_asked_in_upper_case():
+def test_an_unknown_host_in_upper_case_is_answered():
     bench = MadeBench(Source(None), type_url=VIRTUAL_HOST)
     peer = bench.delta()
     peer.ask("vhds +rc/Nobody")

@@ -1,4 +1,4 @@
-"""Which subscription makes a server end the stream: found by asking apart, and not repeated."""
+"""Quarantine: the subscription that makes a server end the stream is found, and not repeated."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Server:
             self.end(self._status)
         elif good:
             self.answered.update(good)
-            self.quarantine.heard()
+            self.quarantine.note_response()
 
     def end(self, status: str) -> None:
         self.ends += 1
@@ -111,7 +111,7 @@ def test_one_that_ends_a_stream_again_when_it_is_alone_is_quarantined_and_not_as
     assert flat(server.asked_last) == names(3)
 
 
-def test_everything_else_is_asked_first_and_answered_before_a_suspect_is_asked() -> None:
+def test_a_suspect_is_asked_after_all_others_were_asked_and_answered() -> None:
     # PRX-35
     server = Server({"bad"}, silent={"slow"})
     server.open()
@@ -127,7 +127,7 @@ def test_everything_else_is_asked_first_and_answered_before_a_suspect_is_asked()
 
 @pytest.mark.parametrize("bad", [{"good0"}, {"good511"}, {"good300"}, {"good3", "good400"}])
 @pytest.mark.parametrize("silent", [False, True])
-def test_of_a_thousand_that_are_asked_at_once_the_bad_ones_are_found_by_halves(bad: set[str], silent: bool) -> None:
+def test_bad_names_among_a_thousand_are_found_by_halves(bad: set[str], silent: bool) -> None:
     # PRX-35
     many = names(1000)
     server = Server(bad, silent=[name for name in many if name not in bad] if silent else ())
@@ -139,7 +139,7 @@ def test_of_a_thousand_that_are_asked_at_once_the_bad_ones_are_found_by_halves(b
     assert {*flat(server.asked_last)} == {*many} - bad
 
 
-def test_what_was_quarantined_is_asked_once_more_after_a_long_time() -> None:
+def test_a_quarantined_name_is_asked_once_more_after_ten_minutes() -> None:
     # PRX-35
     server = Server({"bad"})
     server.open()
@@ -153,7 +153,7 @@ def test_what_was_quarantined_is_asked_once_more_after_a_long_time() -> None:
     assert "bad" in server.answered
 
 
-def test_who_leaves_and_comes_back_does_not_end_the_stream_again() -> None:
+def test_a_quarantined_name_that_is_wanted_again_does_not_end_the_stream_again() -> None:
     # PRX-35
     server = Server({"bad"})
     server.open()
@@ -218,7 +218,7 @@ def test_an_end_that_may_be_a_fault_of_the_server_blames_what_comes_before_it_tw
     assert flat(server.asked_last) == ["a", "b"]
 
 
-def test_what_was_asked_long_before_is_not_suspected() -> None:
+def test_a_name_that_was_asked_long_before_the_end_is_no_suspect() -> None:
     # PRX-35
     server = Server((), silent={"a"})
     server.open()
@@ -229,7 +229,7 @@ def test_what_was_asked_long_before_is_not_suspected() -> None:
     assert not server.quarantine.keeps(question("a"))
 
 
-def test_what_comes_while_something_is_suspected_waits_for_its_turn() -> None:
+def test_a_new_name_waits_while_another_is_suspected() -> None:
     # PRX-35: so it is known what ended the stream
     server = Server({"bad"})
     server.open()
@@ -269,7 +269,7 @@ def test_no_more_is_remembered_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     assert [name_of(each.question) for each in server.quarantine.held] == ["bad2", "bad3", "bad4"]
 
 
-def test_what_nobody_wants_any_more_is_not_kept_back() -> None:
+def test_names_that_are_not_wanted_any_more_are_not_kept_back() -> None:
     server = Server({"bad"})
     server.open()
     server.want("a")

@@ -1,4 +1,4 @@
-"""What a provider looks at becomes the constraints of what it makes, no more and no less (DESIGN 5)."""
+"""The params that a provider reads become the constraints of its result, exactly (DESIGN 5)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_expression_reads_recorded_params_as_it_reads_plain_ones():
 
 
 # DYN-34
-def test_what_was_not_looked_at_is_mentioned_and_makes_no_difference():
+def test_a_declared_key_that_was_not_read_is_mentioned_and_matches_everybody():
     assert looked(lambda params: None, env="prod") == "env exists or not env exists"
 
 
@@ -84,7 +84,7 @@ def test_what_was_not_looked_at_is_mentioned_and_makes_no_difference():
         (lambda p: p["env"] is None, {"env": "x"}, "env exists or not env exists"),
     ],
 )
-def test_each_answer_is_a_literal(look: Look, params: dict[str, str], constraint: str):
+def test_each_question_about_a_value_becomes_a_literal(look: Look, params: dict[str, str], constraint: str):
     assert looked(look, **params) == constraint
 
 
@@ -114,7 +114,7 @@ def test_each_answer_is_a_literal(look: Look, params: dict[str, str], constraint
         lambda p: p.only(["env"]),
     ],
 )
-def test_what_needs_the_text_is_for_that_text_alone(look: Look):
+def test_whatever_reads_the_text_of_a_value_matches_that_value_alone(look: Look):
     assert looked(look, env="prod") == "env=prod"
 
 
@@ -122,19 +122,19 @@ def test_numbers_can_be_read():
     assert answer(lambda p: (int(p["env"]), float(p["zone"]), p["env"] * 2), env="7", zone="1.5") == (7, 1.5, "77")
 
 
-def test_what_is_known_already_is_not_said_again():
+def test_a_question_whose_answer_follows_from_earlier_ones_adds_no_literal():
     def look(params: Params) -> bool:
         return params["env"] != "test" and "env" in params and params["env"] in ("a", "test", "prod") and bool(params)
 
     assert looked(look, env="prod") == "env=prod"
 
 
-def test_two_values_that_are_not_there_are_not_equal():
+def test_two_absent_values_are_not_equal():
     assert answer(lambda p: p["env"] == p["zone"]) is False
     assert looked(lambda p: p["env"] == p["zone"], "env", "zone", env="a") == "env=a and not zone exists"
 
 
-def test_text_of_what_is_not_there_is_a_key_error_that_says_what_to_do():
+def test_the_text_of_an_absent_value_is_a_key_error_that_says_what_to_do():
     record = Record("provider p", ("env",), Params())
     with pytest.raises(KeyError, match=r"no parameter 'env'.*params.get"):
         str(RecordedParams(record)["env"])
@@ -167,16 +167,16 @@ def test_reading_after_the_answer_is_an_error():
     record = Record("provider p", ("env",), Params({"env": "a"}))
     value = RecordedParams(record)["env"]
     record.close()
-    with pytest.raises(UsageError, match="after it has given its answer"):
+    with pytest.raises(UsageError, match="after it has returned"):
         assert value == "a"
 
 
-def test_text_of_the_params_themselves_tells_nothing():
+def test_the_text_of_recorded_params_shows_no_value():
     params = RecordedParams(Record("provider p", ("env",), Params({"env": "secret"})))
     assert str(params) == "<params of provider p: env>"
 
 
-def test_params_equal_no_other_kind_of_thing():
+def test_comparing_params_with_another_type_is_false_and_records_nothing():
     assert answer(lambda p: p == 3, env="a") is False
     assert looked(lambda p: p == 3, env="a") == "env exists or not env exists"
 
@@ -188,7 +188,7 @@ def test_value_has_what_a_string_has_and_nothing_else():
 
 
 # DYN-8
-def test_very_many_values_end_in_the_one_there_is():
+def test_comparing_with_very_many_values_matches_the_one_value_that_there_is():
     many = [f"v{number}" for number in range(MOST_REFUSED + 1)]
     assert looked(lambda p: p["env"] in many, env="x") == "env=x"
     assert looked(lambda p: p["env"] in many) == "not env exists"
@@ -203,7 +203,7 @@ EVERYBODY = [
 
 # DYN-33, DYN-34, DYN-38
 @given(trees())
-def test_constraints_are_for_exactly_those_who_go_the_same_way(tree: Tree):
+def test_constraints_match_exactly_the_params_that_take_the_same_branches(tree: Tree):
     ways = {}
     for params in EVERYBODY:
         record = Record("provider p", KEYS, params)
@@ -221,7 +221,7 @@ def test_constraints_are_for_exactly_those_who_go_the_same_way(tree: Tree):
 
 
 @given(st.sampled_from(EVERYBODY), trees())
-def test_running_again_says_the_same(params: Params, tree: Tree):
+def test_running_a_provider_again_records_the_same_constraint(params: Params, tree: Tree):
     first, second = (Record("provider p", KEYS, params) for _ in range(2))
     assert run_tree(tree, RecordedParams(first)) == run_tree(tree, RecordedParams(second))
     assert first.close() is second.close()

@@ -62,7 +62,7 @@ def test_a_listener_refers_to_its_route_configuration(place: str):
     ("source", "here"),
     [(ADS, True), ({"self": {}}, True), ({}, True), (FILE, False), ({"api_config_source": {}}, False)],
 )
-def test_what_comes_from_another_source_is_no_reference(source: dict[str, Any], here: bool):
+def test_a_name_from_another_config_source_is_no_reference(source: dict[str, Any], here: bool):
     # ORD-2: this stream has no part in it
     rds = {"route_config_name": "main", "config_source": source}
     assert bool(found(listener(manager(rds=rds)))) is here
@@ -102,7 +102,7 @@ def test_a_listener_refers_to_the_clusters_of_tcp_proxies():
     assert found(listener(weighted)) == {(CLUSTER, "a"), (CLUSTER, "b")}
 
 
-def test_what_is_packed_and_cannot_be_read_has_no_references():
+def test_packed_messages_that_can_not_be_parsed_have_no_references():
     # ORD-2
     made = listener(TcpProxy(cluster="a"))
     made.filter_chains[0].filters.add(name="odd").typed_config.type_url = "type.googleapis.com/acme.Unknown"
@@ -188,9 +188,17 @@ def test_names_are_spelled_in_one_way():
     assert found(listener(manager(rds=rds))) == {(ROUTE, f"{name}?a=1&b=2")}
 
 
-def test_what_many_refer_to_is_kept_once():
+def test_equal_references_of_many_resources_are_one_object():
     # VHD-9: there may be a million
     routes = [{"match": {"prefix": "/"}, "route": {"cluster": "a"}}]
     hosts = [ParseDict({"name": f"r/{n}", "domains": [f"{n}"], "routes": routes}, VirtualHost()) for n in "ab"]
     one, other = (variant_of(host).references for host in hosts)
     assert one is other
+
+
+def test_what_a_map_of_messages_refers_to_counts():
+    # ORD-2
+    made = Listener(name="l")
+    chosen = made.filter_chain_matcher.matcher_tree.exact_match_map.map["10.0.0.1"]
+    chosen.action.typed_config.Pack(TcpProxy(cluster="a"))
+    assert found(made) == {(CLUSTER, "a")}

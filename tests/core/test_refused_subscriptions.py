@@ -68,7 +68,7 @@ def test_a_name_that_is_not_utf8_is_answered_by_itself_in_text_that_is(mode):
     assert peer.hears() == ["cds a=2"]
 
 
-def test_what_is_called_as_a_name_that_is_not_utf8_is_written_stays():
+def test_a_resource_named_like_an_escaped_name_stays():
     # VHD-26
     bench = Bench()
     bench.put("cds caf\\udce9=1")
@@ -242,7 +242,7 @@ def held(peer: Peer) -> set[int]:
     ("mode", "type_url"),
     [("sotw", CLUSTER), ("sotw", ENDPOINT), ("delta", CLUSTER), ("delta", ENDPOINT), ("delta", VIRTUAL_HOST)],
 )
-def test_what_was_refused_is_not_kept_not_even_until_the_ack(mode: str, type_url: str):
+def test_a_refused_subscription_is_not_kept_even_until_the_ack(mode: str, type_url: str):
     # VHD-26
     bench = Bench()
     peer = connect(bench, mode)
@@ -252,7 +252,7 @@ def test_what_was_refused_is_not_kept_not_even_until_the_ack(mode: str, type_url
     peer.receive(type_url, replace(body, initial_versions=versions) if mode == "delta" else body)
     assert peer.stream.poll(bench.now)
     assert max(held(peer), default=0) < 1000
-    assert sys.getsizeof(peer.stream.room.refused) < 1000
+    assert sys.getsizeof(peer.stream.context.budget.refused) < 1000
 
 
 def test_a_client_that_asks_and_does_not_read_makes_only_so_much_wait(monkeypatch: pytest.MonkeyPatch):
@@ -414,6 +414,18 @@ def test_subscriptions_at_the_limit_may_be_repeated_and_replaced(mode: str):
         "cds !d[]=INVALID_ARGUMENT -d" if mode == "delta" else "cds !d[]=INVALID_ARGUMENT a=1 b[]=1 c[]=1"
     )
     assert refused(bench) == {"subscriptions": 1}
+
+
+@both
+def test_a_glob_at_the_limit_may_be_repeated(mode: str):
+    # DYN-46, XTP-3
+    bench = limited(subscriptions=1)
+    peer = connect(bench, mode)
+    glob = ("+" if mode == "delta" else "") + "xdstp://far/envoy.config.cluster.v3.Cluster/*"
+    for _ in range(2):
+        peer.ask(f"cds {glob}")
+        peer.hears()
+    assert refused(bench) == {}
 
 
 def test_a_sotw_list_past_the_limit_keeps_what_it_has_and_is_not_answered_in_a_loop():
@@ -589,7 +601,7 @@ def test_a_long_host_by_a_locator_is_withdrawn():
     assert [error.code for error in send.errors] == [3, 3]
 
 
-def test_who_comes_back_with_a_long_host_that_it_was_told_of_is_not_told_again():
+def test_a_returning_client_that_names_a_refused_host_gets_no_second_answer():
     # VHD-26, V15: after a restart Envoy asks for all that it ever asked for
     bench = Bench()
     bench.put("rds rc<on_demand>=1; vhds rc/x<a.test>=1")

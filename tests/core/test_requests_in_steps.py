@@ -8,7 +8,7 @@ import pytest
 
 from xdsprism.core.model.events import DeltaRequest, Key, Node, Request, SotwRequest
 from xdsprism.core.model.facts import Facts
-from xdsprism.core.model.limits import Counted, Refusal, SubscriptionBudget
+from xdsprism.core.model.limits import Counted, Refusal, StreamBudget
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Store
@@ -20,19 +20,19 @@ COUNT = 20 * EVERY
 
 
 @pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
-def test_whether_there_is_room_for_a_name_is_asked_of_few_names_in_a_step(
+def test_the_limit_on_subscriptions_is_checked_for_few_names_in_each_step(
     delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # OPS-10, DYN-46
     refused = 0
-    refusal = SubscriptionBudget.refusal
+    refusal = StreamBudget.refusal
 
-    def counted(budget: SubscriptionBudget, kind: Counted) -> Refusal:
+    def counted(budget: StreamBudget, kind: Counted) -> Refusal:
         nonlocal refused
         refused += 1
         return refusal(budget, kind)
 
-    monkeypatch.setattr(SubscriptionBudget, "refusal", counted)
+    monkeypatch.setattr(StreamBudget, "refusal", counted)
     settings = Settings()
     settings = replace(settings, limits=replace(settings.limits, subscriptions=1))
     stream = Stream(1, Store(), Interest(), settings, Facts(), delta=delta)

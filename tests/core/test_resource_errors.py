@@ -94,7 +94,7 @@ def test_errors_can_be_for_everybody():
 
 
 @both
-def test_what_is_there_is_no_error_and_what_is_an_error_is_not_there(mode: str):
+def test_a_name_is_either_a_resource_or_an_error(mode: str):
     # ERR-2, ERR-4
     bench = Bench(ALL)
     bench.put("cds a=1 b[env=prod]=1 c=1")
@@ -105,7 +105,7 @@ def test_what_is_there_is_no_error_and_what_is_an_error_is_not_there(mode: str):
     assert sorted(error.about.name for error in send.errors) == ["b", "d"]
 
 
-def test_of_two_locators_one_may_be_an_error_and_the_other_a_resource():
+def test_one_locator_of_a_name_may_get_an_error_and_another_the_resource():
     # ERR-2: the constraints tell them apart
     play(
         """
@@ -178,7 +178,7 @@ def test_sotw_an_error_that_was_acked_or_nacked_is_not_repeated():
 
 
 @both
-def test_what_appears_for_others_does_not_repeat_an_error(mode: str):
+def test_a_variant_for_others_does_not_repeat_an_error(mode: str):
     # ERR-3
     play(
         """
@@ -308,7 +308,7 @@ def test_a_wildcard_has_no_errors(mode: str, wish: str):
 
 @both
 @pytest.mark.parametrize("word", ["cds", "rds"])
-def test_what_appears_later_is_sent_and_its_error_is_over(mode: str, word: str):
+def test_a_resource_that_appears_later_is_sent_and_ends_its_error(mode: str, word: str):
     # ERR-7
     play(
         f"""
@@ -329,7 +329,7 @@ def test_what_appears_later_is_sent_and_its_error_is_over(mode: str, word: str):
 
 
 @both
-def test_what_appears_in_the_same_turn_is_never_an_error(mode: str):
+def test_a_resource_that_appears_in_the_same_turn_is_never_an_error(mode: str):
     # ERR-2, ERR-7
     play(
         """

@@ -49,7 +49,7 @@ class Model:
         if len(self.served) == self._room:
             newcomers = [*self.wanting(name)]
             loser = finish(self._shares.gives_way(newcomers))
-            asker = self._shares.modest(newcomers)
+            asker = self._shares.with_least(newcomers)
             if loser is None:
                 return
             self.gave_way.append((loser.name, {*self.wanting(loser.name)}))
@@ -60,7 +60,7 @@ class Model:
     def unwant(self, client: Client, name: str, *, lingers: bool) -> None:
         self.wants[client].pop(name)
         if name in self.served:
-            self._shares.part(self.served[name])
+            self._shares.note_unwanted(self.served[name])
             if not lingers and not any(self.wanting(name)):
                 self._drop(name)
 
@@ -76,7 +76,7 @@ GREEDY, MODEST = ("10.0.0.1", "greedy"), [(f"10.0.1.{number}", "modest") for num
 
 @pytest.mark.parametrize("order", [*permutations(range(4))])
 @pytest.mark.parametrize("turns", [1, 3])
-def test_a_modest_client_is_served_whoever_comes_first(order: tuple[int, ...], turns: int) -> None:
+def test_a_modest_client_is_served_in_any_order_of_arrival(order: tuple[int, ...], turns: int) -> None:
     # PRX-35: all at once, or in turns
     model = Model()
     names = {client: [f"{client}-{number}" for number in range(3)] for client in MODEST}
@@ -91,7 +91,7 @@ def test_a_modest_client_is_served_whoever_comes_first(order: tuple[int, ...], t
     assert all(wanting <= {GREEDY} for _, wanting in model.gave_way)  # nobody lost anything to another
 
 
-def test_what_gives_way_is_what_the_greediest_got_last() -> None:
+def test_the_client_with_the_most_loses_what_it_got_last() -> None:
     # PRX-35
     model = Model()
     for number in range(ROOM):
@@ -101,7 +101,7 @@ def test_what_gives_way_is_what_the_greediest_got_last() -> None:
     assert [name for name, _ in model.gave_way] == ["mine-11", "mine-10", "mine-9"]
 
 
-def test_what_others_want_too_does_not_give_way() -> None:
+def test_a_name_that_several_clients_want_does_not_give_way() -> None:
     # PRX-35
     model = Model()
     for number in range(ROOM):
@@ -124,7 +124,7 @@ def test_two_who_are_greedy_together_do_not_protect_each_other() -> None:
     assert [model.lacks(client) for client in MODEST] == [set()] * 3
 
 
-def test_who_opens_many_streams_from_one_address_has_the_share_of_one() -> None:
+def test_all_clients_of_one_address_have_the_share_of_one() -> None:
     # PRX-35
     model = Model()
     for number in range(100):
@@ -147,7 +147,7 @@ def test_clients_of_one_address_are_served_alike() -> None:
     assert not model.lacks(("10.0.0.1", "two"))
 
 
-def test_who_has_as_much_as_the_others_is_refused_and_takes_nothing_from_them() -> None:
+def test_a_client_with_as_much_as_the_others_is_refused_more() -> None:
     # PRX-35: nothing goes to and fro between equals
     model = Model()
     for client in MODEST:
@@ -159,7 +159,7 @@ def test_who_has_as_much_as_the_others_is_refused_and_takes_nothing_from_them() 
     assert [len(model.lacks(client)) for client in MODEST] == [1, 1, 1]
 
 
-def test_what_nobody_wants_any_more_gives_way_first() -> None:
+def test_a_lingering_name_gives_way_first() -> None:
     # PRX-35, PRX-9
     model = Model()
     for number in range(ROOM):
@@ -169,7 +169,7 @@ def test_what_nobody_wants_any_more_gives_way_first() -> None:
     assert [name for name, _ in model.gave_way] == ["mine-3"]
 
 
-def test_what_goes_last_gives_way_only_when_its_client_has_nothing_else() -> None:
+def test_names_marked_to_go_last_give_way_when_their_client_has_no_others() -> None:
     # PRX-35
     def wanting(_: Named) -> Steps[list[Client]]:
         yield
@@ -190,7 +190,7 @@ def test_what_goes_last_gives_way_only_when_its_client_has_nothing_else() -> Non
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whatever_comes_and_goes_who_wants_no_more_than_its_share_has_it(seed: int) -> None:
+def test_clients_within_their_share_always_have_what_they_want(seed: int) -> None:
     # PRX-35: the clients share names, come back, leave names and let them linger
     random = Random(seed)
     model = Model()
@@ -215,6 +215,7 @@ def test_a_ranking_knows_the_greatest_whatever_steps_it_takes() -> None:
     random = Random(1)
     ranking: Ranking[int] = Ranking()
     numbers = dict.fromkeys(range(5), 0)
+    assert ranking.top is None
     for _ in range(2000):
         thing = random.randrange(5)
         by = 1 if not numbers[thing] else random.choice((1, -1))

@@ -73,7 +73,7 @@ def test_a_change_and_its_ack_take_the_short_way(delta: bool, wish: str) -> None
         pytest.param("eds a(x)=2; rds r=2", id="two types at once"),
     ],
 )
-def test_what_is_not_as_simple_as_that_goes_the_long_way(change: str) -> None:
+def test_other_changes_do_not_take_the_fast_path(change: str) -> None:
     bench = Bench()
     bench.put("eds a=1; rds r=1")
     peer = settled(bench, True, "eds +a{env=prod}", env="prod")
@@ -102,7 +102,7 @@ def test_a_second_response_at_one_revision_has_a_nonce_of_its_own() -> None:
     assert len({first.nonce, second.nonce, third.nonce}) == 3
 
 
-def test_what_is_said_before_a_change_was_told_does_not_take_its_nonce(
+def test_a_response_before_a_change_is_notified_does_not_take_its_nonce(
     delta: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SRV-8
@@ -140,7 +140,7 @@ def test_a_changed_cluster_brings_its_endpoints_again_on_the_short_way_too(delta
     assert sends[1].names == ("a",)
 
 
-def test_who_has_another_variant_is_not_even_asked(delta: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_holds_an_unchanged_variant_is_not_woken(delta: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # DESIGN 6.3, 9
     bench = Bench()
     bench.put("rds main[v=1]=a main[v=2]=b main[v=3]=c")
@@ -151,12 +151,14 @@ def test_who_has_another_variant_is_not_even_asked(delta: bool, monkeypatch: pyt
         session.stream
         for session in bench.interest.notify(bench.put("rds main[v=1]=a main[v=2]=B main[v=3]=c").changes)
     ]
-    assert woken == [peer.stream.number for peer in peers if peer.stream.params["v"] == "2"] + [lacking.stream.number]
+    assert woken == [peer.stream.number for peer in peers if peer.stream.context.params["v"] == "2"] + [
+        lacking.stream.number
+    ]
     assert [len(peer.poll()) for peer in peers] == [0, 1, 0] * 3
     assert lacking.poll() == []
 
 
-def test_who_lost_a_variant_hears_of_the_next_one_before_the_removal_went_out() -> None:
+def test_a_new_variant_is_sent_while_the_removal_of_the_last_one_waits() -> None:
     # ORD-2: what is leaving waits until who may refer to it has moved on; meanwhile there is another one for it
     bench = Bench()
     bench.put("cds a[v=1]=1 a[v=2]=1; rds r=1")

@@ -197,7 +197,7 @@ def test_padding_comes_and_goes_with_the_variant_that_needs_it():
     assert versions(store)["t"] == before["t"]
 
 
-def test_what_is_shown_is_what_is_written_now_though_clients_have_it_already():
+def test_pages_show_the_current_origin_of_an_unchanged_variant():
     # DYN-30, DYN-34
     store = filled("rds main[env=prod and version=v1]=p main[env=test]=t")
     revision = store.revision
@@ -246,6 +246,17 @@ def test_a_refusal_says_where_both_variants_are_written_and_what_matches_both():
     )
 
 
+def test_a_refusal_says_nothing_of_the_place_of_a_variant_that_no_file_has():
+    # DYN-37
+    with pytest.raises(ConfigError) as caught:
+        Store().apply({(ROUTE, "main"): (at("main[env=prod]=1", 14), variant("rds", "main[env exists]=2"))})
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.message) == (
+        14,
+        "envoy.config.route.v3.RouteConfiguration 'main': both match env=prod: `env=prod` and `env exists`",
+    )
+
+
 def test_a_refusal_says_where_a_variant_that_is_already_served_is_written_now():
     # DYN-37
     store = Store()
@@ -287,7 +298,7 @@ def test_after_a_refusal_the_next_transaction_is_taken():
 # -- identity and versions
 
 
-def test_what_is_unchanged_is_kept_as_the_same_object():
+def test_an_unchanged_variant_stays_the_same_object():
     # DYN-30
     store = filled("rds main[env=prod]=p main[env=test]=t")
     table = store.table(ROUTE)

@@ -61,7 +61,7 @@ def test_several_changes_of_a_name_are_one_from_the_first_before_to_the_last_aft
     assert told(table, cursor) == {"a": ("1", "3"), "b": ("1", None), "d": (None, "2")}
 
 
-def test_what_came_and_went_or_is_back_as_it_was_is_no_difference():
+def test_a_name_that_is_back_as_it_was_is_no_difference():
     store = Store()
     table = edited(store, "a=1 b=1")
     cursor = table.everything.follow()
@@ -180,7 +180,7 @@ def test_the_log_says_the_same_as_comparing_snapshots(steps, slack):
 # -- memory
 
 
-def test_nothing_is_kept_where_nobody_follows():
+def test_a_listing_without_cursors_keeps_no_log():
     store = Store()
     table = edited(store, *(f"a={number} b{number}=1" for number in range(10)))
     assert insides.log(table.everything) == []

@@ -199,7 +199,7 @@ def test_another_node_later_is_ignored_and_counted(mode: str):
 
 
 @both
-def test_who_does_not_say_who_it_is_is_served_as_nobody(mode: str):
+def test_a_client_without_a_node_is_served_as_one_without_params(mode: str):
     # SRV-7
     bench = Bench()
     bench.put("cds a[env=prod]=p b=1 c[not env exists]=c")
@@ -213,7 +213,7 @@ def test_who_does_not_say_who_it_is_is_served_as_nobody(mode: str):
 
 
 @both
-def test_two_streams_of_one_node_have_nothing_to_do_with_each_other(mode: str):
+def test_two_streams_of_one_node_are_independent(mode: str):
     # SRV-22
     bench = play(
         """
@@ -273,7 +273,7 @@ def test_one_stream_that_ends_leaves_the_other_of_its_node_alone(mode: str):
         ("+x{} +a{env=test} +*{}", "a(x)[]=1"),
     ],
 )
-def test_nothing_is_twice_in_a_response(mode: str, wish: str, heard: str):
+def test_a_resource_that_several_subscriptions_select_is_in_a_response_once(mode: str, wish: str, heard: str):
     # SRV-19, DYN-17
     play(
         f"""

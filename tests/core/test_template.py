@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from xdsprism.core.model.constraints import TRUE, keys
+from xdsprism.core.model.constraints import TRUE, Eq, Not, keys
 from xdsprism.core.model.expr import show
 from xdsprism.core.model.template import Compiled, TemplateError, compile_template
 
@@ -42,6 +42,11 @@ def test_a_condition_that_always_holds_may_be_the_boolean_true() -> None:
 def test_a_condition_that_never_holds_may_be_the_boolean_false() -> None:
     document = {"x": [{"$when": False, "y": 1}, {"y": {"$match": [{"when": False, "value": 2}, {"value": 3}]}}]}
     assert shown(document) == [("true", {"x": [{"y": 3}]})]
+
+
+def test_a_condition_on_one_value_is_an_equality_and_its_negation() -> None:
+    found = compile_template({"x": {"$match": [{"when": "env=prod", "value": 1}, {"value": 2}]}})
+    assert [item.constraint for item in found] == [Eq("env", "prod"), Not(Eq("env", "prod"))]
 
 
 # TP2, Example: four, not nine.
@@ -241,7 +246,7 @@ def test_an_error_reads_as_people_write_paths() -> None:
         compile_template({"virtual_hosts": [{"routes": routes}]})
 
 
-def test_of_several_faults_the_first_in_the_document_is_reported() -> None:
+def test_the_first_fault_in_the_document_is_reported() -> None:
     assert refused({"a": [{"$when": "x"}, {"$when": "y"}], "b": {"$no": 1}})[0] == ("a", 0, "$when")
 
 

@@ -12,7 +12,7 @@ from xdsprism.core.codec.server_responses import Encoder
 from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.events import Absence, Send
 from xdsprism.core.model.expr import parse
-from xdsprism.core.model.type_versions import RESOURCE, Names, as_v2, as_v3, wrapper_of
+from xdsprism.core.model.type_versions import RESOURCE, TypeNames, as_v2, as_v3, wrapper_of
 from xdsprism.core.model.types import (
     CLUSTER,
     ENDPOINT,
@@ -56,7 +56,7 @@ def test_a_type_is_called_what_the_protos_say_it_was_called(url: str):
     assert as_v3(as_v2(url)) == url
 
 
-def test_of_the_types_only_those_that_came_after_v2_have_no_twin():
+def test_only_types_newer_than_v2_have_no_v2_name():
     """So that the comparison above can't be one of nothing with nothing."""
     # VER-4
     assert [spec.url for spec in TYPES if as_v2(spec.url) == spec.url] == [LB_ENDPOINT_COLLECTION, EXTENSION_CONFIG]
@@ -70,21 +70,21 @@ def test_a_resource_is_wrapped_in_its_own_version():
 
 def test_each_type_has_the_version_of_its_last_request():
     # VER-3
-    names = Names()
-    assert [names.take(url) for url in (OLD, ENDPOINT, UNKNOWN)] == [CLUSTER, ENDPOINT, UNKNOWN]
+    names = TypeNames()
+    assert [names.note_url(url) for url in (OLD, ENDPOINT, UNKNOWN)] == [CLUSTER, ENDPOINT, UNKNOWN]
     assert [url for url in (CLUSTER, ENDPOINT, UNKNOWN) if names.is_v2(url)] == [CLUSTER]
-    assert names.take(CLUSTER) == CLUSTER
+    assert names.note_url(CLUSTER) == CLUSTER
     assert not names.is_v2(CLUSTER)
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_request_without_a_type_has_the_version_of_its_service(old: bool):
     # VER-3, SRV-3
-    names = Names(CLUSTER, v2=old)
-    assert names.take("") == ""
+    names = TypeNames(CLUSTER, v2=old)
+    assert names.note_url("") == ""
     assert names.is_v2(CLUSTER) is old
-    names.take(CLUSTER)
-    names.take("")
+    names.note_url(CLUSTER)
+    names.note_url("")
     assert not names.is_v2(CLUSTER)
 
 
@@ -117,7 +117,7 @@ def test_a_sotw_response_in_v2_has_no_name_of_v3():
     assert v2.Resource.FromString(second.value).resource.type_url == OLD
 
 
-def test_where_nothing_differs_the_contents_are_the_same_bytes():
+def test_contents_without_a_difference_are_the_same_bytes_in_both_versions():
     # VER-2
     one = cluster()
     old = v2.DiscoveryResponse.FromString(Encoder("here", lambda _, body: body).encode(sotw(plain=(one,))))
@@ -126,7 +126,7 @@ def test_where_nothing_differs_the_contents_are_the_same_bytes():
     assert old.version_info == new.version_info
 
 
-def test_what_is_not_about_contents_is_the_same_in_both():
+def test_removals_are_the_same_in_both_versions():
     # VER-13
     send = delta(withdrawn=(Absence("e", parse("env=prod")), Absence("f", TRUE)))
     old = pb.DeltaDiscoveryResponse.FromString(Encoder("here", shout).encode(send))

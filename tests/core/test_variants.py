@@ -112,7 +112,7 @@ def test_variants_that_mention_different_keys_are_padded_and_mean_what_they_mean
 
 
 # DYN-34
-def test_what_mentions_all_keys_is_kept_as_it_is() -> None:
+def test_a_variant_that_mentions_all_keys_is_not_padded() -> None:
     given = [variant("env=prod and (zone exists or not zone exists)"), variant("env=test and zone=a")]
     assert all(one is other for one, other in zip(given, padded(given), strict=True))
     alone = [variant("env=prod")]
@@ -141,7 +141,7 @@ def test_a_huge_expression_does_not_make_a_huge_message() -> None:
 
 
 # DYN-39
-def test_what_takes_too_many_steps_is_refused() -> None:
+def test_variants_that_take_too_many_steps_to_compare_are_refused() -> None:
     pigeons, holes = 9, 8  # the classic that no branching solver likes
     placed = [" or ".join(f"p{p}h{h} exists" for h in range(holes)) for p in range(pigeons)]
     alone = [

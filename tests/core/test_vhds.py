@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.support import Bench, changeset, play
-from xdsprism.core.model.events import DeltaRequest, Key, Node
+from xdsprism.core.model.events import DeltaRequest, Key, Node, Request
 from xdsprism.core.model.facts import Forgotten
 from xdsprism.core.model.hosts import without_port
 from xdsprism.core.model.settings import Limits, Settings
@@ -90,6 +90,30 @@ def test_ports_count_unless_the_route_configuration_ignores_them():
         assert [serving(only, "rc/one.test:80", mixed, Params({"env": each})) for each in ("a", "b")] == found
 
 
+def test_an_empty_host_is_served_by_the_domain_that_matches_everything():
+    # VHD-6
+    play(
+        """
+        > vhds +rc/
+        < vhds ?rc/
+
+        > ack
+        store vhds rc/w<*>=1
+        < vhds rc/w(rc/)=1
+        """
+    )
+
+
+def test_a_plain_subscription_gets_the_variant_of_the_store_whichever_of_its_params_decided():
+    # VHD-6, DESIGN 9: only a locator is told for whom else it is, and versions differ with that
+    bench = Bench()
+    bench.put("rds rc<no_port>[env=a]=1 rc<on_demand>[env!=a]=2; vhds rc/bare<one.test>=1 rc/ported<one.test:80>=1")
+    peer = bench.connect(Node("envoy", metadata=Params({"env": "a"})), delta=True)
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key("rc/one.test:80"),)))
+    (send,) = peer.poll()
+    assert send.plain == bench.store.table(VIRTUAL_HOST).named("rc/bare").variants
+
+
 def test_ports_are_ignored_also_where_the_table_of_routes_was_gone_for_a_while():
     store = Store()
     store.apply(changeset("vhds rc/bare<one.test>=1"))
@@ -111,7 +135,7 @@ def test_ports_are_ignored_also_where_the_table_of_routes_was_gone_for_a_while()
         ("a:", "a:"),
     ],
 )
-def test_what_is_a_port(host: str, bare: str):
+def test_a_port_is_cut_off_a_host(host: str, bare: str):
     assert without_port(host) == bare
 
 
@@ -407,7 +431,7 @@ def test_a_changed_route_configuration_takes_its_hosts_along():
     )
 
 
-def test_who_leaves_the_base_set_is_owed_no_answer_about_it():
+def test_unsubscribing_from_the_base_set_drops_the_answer_about_it():
     # WLD-9
     bench = Bench()
     bench.put("rds one<on_demand>=1")
@@ -450,7 +474,7 @@ def test_a_route_configuration_that_begins_to_ignore_ports_changes_what_is_serve
 # -- coming back
 
 
-def test_who_comes_back_is_told_what_changed_and_nothing_else():
+def test_a_reconnecting_client_is_sent_only_what_changed():
     # DLT-13, V15: versions are by the names of resources, and hosts are asked for again
     play(
         """
@@ -462,7 +486,7 @@ def test_who_comes_back_is_told_what_changed_and_nothing_else():
     )
 
 
-def test_who_comes_back_without_a_wildcard_is_told_what_no_host_leads_to_any_more():
+def test_a_reconnecting_client_without_a_wildcard_is_told_which_virtual_hosts_no_host_needs():
     # DLT-14
     play(
         """
@@ -471,6 +495,17 @@ def test_who_comes_back_without_a_wildcard_is_told_what_no_host_leads_to_any_mor
         < vhds -rc/a
         """
     )
+
+
+def test_what_a_client_brought_is_removed_whichever_part_of_its_first_request_named_it():
+    # DLT-14, SRV-24
+    bench = Bench()
+    bench.put("vhds rc/w<*.test>=1")
+    peer = bench.delta()
+    peer.receive(VIRTUAL_HOST, DeltaRequest((Key("rc/a.test"),), initial_versions={"rc/a": "1"}))
+    rest = DeltaRequest((Key("rc/b.test"),), initial_versions={"rc/b": "1"})
+    peer.stream.receive(Request(VIRTUAL_HOST, rest, continues=True), bench.now)
+    assert peer.hears() == ["vhds -rc/a -rc/b rc/w(rc/a.test,rc/b.test)=1"]
 
 
 def test_several_hosts_of_one_variant_are_one_resource_for_locators_too():
@@ -484,7 +519,7 @@ def test_several_hosts_of_one_variant_are_one_resource_for_locators_too():
     )
 
 
-def test_who_was_told_that_there_is_nothing_is_not_told_again():
+def test_a_reconnecting_client_is_not_told_an_absence_again():
     bench = Bench(Settings(epoch="one"))
     peer = bench.connect(Node("envoy"), delta=True)
     wanted = (Key("*"), Key("rc/a.test"))
@@ -497,7 +532,7 @@ def test_who_was_told_that_there_is_nothing_is_not_told_again():
 # -- what goes wrong
 
 
-def test_of_a_rejected_response_the_good_arrive_and_the_unresolved_are_said_again():
+def test_after_a_nack_the_virtual_hosts_and_the_unresolved_hosts_are_sent_again():
     # VHD-24, V12, V8
     play(
         """
@@ -513,7 +548,7 @@ def test_of_a_rejected_response_the_good_arrive_and_the_unresolved_are_said_agai
     )
 
 
-def test_hosts_that_nobody_has_are_answered_without_end_and_remembered_up_to_a_limit():
+def test_unknown_hosts_are_all_answered_and_remembered_up_to_a_limit():
     # VHD-25
     limits = replace(Limits(), unresolved=2)
     bench = play(
@@ -562,7 +597,7 @@ def test_an_answer_names_the_hosts_that_it_answers_and_an_update_all_of_them():
     )
 
 
-def test_hosts_that_were_forgotten_are_sent_when_they_are_created_whoever_serves_them():
+def test_forgotten_hosts_are_sent_when_a_virtual_host_serves_them():
     # VHD-25, VHD-8
     play(
         """
@@ -640,7 +675,7 @@ def test_a_virtual_host_has_variants_by_node_metadata_and_by_locators():
     )
 
 
-def test_whoever_may_share_an_answer_is_told_for_whom_else_it_is():
+def test_an_answer_for_a_locator_says_for_which_params_it_holds():
     # VHD-18; TP2, Caching: who is env=prod must not be given the wildcard's virtual host from a cache
     play(
         """
@@ -651,7 +686,7 @@ def test_whoever_may_share_an_answer_is_told_for_whom_else_it_is():
     )
 
 
-def test_nothing_is_left_of_a_stream_that_ended():
+def test_a_closed_stream_of_hosts_leaves_nothing_behind():
     bench = Bench()
     bench.put("vhds rc/w<*.test>=1")
     peer = bench.connect(Node("envoy"), delta=True)

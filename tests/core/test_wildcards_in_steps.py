@@ -75,7 +75,7 @@ def test_a_wildcard_on_a_large_table_looks_at_few_resources_in_a_step(
     assert looks.count >= 3 * COUNT
 
 
-def test_what_is_found_in_steps_is_what_is_found_at_once() -> None:
+def test_a_wildcard_computed_in_steps_equals_one_computed_at_once() -> None:
     # OPS-10, SRV-12
     store = Store()
     listing = store.table(CLUSTER).everything

@@ -87,7 +87,7 @@ def test_any_other_name_is_left_alone(name: str) -> None:
 
 
 @given(names)
-def test_what_is_written_reads_back_as_the_same_thing(name: XdsName) -> None:
+def test_a_printed_name_parses_into_the_same_name(name: XdsName) -> None:
     assert parse(str(name)) == name
     assert canonical(str(name)) == str(name)
     assert str(name).isascii()
@@ -120,10 +120,10 @@ def test_a_name_is_refused_or_has_one_canonical_form(tail: str) -> None:
         ("xdstp://auth/T/?a=b", "no id"),
         ("xdstp://auth/T/a?b", "key=value, not 'b'"),
         ("xdstp://auth/T/a?=b", "key=value, not '=b'"),
-        ("xdstp://auth/T/50%", "'%' is no percent-encoding"),
-        ("xdstp://auth/T/%zz", "'%zz' is no percent-encoding"),
-        ("xdstp://auth/T/a?k=%1", "'%1' is no percent-encoding"),
-        ("xdstp://%/T/a", "'%' is no percent-encoding"),
+        ("xdstp://auth/T/50%", "'%' is not valid percent-encoding"),
+        ("xdstp://auth/T/%zz", "'%zz' is not valid percent-encoding"),
+        ("xdstp://auth/T/a?k=%1", "'%1' is not valid percent-encoding"),
+        ("xdstp://%/T/a", "'%' is not valid percent-encoding"),
         ("xdstp://auth/T/%ff", "UTF-8"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_name_is_in_the_collection_one_step_up(name: str, glob: str | None) ->
 
 
 @given(names)
-def test_what_is_in_a_collection_differs_from_it_in_the_last_step_alone(name: XdsName) -> None:
+def test_a_name_and_its_collection_differ_in_the_last_step_alone(name: XdsName) -> None:
     glob = collection_of(str(name))
     assert glob is not None
     whole = parse(glob)
@@ -195,7 +195,7 @@ def test_what_is_in_a_collection_differs_from_it_in_the_last_step_alone(name: Xd
 
 # XTP-9, XTP-10
 @given(names)
-def test_what_a_resource_may_be_called_may_be_asked_for(name: XdsName) -> None:
+def test_each_name_that_a_resource_may_have_may_be_subscribed_to(name: XdsName) -> None:
     url = f"type.googleapis.com/{name.type}" if "/" not in name.type else name.type
     try:
         own = own_name(str(name), url)
@@ -226,7 +226,7 @@ def test_a_name_may_be_asked_for_with_directives_and_reserved_context() -> None:
         ("a?xds.node=x", "'xds.node'"),
     ],
 )
-def test_what_only_asks_for_resources_is_no_name_of_one(tail: str, why: str) -> None:
+def test_a_name_that_only_subscribes_is_refused_as_the_name_of_a_resource(tail: str, why: str) -> None:
     # XTP-10, XTP-11
     with pytest.raises(UsageError, match=why):
         own_name(f"xdstp://x/envoy.config.cluster.v3.Cluster/{tail}", CLUSTER)

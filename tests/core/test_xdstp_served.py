@@ -65,7 +65,7 @@ def test_a_name_is_unsubscribed_in_any_spelling():
     )
 
 
-def test_what_a_client_has_under_another_spelling_is_not_sent_again():
+def test_a_resource_held_under_another_spelling_is_not_sent_again():
     # XTP-1, DLT-13
     bench = Bench()
     bench.put(f"cds {BASE}/a?x=1&y=2=1")
@@ -93,7 +93,7 @@ def test_context_is_part_of_the_name_and_params_are_not(mode: str):
     )
 
 
-def test_params_do_not_stand_in_for_context():
+def test_params_do_not_count_as_context_parameters():
     # DYN-42
     act(
         """
@@ -223,7 +223,7 @@ def test_globs_and_names_work_together():
     )
 
 
-def test_who_unsubscribes_a_member_is_told_what_the_glob_has_of_it():
+def test_unsubscribing_from_a_member_resends_it_for_the_glob():
     # XTP-7, WLD-6
     act(
         """
@@ -267,7 +267,7 @@ def test_a_name_takes_over_from_its_glob_what_that_still_owes():
     )
 
 
-def test_a_wildcard_and_a_glob_say_everything_once():
+def test_a_member_of_a_wildcard_and_a_glob_is_sent_once():
     # XTP-7, DLT-19
     act(
         """
@@ -296,7 +296,7 @@ def test_a_wildcard_and_a_glob_say_everything_once():
     )
 
 
-def test_a_glob_that_is_left_is_quiet():
+def test_an_unsubscribed_glob_sends_nothing_more():
     # XTP-3, WLD-9
     bench = act(
         """
@@ -351,7 +351,7 @@ def test_params_of_the_node_count_for_plain_globs():
     )
 
 
-def test_a_glob_that_is_empty_for_some_says_for_whom():
+def test_an_empty_glob_is_removed_with_the_constraints_of_those_for_whom_it_is_empty():
     # XTP-5, DYN-11
     act(
         """
@@ -556,7 +556,7 @@ def test_a_name_that_nothing_can_have_is_an_error_of_its_own(mode: str, bad: str
 
 
 @both
-def test_the_error_says_what_is_wrong(mode: str):
+def test_the_error_of_a_bad_name_says_what_is_wrong_with_it(mode: str):
     # XTP-9
     bench = Bench()
     peer = bench.connect(None, delta=mode == "delta")
@@ -568,7 +568,7 @@ def test_the_error_says_what_is_wrong(mode: str):
         f"bad resource name '{BASE}/a': its type is envoy.config.cluster.v3.Cluster, "
         "but this is a envoy.config.listener.v3.Listener"
     )
-    assert "'%zz' is no percent-encoding" in found[f"{BASE}/%zz[]"]
+    assert "'%zz' is not valid percent-encoding" in found[f"{BASE}/%zz[]"]
 
 
 def test_a_glob_in_state_of_the_world_is_an_unknown_name():
@@ -589,7 +589,7 @@ def test_a_glob_in_state_of_the_world_is_an_unknown_name():
     )
 
 
-def test_a_name_of_nobody_is_a_name_that_does_not_exist():
+def test_a_name_of_an_unknown_authority_does_not_exist():
     # XTP-9: whoever else's authority it is
     act(
         """

@@ -55,7 +55,7 @@ def test_each_row_of_the_page_of_clients_has_the_anchor_of_its_number() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_what_is_cited_of_real_clients_is_on_their_page(folder: str) -> None:
+def test_citations_of_real_clients_are_on_their_page(folder: str) -> None:
     assert unresolved(folder, CLIENT, {number for _, number in ROWS}) == []
 
 

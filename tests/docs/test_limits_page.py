@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import get_args
 
@@ -29,3 +30,18 @@ def test_each_default_is_what_the_page_says() -> None:
     assert f"`unresolved` ({defaults['unresolved']:,})" in PAGE
     assert f"{PENDING_BYTES >> 20} MiB of names" in PAGE
     assert f"a message above {RECEIVE_BYTES >> 20} MiB" in PAGE
+
+
+def test_the_limits_on_streams_and_connections_are_on_the_page_with_their_defaults() -> None:
+    # OPS-3, OPS-4
+    told = {row[1]: row[2] for row in re.finditer(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", PAGE, re.MULTILINE)}
+    defaults = {field.name: field.default for field in fields(Limits)}
+    assert set(told) <= set(defaults)
+    for name, text in told.items():
+        value = defaults[name]
+        assert text == "off" if value == inf else "three quarters" in text if value is None else text == f"{value:,.0f}"
+
+
+def test_every_limit_has_a_place_on_the_page() -> None:
+    for field in fields(Limits):
+        assert f"`{field.name}`" in PAGE, field.name

@@ -28,6 +28,6 @@ def test_each_attack_has_a_test() -> None:
     assert [row for row in rows if not re.search(r"`tests/[\w/]+\.py::\w+`[^|]*\|$", row)] == []
 
 
-def test_it_is_linked() -> None:
+def test_the_page_is_linked() -> None:
     assert "docs/security.md" in (ROOT / "README.md").read_text()
     assert "(security.md)" in (ROOT / "docs/limits.md").read_text()

@@ -45,9 +45,9 @@ class Walk:
         for line in block("sh").splitlines():
             subprocess.run(shlex.split(line), cwd=self.folder, check=True, capture_output=True)
 
-    def serve(self) -> None:
-        argv = [sys.executable, "-m", *self.absolute(shlex.split(block("sh", 1)))]
-        argv += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--engine", "h2"]
+    def serve(self, line: str = "", admin: str = "127.0.0.1:0") -> None:
+        argv = [sys.executable, "-m", *self.absolute(shlex.split(line or block("sh", 1)))]
+        argv += ["--listen", "127.0.0.1:0", "--admin", admin, "--engine", "h2"]
         self.server = server = Program("serve", argv, self.folder / "serve.log", env=CHILD)
         found = eventually(lambda: re.search(r"listen=(\S+) admin=(\S+)", server.text()))
         assert found is not None
@@ -113,13 +113,25 @@ def test_the_page_works_as_it_is_written(walk: Walk) -> None:
         envoy.close()
 
 
+def test_the_admin_port_is_protected_as_it_is_written(walk: Walk) -> None:
+    make, serve = block("sh", 3).splitlines()
+    subprocess.run(["sh", "-c", make], cwd=walk.folder, check=True)
+    walk.serve(serve, "0.0.0.0:0")
+    curl, ask = block("sh", 4).replace("18001", walk.admin.rpartition(":")[2]).splitlines()
+    scraped = subprocess.run(["sh", "-c", curl], cwd=walk.folder, check=True, capture_output=True, text=True)
+    assert "xdsprism_tls_certificate_not_after_seconds" in scraped.stdout
+    assert "main for a client with env=prod is" in walk.run("-m", *shlex.split(ask))
+
+
 def test_the_program_runs(walk: Walk) -> None:
     program = "import asyncio\nimport xdsprism as xp\nstore = xp.Store()\nasync def main():\n"
     program += textwrap.indent(block("python"), "    ") + "asyncio.run(main())\n"
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", walk.run("-c", program))
 
 
-@pytest.mark.parametrize("flag", ["--tls-cert", "--tls-key", "--tls-client-ca"])
+@pytest.mark.parametrize(
+    "flag", [f"--{admin}{name}" for admin in ("", "admin-") for name in ("tls-cert", "tls-key", "tls-client-ca")]
+)
 def test_flags_of_the_page_are_explained_by_the_command(flag: str) -> None:
     assert flag in PAGE
     for verb in ("serve", "relay"):

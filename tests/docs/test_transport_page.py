@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from xdsprism.http2.grpc import ALWAYS, INFLATED, RATIO
-from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits, Rate, Times
+from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits, Times
 from xdsprism.http2.outbound import LARGEST_WINDOW, TINY
 from xdsprism.server.connection_limits import ADMIN_SHARE, MOST_ADMIN, RESERVE
 from xdsprism.server.http_deadlines import HttpTimes
 from xdsprism.server.server import RECEIVE_BYTES
+from xdsprism.token_bucket import Rate
 
 PAGE = (Path(__file__).parents[2] / "docs/transport.md").read_text()
 ROWS = {row[1]: row[3] for row in re.finditer(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", PAGE, re.MULTILINE)}
@@ -38,6 +39,10 @@ EXPECTED: dict[Limit, tuple[float | Rate, ...]] = {
     Limit.UNFINISHED: (LIMITS.unfinished_bytes, LIMITS.all_unfinished_bytes),
     Limit.CONNECTIONS: (RESERVE,),
     Limit.ADDRESS: (),
+    Limit.HANDSHAKES: (LIMITS.handshakes,),
+    Limit.ADDRESS_HANDSHAKES: (),
+    Limit.IDLE_CONNECTION: (TIMES.keepalive, TIMES.idle_connection),
+    Limit.FIRST_REQUEST: (TIMES.first_request,),
 }
 
 
@@ -55,14 +60,14 @@ def test_its_default_is_what_the_page_says(limit: Limit) -> None:
     assert told == [shown(value) for value in EXPECTED[limit]]
 
 
-def test_so_are_the_times_of_a_connection() -> None:
+def test_the_times_of_a_connection_are_those_of_the_code() -> None:
     told = [float(each) for each in re.findall(r"^\| [^|`]+ \| (\d+) s \|$", PAGE, re.MULTILINE)]
     assert told == [TIMES.keepalive, TIMES.notice, TIMES.age_grace, TIMES.linger]
     assert TIMES.age == float("inf")
     assert f"less than {TINY} bytes" in PAGE
 
 
-def test_so_are_the_times_and_numbers_of_the_http_ports() -> None:
+def test_the_times_and_numbers_of_the_http_ports_are_those_of_the_code() -> None:
     told = [float(each) for each in re.findall(r"^\| [^|`]+ \| (\d+) \|$", PAGE, re.MULTILINE)]
     times = HttpTimes()
     assert told == [times.header, times.idle, times.unread, times.answer]

@@ -17,7 +17,7 @@ def test_the_fields_that_v2_has_not_are_listed():
 
 
 # VER-4
-def test_what_is_said_of_two_other_fields_is_so():
+def test_the_text_about_two_other_fields_is_true():
     page = v2_fields.PAGE.read_text()
     assert [field for fields in v2_fields.CHANGED.values() for field in fields] == ["receive", "quic_protocol_options"]
     assert all(f"`{field}`" in page for fields in v2_fields.CHANGED.values() for field in fields)

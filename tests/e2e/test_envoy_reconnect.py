@@ -62,7 +62,7 @@ def test_after_a_restart_nothing_is_sent_that_envoy_has(lab: Lab, mode: str, rou
 
 # DLT-12, DLT-14, SOT-13
 @pytest.mark.parametrize("mode", ["delta", "sotw"])
-def test_what_changed_while_the_server_was_down_arrives_when_it_is_back(lab: Lab, mode: str):
+def test_changes_during_an_outage_arrive_when_the_server_is_back(lab: Lab, mode: str):
     scene = _scene(lab, mode)
     _stop(scene)
     scene.server.write("routes", routes("main", to("green")))
@@ -81,5 +81,5 @@ def test_a_cluster_that_went_while_the_server_was_down_outlives_its_last_request
     with scene.envoy.traffic() as traffic:
         scene.server.start()
         becomes(lambda: set(scene.envoy.clusters()), {"green"})
-    assert traffic.answers[-1] == "green"
+        becomes(lambda: traffic.answers[-1:], ["green"])
     assert set(traffic.answers) == {"blue", "green"}

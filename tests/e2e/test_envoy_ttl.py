@@ -55,7 +55,7 @@ def _limit(envoy: Envoy) -> str | None:
 
 # TTL-1, TTL-2. A cluster in SotW has no heartbeats: there the whole state is sent again.
 @pytest.mark.parametrize("mode", ["delta", "sotw"])
-def test_what_has_a_time_to_live_stays_while_the_server_runs_and_goes_after_it(lab: Lab, tmp_path: Path, mode: str):
+def test_a_resource_with_a_ttl_stays_while_the_server_runs_and_expires_after_it(lab: Lab, tmp_path: Path, mode: str):
     server = lab.control_plane()
     server.write(
         "main",

@@ -127,7 +127,9 @@ def test_a_restart_with_an_empty_directory_fails_and_envoys_keep_what_they_have(
     server = fleet.server
     server.stop()
     _empty(fleet)
-    with pytest.raises(ProgramDied, match=r"status 1:\n(?s:.*)has no resources; to start with none, say --allow-empty"):
+    with pytest.raises(
+        ProgramDied, match=r"status 1:\n(?s:.*)has no resources; to start with none, give --allow-empty"
+    ):
         server.start()
     _require_untouched(fleet)
 

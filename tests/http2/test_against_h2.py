@@ -22,8 +22,9 @@ from tests.support.examples import examples
 from xdsprism.errors import STATUS
 from xdsprism.http2 import frames
 from xdsprism.http2.grpc import MessageReader, framed
-from xdsprism.http2.limits import Limits, Rate, Times
+from xdsprism.http2.limits import Limits, Times
 from xdsprism.http2.rpc import Called, Ended, HalfClosed, Message, Rpc, RpcConnection
+from xdsprism.token_bucket import Rate
 
 SIZES = st.one_of(st.integers(0, 60), st.sampled_from([900, 16_379, 16_380, 40_000]))
 WINDOWS = st.sampled_from([0, 1, 10, 1_000, 65_535, 200_000])
@@ -299,7 +300,7 @@ class Pair(RuleBasedStateMachine):
     def they_agree_on_windows(self) -> None:
         mine, theirs = self.server.connection, self.client
         assert mine.out.window == theirs.inbound_flow_control_window
-        assert left_of(LIMITS.connection_window, mine._credit) == theirs.outbound_flow_control_window  # noqa: SLF001 # both ends must count alike before either is out of credit
+        assert left_of(LIMITS.connection_window, mine._windows.credit) == theirs.outbound_flow_control_window  # noqa: SLF001 # both ends must count alike before either is out of credit
         for number, stream in mine.streams.items():
             assert min(stream.window, mine.out.window) == theirs.remote_flow_control_window(number)
             if number in self.open:
@@ -352,7 +353,7 @@ def outcome(*parts: bytes) -> tuple[list[Any], bytes]:
     return told, written
 
 
-def test_it_does_not_matter_where_the_bytes_are_cut() -> None:
+def test_the_outcome_does_not_depend_on_where_the_bytes_are_cut() -> None:
     said = transcript()
     whole = outcome(said)
     assert [message for kind, _, message in whole[0] if kind is Message] == [b"one", b"two", b"three"]

@@ -38,7 +38,7 @@ def test_the_same_indices_mean_something_else_when_the_table_has_moved() -> None
     assert blocks.decode(block(known)) == [(b"x", b"2")]
 
 
-def test_what_is_malformed_stays_so_however_often_it_is_said() -> None:
+def test_malformed_headers_are_refused_each_time_they_are_repeated() -> None:
     blocks, encoder = HeaderBlocks(Limits()), hpack.Encoder()
     for _ in range(3):
         fields = blocks.decode(block(encoder.encode([(":method", "GET"), (":nonsense", "1")])))

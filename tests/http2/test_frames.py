@@ -61,7 +61,7 @@ def test_settings_are_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nXX", b"\x16\x03\x01"])
-def test_what_is_no_preface_is_not_heard_out(wrong: bytes) -> None:
+def test_a_wrong_preface_ends_the_connection_at_its_first_wrong_byte(wrong: bytes) -> None:
     assert goaway_code(Client(greet=False).say(wrong)) is Code.PROTOCOL_ERROR
 
 
@@ -157,7 +157,7 @@ def test_the_reserved_bit_of_a_stream_number_is_ignored() -> None:
     assert bodies(found) == NOT_GRPC.encode()
 
 
-def test_nothing_is_heard_after_a_goaway_of_ours() -> None:
+def test_frames_after_a_goaway_of_the_server_are_ignored() -> None:
     client = Client()
     client.say(frames.frame(PING, 0, 1, bytes(8)))
     assert client.say(frames.ping(bytes(8)), headers(1)) == []
@@ -284,7 +284,7 @@ def test_a_header_block_may_come_in_parts() -> None:
         frames.frame(PRIORITY, 0, 1, bytes(5)),
     ],
 )
-def test_nothing_may_come_between_the_parts(other: bytes) -> None:
+def test_another_frame_between_headers_and_continuation_ends_the_connection(other: bytes) -> None:
     client = Client()
     client.say(frames.frame(HEADERS, 0, 1, block()))
     assert goaway_code(client.say(other)) is Code.PROTOCOL_ERROR

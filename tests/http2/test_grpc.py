@@ -47,7 +47,8 @@ def test_a_call_with_one_message() -> None:
     called, heard, closed = client.take()
     assert isinstance(called, Called)
     assert called.path == "/x"
-    assert heard == Message(called.rpc, b"question")
+    assert isinstance(heard, Message)
+    assert (heard.rpc, heard.message) == (called.rpc, b"question")
     assert closed == HalfClosed(called.rpc)
     client.rpcs.send(called.rpc, framed(b"answer"))
     client.rpcs.end(called.rpc)
@@ -75,7 +76,7 @@ def test_a_call_that_ends_before_its_client_does_is_reset_without_an_error() -> 
     assert (reset.kind, reset.code) == (RST_STREAM, Code.NO_ERROR)
 
 
-def test_nothing_is_said_twice_at_the_end() -> None:
+def test_a_call_has_one_status_though_it_is_ended_twice() -> None:
     client = Client()
     client.say(headers(1, CALL, last=True))
     rpc = only(client.take()[:1], Called).rpc
@@ -95,7 +96,7 @@ def test_nothing_is_said_twice_at_the_end() -> None:
     ],
     ids=["none", "json", "grpc-web", "GET"],
 )
-def test_what_is_no_grpc_gets_415_once_it_is_heard_out(fields: tuple[tuple[str, str], ...]) -> None:
+def test_a_request_that_is_not_grpc_gets_415_once_its_body_has_ended(fields: tuple[tuple[str, str], ...]) -> None:
     client = Client()
     assert client.say(headers(1, fields), data(1, b"any"), data(1, b"thing")) == []
     head, *body = client.say(data(1, last=True))
@@ -157,7 +158,9 @@ def test_gzip_is_read() -> None:
     ],
     ids=["not announced", "no gzip", "truncated", "more behind", "flag", "bomb", "unknown"],
 )
-def test_what_can_t_be_unpacked_ends_the_call(fields: tuple[tuple[str, str], ...], body: bytes, status: str) -> None:
+def test_a_message_that_can_t_be_decompressed_ends_the_call(
+    fields: tuple[tuple[str, str], ...], body: bytes, status: str
+) -> None:
     client = Client(Limits(message_bytes=1_000))
     found = client.say(headers(1, fields), data(1, body))
     (answer,) = of(HEADERS, found)
@@ -340,7 +343,7 @@ def test_a_broken_message_of_a_caller_who_left_needs_no_answer() -> None:
     only(client.take(), Ended)
 
 
-def test_what_comes_for_a_call_that_ended_is_ignored_while_its_last_words_wait() -> None:
+def test_messages_for_a_call_that_ended_are_ignored_while_its_last_bytes_wait() -> None:
     client = Client(settings=[(INITIAL_WINDOW_SIZE, 3)])
     client.say(headers(1, CALL))
     rpc = only(client.take(), Called).rpc

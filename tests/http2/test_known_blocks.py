@@ -74,7 +74,9 @@ def test_a_decoder_from_before_the_first_block_that_fills_the_table_is_not_used_
 
 # RFC 7541: fields depend on the bytes of this connection alone.
 @given(connections=st.lists(st.lists(st.tuples(SIZES, CALLS), min_size=1, max_size=4), min_size=2, max_size=5))
-def test_what_others_sent_changes_nothing(connections: list[list[tuple[int | None, list[Fields]]]]) -> None:
+def test_header_blocks_decode_as_hpack_decodes_them_whatever_other_connections_sent(
+    connections: list[list[tuple[int | None, list[Fields]]]],
+) -> None:
     known = KnownBlocks()
     for _ in range(2):
         for parts in connections:
@@ -92,7 +94,7 @@ def test_what_others_sent_changes_nothing(connections: list[list[tuple[int | Non
     [[("authorization", "Bearer secret")], [("x", "v" * LARGEST)], [("x", "")] * (LARGEST // 33 + 1)],
     ids=["a token", "a long value", "many fields"],
 )
-def test_what_is_secret_or_large_is_not_remembered(fields: Fields) -> None:
+def test_header_blocks_with_secrets_and_large_ones_are_not_remembered(fields: Fields) -> None:
     known = KnownBlocks()
     encoder = hpack.Encoder()
     blocks = HeaderBlocks(Limits(), known)

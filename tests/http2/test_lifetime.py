@@ -30,7 +30,7 @@ def pong(found: list[Frame]) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:20], PREFACE])
-def test_who_does_not_greet_in_time_is_cut_off(said: bytes) -> None:
+def test_a_client_without_a_preface_in_time_is_cut_off(said: bytes) -> None:
     client = Client(greet=False, times=TIMES)
     client.now = 9.0
     client.say(said)
@@ -42,7 +42,7 @@ def test_who_does_not_greet_in_time_is_cut_off(said: bytes) -> None:
     assert (client.now, client.rpcs.is_closing) == (11.0, True)
 
 
-def test_who_greets_in_time_is_not() -> None:
+def test_a_client_with_a_preface_in_time_stays() -> None:
     client = Client(times=TIMES)
     assert client.tick(10.0) == []
     assert client.alive
@@ -190,7 +190,7 @@ def test_an_old_connection_is_drained() -> None:
 
 
 def test_by_default_no_connection_is_too_old() -> None:
-    client = Client(times=Times(keepalive=inf))
+    client = Client(times=Times(keepalive=inf, idle_connection=inf))
     client.tick(1e9)
     assert client.connection.failed is None
     assert not client.rpcs.life.is_draining

@@ -35,8 +35,9 @@ from xdsprism.http2.codes import (
 )
 from xdsprism.http2.facts import CallRefused, Limited
 from xdsprism.http2.grpc import framed
-from xdsprism.http2.limits import MAX_REFUSALS, ConnectionCount, Limit, Limits, Rate, Times, TokenBucket
+from xdsprism.http2.limits import MAX_REFUSALS, ConnectionCount, Limit, Limits, Times
 from xdsprism.http2.rpc import Called, Ended
+from xdsprism.token_bucket import Rate, TokenBucket
 
 CALM = Code.ENHANCE_YOUR_CALM
 HEAVY = (*CALL, *((f"x-{number}", "v" * 100) for number in range(20)))
@@ -105,7 +106,7 @@ def test_the_same_at_an_honest_pace_does_not(limit: Limit) -> None:
     ],
     ids=["priority", "settings ack", "ping ack", "goaway", "window_update", "rst_stream"],
 )
-def test_whatever_is_ignored_is_counted(say: Callable[[int], bytes]) -> None:
+def test_frames_that_are_ignored_count_towards_the_limit_on_noise(say: Callable[[int], bytes]) -> None:
     client = Client(Limits(noise=Rate(30, 1)))
     client.say(headers(1, last=True))  # it is over now
     assert flood(client, say, 100) == 30
@@ -162,7 +163,7 @@ def test_streams_that_are_opened_and_reset_at_once_end_the_connection() -> None:
     assert limited(client) == [(Limit.RESETS, CALM, True)]
 
 
-def test_so_do_streams_that_we_are_made_to_reset() -> None:
+def test_streams_that_the_peer_makes_us_reset_are_counted_too() -> None:
     client = Client(Limits(resets=Rate(20, 1)))  # CVE 2025-8671
     assert flood(client, lambda number: headers(2 * number + 1, REQUEST[1:]), 100) == 20
     assert limited(client) == [(Limit.RESETS, CALM, True)]
@@ -179,11 +180,11 @@ def test_a_client_may_leave_many_streams_that_it_had_for_a_while() -> None:
     assert client.connection.streams == {}
 
 
-def test_of_closed_streams_little_is_remembered() -> None:
+def test_the_memory_of_closed_streams_is_bounded() -> None:
     client = Client(Limits(resets=Rate(10_000, 0)))
     for number in range(5_000):
         client.say(hasty(number))
-    assert len(client.connection._closed._streams) <= 512  # noqa: SLF001 # a memory of what is over: its bound shows in memory only
+    assert len(client.connection._streams._closed._streams) <= 512  # noqa: SLF001 # a memory of what is over: its bound shows in memory only
     assert client.connection.streams == {}
 
 
@@ -240,7 +241,7 @@ def test_windows_of_a_few_bytes_end_the_connection() -> None:
 
 
 def test_a_stream_that_is_never_read_is_reset_in_the_end_and_no_other() -> None:
-    client = Client(settings=[(INITIAL_WINDOW_SIZE, 10)], times=Times(stall=100, keepalive=1e9))
+    client = Client(settings=[(INITIAL_WINDOW_SIZE, 10)], times=Times(stall=100, keepalive=1e9, first_request=1e9))
     client.say(headers(1, CALL), headers(3, CALL), headers(5, CALL))
     stuck, slow, _ = (event.rpc for event in client.take())
     for rpc in (stuck, slow):
@@ -291,7 +292,7 @@ def test_unfinished_messages_on_many_streams_are_bounded_together() -> None:
     assert client.alive
 
 
-def test_what_was_unfinished_is_forgotten_with_its_stream() -> None:
+def test_the_bytes_of_an_unfinished_message_are_dropped_with_its_stream() -> None:
     client = Client()
     client.say(headers(1, CALL), data(1, message(bytes(900))[:300]), frames.reset(1, Code.CANCEL))
     assert insides.unfinished(client.rpcs) == 0
@@ -355,7 +356,7 @@ def test_a_stream_that_waits_for_its_turn_is_forgotten_when_it_is_reset() -> Non
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_how_calls_ended_is_counted_too_where_nobody_reads(last: bool) -> None:
+def test_ended_calls_count_as_unread_bytes_too(last: bool) -> None:
     client = Client(Limits(unread_bytes=2_000))
     client.rpcs.out.pause()
     number = 1
@@ -404,7 +405,7 @@ def test_there_are_so_many_connections_and_of_one_address_fewer() -> None:
     assert count.admit("a") is None
 
 
-def test_who_leaves_is_forgotten() -> None:
+def test_nothing_is_kept_of_the_addresses_of_closed_connections() -> None:
     count = ConnectionCount(Limits(connections=8))
     for _ in range(2):
         joined = [str(number) for number in range(100) if count.admit(str(number)) is None]
@@ -430,7 +431,7 @@ def test_one_connection_may_be_the_only_one() -> None:
     assert [count.admit("a"), count.admit("b")] == [None, Limit.CONNECTIONS]
 
 
-def test_what_a_connection_had_begun_is_given_back_when_it_is_lost() -> None:
+def test_unfinished_bytes_count_no_more_when_their_connection_is_lost() -> None:
     client = Client()
     client.say(headers(1, CALL), data(1, message(bytes(90))[:30]))
     assert client.count.unfinished == 30

@@ -9,10 +9,11 @@ import pytest
 from tests.http2.rig import CALL, Client, Frame, headers, of, only
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import ACK, DATA, GOAWAY, INITIAL_WINDOW_SIZE, PING, SETTINGS, Code
-from xdsprism.http2.connection import ACK_DELAY
 from xdsprism.http2.grpc import framed
-from xdsprism.http2.limits import Limits, Rate
+from xdsprism.http2.limits import Limits
+from xdsprism.http2.pings import ACK_DELAY
 from xdsprism.http2.rpc import Called, Rpc
+from xdsprism.token_bucket import Rate
 
 SOON = ACK_DELAY / 4
 
@@ -97,7 +98,7 @@ def test_a_client_that_awaits_each_answer_sends_a_ping_for_every_second_write() 
 
 
 @pytest.mark.parametrize("pause", [ACK_DELAY, 10.0])
-def test_where_writes_are_rare_the_answer_is_sent_at_once(pause: float) -> None:
+def test_a_ping_is_answered_at_once_where_writes_are_rare(pause: float) -> None:
     client = Busy()
     for _ in range(5):
         client.update()
@@ -105,7 +106,7 @@ def test_where_writes_are_rare_the_answer_is_sent_at_once(pause: float) -> None:
         client.now += pause
 
 
-def test_where_writes_become_rare_one_answer_waits_in_vain_and_no_other() -> None:
+def test_one_answer_to_a_ping_waits_in_vain_when_writes_become_rare() -> None:
     client = Busy()
     client.measured()
     at_once = []

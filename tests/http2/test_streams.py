@@ -31,7 +31,7 @@ def test_an_idle_stream_begins_with_headers(first: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [data(1, b"x"), data(1, last=True), headers(1)], ids=["data", "end", "headers"])
-def test_a_half_closed_stream_hears_no_more(more: bytes) -> None:
+def test_more_data_or_headers_on_a_half_closed_stream_reset_it(more: bytes) -> None:
     client = Client()
     client.say(headers(1, CALL, last=True))
     client.take()
@@ -47,7 +47,7 @@ def test_windows_and_priorities_still_count_on_a_half_closed_stream() -> None:
     assert client.connection.streams[1].window == 65_535 + 100
 
 
-def test_what_was_on_its_way_when_we_reset_is_ignored() -> None:
+def test_frames_that_were_under_way_when_the_server_reset_the_stream_are_ignored() -> None:
     client = Client()
     client.say(headers(1, CALL))
     rpc = only(client.take(), Called).rpc
@@ -59,7 +59,7 @@ def test_what_was_on_its_way_when_we_reset_is_ignored() -> None:
     assert client.take() == []
 
 
-def test_data_on_a_stream_that_its_client_closed_is_told_so() -> None:
+def test_data_on_a_stream_that_its_client_reset_is_answered_with_a_reset() -> None:
     client = Client()
     client.say(headers(1, CALL), frames.reset(1, Code.CANCEL))
     assert reset_code(client.say(data(1, b"x"))) is Code.STREAM_CLOSED
@@ -75,14 +75,14 @@ def test_headers_on_a_stream_that_is_over_end_the_connection(close: bytes) -> No
     assert goaway_code(client.say(headers(1))) is Code.STREAM_CLOSED
 
 
-def test_numbers_only_rise_and_are_odd() -> None:
+def test_stream_numbers_that_fall_or_are_even_end_the_connection() -> None:
     client = Client()
     client.say(headers(5, CALL))
     assert goaway_code(client.say(headers(3, CALL))) is Code.PROTOCOL_ERROR
     assert goaway_code(Client().say(headers(2, CALL))) is Code.PROTOCOL_ERROR
 
 
-def test_a_goaway_names_the_last_stream_that_was_heard() -> None:
+def test_a_goaway_names_the_last_stream_that_was_received() -> None:
     client = Client()
     client.say(headers(7, CALL))
     (goaway,) = client.say(frames.frame(5, 0, 7, bytes(4)))
@@ -102,7 +102,7 @@ def test_a_reset_stream_is_over_at_once_and_no_other_is() -> None:
     assert list(client.connection.streams) == [3]
 
 
-def test_codes_that_nobody_knows_are_fine() -> None:
+def test_unknown_error_codes_in_resets_and_goaways_are_accepted() -> None:
     client = Client()
     client.say(headers(1, CALL))
     client.say(frames.frame(RST_STREAM, 0, 1, b"\xff\xff\xff\xff"), frames.frame(GOAWAY, 0, 0, bytes(4) + b"\xff" * 4))
@@ -249,7 +249,7 @@ def test_headers_of_refused_streams_still_count_for_the_table() -> None:
     assert (b"x", b"first") in only(client.take(), Called).fields
 
 
-def test_what_is_answered_needs_no_table() -> None:
+def test_response_headers_leave_the_header_table_of_the_client_empty() -> None:
     client = Client()
     first, second = (of(HEADERS, client.say(headers(number, last=True)))[0] for number in (1, 3))
     assert first.payload == second.payload

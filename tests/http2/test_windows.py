@@ -50,7 +50,7 @@ def sizes(found: list[Frame]) -> list[int]:
 # -- what we send
 
 
-def test_what_fits_goes_out_in_one_frame() -> None:
+def test_a_message_that_fits_the_window_is_one_frame() -> None:
     client = Client()
     rpc = called(client)
     client.rpcs.send(rpc, framed(b"hello"))
@@ -233,7 +233,7 @@ def test_a_stream_s_window_is_made_whole_once_half_of_it_is_used() -> None:
     assert (update.kind, update.number, increment(update)) == (WINDOW_UPDATE, 1, 32_768)
 
 
-def test_so_is_that_of_the_connection() -> None:
+def test_the_window_of_the_connection_is_respected_too() -> None:
     client = Client(SMALL)
     called(client, 1)
     called(client, 3)
@@ -257,7 +257,7 @@ def test_padding_counts() -> None:
     assert increment(update) == 128 * 257
 
 
-def test_what_comes_for_streams_that_are_over_counts_for_the_connection() -> None:
+def test_data_for_closed_streams_counts_towards_the_window_of_the_connection() -> None:
     client = Client(SMALL)
     rpc = called(client)
     client.rpcs.end(rpc)

@@ -34,7 +34,7 @@ def test_xdsprism_and_envoy_say_of_a_document_what_it_says_they_do(file: Path, t
 
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.stem)
-def test_what_xdsprism_refuses_it_refuses_with_file_and_line(file: Path, tmp_path: Path) -> None:
+def test_every_refusal_has_file_and_line(file: Path, tmp_path: Path) -> None:
     (resource,) = resources(file)
     problems = judge(resource, tmp_path, "false").problems
     assert all(each.startswith((f"{file}:", "Error: ")) for each in problems)

@@ -164,7 +164,9 @@ def test_a_listener_is_printed_as_yaml(full: ForeignPlane, mode: str):
 
 @both_modes
 @pytest.mark.parametrize("word", ["cds", "lds"])
-def test_what_get_prints_can_be_served(full: ForeignPlane, tmp_path: Path, mode: str, word: str):
+def test_other_control_planes_resources_printed_by_get_can_be_served(
+    full: ForeignPlane, tmp_path: Path, mode: str, word: str
+):
     printed = get(full, word, mode, "-o", "yaml").stdout
     assert len(list(yaml.safe_load_all(printed))) == 2
     (tmp_path / "printed.yaml").write_text(printed)

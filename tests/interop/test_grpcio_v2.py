@@ -78,7 +78,7 @@ def _served(lab: Lab, port: int, *flags: str) -> ControlPlane:
 
 
 # VER-1, VER-6, VER-15
-def test_it_speaks_v2_beside_one_that_speaks_v3(lab: Lab, client: Argv):
+def test_a_v2_client_is_served_beside_a_v3_client(lab: Lab, client: Argv):
     blue, green = lab.grpc_backend("blue"), lab.grpc_backend("green")
     server = _served(lab, blue.port)
     new = lab.caller(V3_CLIENT, server)
@@ -109,7 +109,7 @@ def _issued(server: ControlPlane) -> float:
 
 
 # VER-10, LRS-1
-def test_it_reports_its_load_over_v2(old_lab: Lab, client: Argv):
+def test_a_v2_client_reports_its_load(old_lab: Lab, client: Argv):
     blue = old_lab.grpc_backend("blue")
     server = _served(old_lab, blue.port, "--load-interval", "0.5")
     caller = old_lab.caller(client, server)

@@ -99,7 +99,7 @@ async def steps(watches: list[Any]) -> list[xp.Update]:
 
 # PRX-3, PRX-5, PRX-20
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
-async def test_what_a_group_gets_is_a_variant_pinned_to_it(relayed: RelayedLab, delta: bool):
+async def test_a_group_gets_a_variant_pinned_to_its_values(relayed: RelayedLab, delta: bool):
     plane = relayed.foreign("go-control-plane")
     plane.publish(*says("prod", "cluster shop 5", "cluster cart 6"), *says("test", "cluster shop 4"))
     relay = relayed.relay(plane)
@@ -124,7 +124,7 @@ async def test_what_a_group_gets_is_a_variant_pinned_to_it(relayed: RelayedLab, 
 
 # PRX-9, PRX-20
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
-async def test_who_asked_by_name_goes_on_when_a_wildcard_was_let_go(tmp_path: Path, relayed: RelayedLab, delta: bool):
+async def test_subscriptions_by_name_go_on_when_the_wildcard_ends(tmp_path: Path, relayed: RelayedLab, delta: bool):
     plane = relayed.foreign("go-control-plane")
     plane.publish("cluster shop 5")
     relay = RelayProcess(tmp_path, plane.port, *relayed.options, "--linger", "0.5")

@@ -120,7 +120,7 @@ def test_the_type_that_a_typed_struct_names_is_converted(kind: AnyType):
     assert kind.FromString(old.value) == kind(type_url=PREFIX + ROUTER_V2, value={"start_child_span": True})
 
 
-def test_what_comes_before_the_name_of_a_type_stays():
+def test_the_prefix_of_a_type_url_stays():
     # VER-4
     made = TypedExtensionConfig(
         typed_config=Any(type_url="acme.example/envoy.extensions.filters.http.router.v3.Router")
@@ -171,7 +171,7 @@ def test_inside_a_type_without_a_twin_the_others_are_converted():
 
 
 @pytest.mark.parametrize("type_url", [LISTENER, PREFIX + "nobody.has.This", ""])
-def test_what_can_not_be_read_stays(type_url: str):
+def test_undecodable_contents_stay_unchanged(type_url: str):
     # VER-4
     body = b"\xff/envoy.\xff"
     assert to_v2(type_url, body) is body
@@ -254,7 +254,7 @@ def shape(field: AnyType) -> tuple[object, ...]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
-def test_to_v2_and_back_nothing_is_lost(seed: int):
+def test_converting_to_v2_and_back_loses_nothing(seed: int):
     # VER-4
     message = random_message(Random(seed))
     body = message.SerializeToString(deterministic=True)

@@ -45,7 +45,7 @@ def made(value: object, kind: type[Message]) -> Any:
 
 @settings(max_examples=examples(300))
 @given(st.integers(0, 2**32), st.booleans())
-def test_it_reads_every_message_as_json_format_does(seed: int, proto_names: bool) -> None:
+def test_every_message_is_read_as_json_format_reads_it(seed: int, proto_names: bool) -> None:
     message = random_message(Random(seed))
     written = json_format.MessageToDict(message, preserving_proto_field_name=proto_names, descriptor_pool=pool())
     expected = json_format.ParseDict(written, type(message)(), descriptor_pool=pool())
@@ -92,7 +92,7 @@ QUOTE = "a key must be a string, got"
         ("health_checks", 5, "health_checks", "expected a list, got the number 5"),
         ("health_checks", [5], "health_checks[0]", f"{HEALTH} the number 5"),
         ("health_checks", [None], "health_checks[0]", f"{HEALTH} null"),
-        ("lb_policy", "ROUND_ROBBIN", "lb_policy", f"ROUND_ROBBIN is no value of {LB}; did you mean ROUND_ROBIN?"),
+        ("lb_policy", "ROUND_ROBBIN", "lb_policy", f"ROUND_ROBBIN is not a value of {LB}; did you mean ROUND_ROBIN?"),
         ("lb_policy", True, "lb_policy", f"expected a name of {LB}, got the boolean true"),
         ("lb_policy", 2**31, "lb_policy", f"expected a name of {LB}, got the number 2147483648"),
         (BYTES, 2**32, BYTES, "4294967296 is out of range, 0 to 4294967295"),

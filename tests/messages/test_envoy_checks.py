@@ -125,16 +125,16 @@ GOOD_TEMPLATES = [
     "/***",
 ]
 BAD_TEMPLATES = {
-    "a": "begins with /",
-    "/a b": "neither spaces",
-    "/é": "beyond ASCII",
+    "a": "must begin with /",
+    "/a b": "without spaces",
+    "/é": "only ASCII",
     "/a?b": "can't have '?' in it",
     "/a//b": "an empty segment",
     "/{x": "braces",
     "/x}": "braces",
     "/{x}/{x}": "has the variable x twice",
-    "/{1x}": "'1x' is no name of a variable",
-    "/{}": "'' is no name of a variable",
+    "/{1x}": "'1x' is not a variable name",
+    "/{}": "'' is not a variable name",
     "/{x={y}}": "braces",
     "/{x}.{y}": "two variables",
     "/{abcdefghijklmnopq}": "more than 16 characters",
@@ -164,8 +164,8 @@ def test_a_broken_path_template_is_refused(text: str, reason: str) -> None:
     ("rewritten", "reason"),
     [
         ("/{y}", "has the variable y, which the template /{x} does not have"),
-        ("/{x=a}", "'x=a' is no name of a variable"),
-        ("{x}", "begins with /"),
+        ("/{x=a}", "'x=a' is not a variable name"),
+        ("{x}", "must begin with /"),
         ("/{x", "braces"),
     ],
 )
@@ -215,7 +215,7 @@ def test_weighted_clusters_have_weights_that_add_up(clusters: list[dict[str, Any
 @pytest.mark.parametrize("regex", ["(", "a(?=b)", r"(a)\1", "a{1001}", "a++", r"\Z", "[z-a]", "(?>a)"])
 def test_a_regular_expression_must_be_one_of_re2(regex: str) -> None:
     (fault,) = faults_of({"safe_regex": {"regex": regex}}, StringMatcher)
-    assert fault.startswith(f"safe_regex.regex: {regex!r} is no regular expression that RE2 takes: ")
+    assert fault.startswith(f"safe_regex.regex: {regex!r} is not a regular expression that RE2 accepts: ")
 
 
 @pytest.mark.parametrize("regex", ["a.*", r"\pL", "(?P<a>b)", "(?i)é", r"\Q(", r"\z", "[[:alpha:]]", "a{1000}"])
@@ -336,7 +336,7 @@ def test_certificates_and_keys_in_pem_are_taken(pem: tuple[str, str]) -> None:
     assert certificate(chain, sealed) == []
 
 
-def test_what_is_no_certificate_is_refused(pem: tuple[str, str]) -> None:
+def test_an_invalid_certificate_is_refused(pem: tuple[str, str]) -> None:
     chain, key = pem
     short = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
     broken = chain.replace("-----\n", "-----\n!", 1)
@@ -346,7 +346,7 @@ def test_what_is_no_certificate_is_refused(pem: tuple[str, str]) -> None:
         assert fault.startswith("certificate_chain.inline_string: ")
 
 
-def test_what_is_no_private_key_is_refused(pem: tuple[str, str]) -> None:
+def test_an_invalid_private_key_is_refused(pem: tuple[str, str]) -> None:
     chain, key = pem
     for bad in ("x", chain, key.replace("-----\n", "-----\n!", 1), key.replace("-----END", "----")):
         (fault,) = certificate(chain, bad)
@@ -378,7 +378,7 @@ NO_ADDRESSES = ["shop.test", "127.1", "127.0.0.01", "[::1]", " 127.0.0.1", "127.
 @pytest.mark.parametrize("kind", [{}, {"type": "STATIC"}, {"cluster_type": {"name": "envoy.cluster.static"}}], ids=str)
 def test_a_static_cluster_wants_ip_addresses(kind: dict[str, Any], address: str) -> None:
     (fault,) = faults_of({"name": "c", "load_assignment": assignment(address), **kind}, Cluster)
-    assert fault.startswith(f"load_assignment.{PLACE}: {address!r} is no IP address")
+    assert fault.startswith(f"load_assignment.{PLACE}: {address!r} is not an IP address")
     assert fault.endswith("STRICT_DNS or LOGICAL_DNS")
 
 
@@ -469,7 +469,7 @@ def test_a_listener_without_filter_chains_is_refused(fields: dict[str, Any]) -> 
 @pytest.mark.parametrize("place", ["filter_chains", "default_filter_chain"])
 def test_udp_knows_no_connections(place: str) -> None:
     fields = {**UDP, place: [{}] if place == "filter_chains" else {}}
-    assert faults_of(fields, Listener) == [f"{place}: can't be set, as UDP without quic_options knows no connections"]
+    assert faults_of(fields, Listener) == [f"{place}: can't be set: UDP without quic_options has no connections"]
 
 
 def test_a_listener_has_an_ip_address() -> None:
@@ -539,7 +539,7 @@ def test_a_filter_chain_must_not_match_the_same_twice() -> None:
     assert "matches the same connections twice" in fault
 
 
-def test_of_matches_with_very_many_combinations_only_those_written_alike_are_found() -> None:
+def test_matches_with_very_many_combinations_are_compared_as_written() -> None:
     many = {"server_names": [f"a{n}" for n in range(300)], "source_ports": list(range(1, 301))}
     other = {**many, "source_ports": list(range(2, 302))}
     chains = [{"filter_chain_match": each} for each in (many, many, other)]
@@ -570,7 +570,7 @@ def web(**fields: Any) -> Listener:
     return listener
 
 
-def test_it_looks_into_typed_configs() -> None:
+def test_typed_configs_are_checked() -> None:
     faults = envoy_checks.check(web(**hosts(["a"], ["a"])))
     path = "filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[1].domains[0]"
     assert [show_path(where) for where, _ in faults] == [path]
@@ -591,7 +591,7 @@ def test_an_any_in_an_any_stands_under_value() -> None:
     assert shown(envoy_checks.check(cluster))[0].startswith("typed_extension_protocol_options.x.value.text_format: ")
 
 
-def test_what_can_not_be_read_is_left_to_others() -> None:
+def test_undecodable_anys_are_left_to_other_checks() -> None:
     cluster = Cluster(name="c")
     cluster.typed_extension_protocol_options["x"].type_url = "type.googleapis.com/no.such.Type"
     broken = cluster.typed_extension_protocol_options["y"]
@@ -609,7 +609,7 @@ def test_it_takes_every_message_as_it_comes() -> None:
 
 @settings(max_examples=examples(200))
 @given(st.integers(0, 2**32))
-def test_it_gives_a_path_and_a_reason_for_whatever_it_finds(seed: int) -> None:
+def test_every_fault_has_a_path_and_a_reason(seed: int) -> None:
     message = random_message(Random(seed))
     for path, text in envoy_checks.check(message) + envoy_checks.notes(message):
         assert show_path(path)

@@ -69,7 +69,7 @@ def test_two_sets_are_both_known() -> None:
     assert find_message("b.B") is not None
 
 
-def test_files_that_both_have_are_taken_from_whoever_defines_more() -> None:
+def test_a_file_in_both_sets_is_taken_from_the_one_that_defines_more() -> None:
     base = shipped().file("envoy/config/core/v3/extension.proto")
     assert base is not None
     newer, older = FileDescriptorProto(), FileDescriptorProto()
@@ -97,10 +97,10 @@ def test_rules_in_given_types_are_kept() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xff\xff", b"just a text\n", packed(FileDescriptorProto())])
-def test_what_is_no_set_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_descriptor_set_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "own.bin"
     path.write_bytes(content)
-    with pytest.raises(xp.ConfigError, match=r"own\.bin: is no FileDescriptorSet: make it with `protoc"):
+    with pytest.raises(xp.ConfigError, match=r"own\.bin: is not a FileDescriptorSet: make it with `protoc"):
         add_descriptors(path)
 
 

@@ -104,7 +104,7 @@ def test_rules_of_types_that_are_not_installed_are_kept() -> None:
     assert [problem.path for problem in parsed.problems] == ["filter_chains[0].filters[0].typed_config.stat_prefix"]
 
 
-def test_what_a_newer_type_refers_to_is_found() -> None:
+def test_references_of_a_newer_type_are_found() -> None:
     filters = "  - {name: x, typed_config: {'@type': envoy.extensions.filters.network.golang.v3alpha.Config, "
     filters += "library_id: x, library_path: x.so, plugin_name: x}}\n"
     filters += "  - {name: y, typed_config: {'@type': envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, "

@@ -14,7 +14,7 @@ def test_every_type_of_xds_protos_is_found_by_its_name() -> None:
     assert missing == []
 
 
-def test_only_what_is_needed_is_imported() -> None:
+def test_finding_a_message_imports_few_modules() -> None:
     program = (
         "import sys; from xdsprism.messages.protos import find_message;"
         "assert find_message('envoy.config.cluster.v3.Cluster.EdsClusterConfig');"
@@ -40,11 +40,11 @@ def test_a_close_name_is_suggested(wrong: str, right: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Cluster", "x.y.z", "os.path", "envoy", "envoy..v3", "envoy.config.cluster.v3."])
-def test_a_name_that_is_nothing_like_any_is_just_not_found(name: str) -> None:
+def test_an_odd_name_is_not_found_and_raises_nothing(name: str) -> None:
     assert find_message(name) is None
     assert isinstance(close_matches(name), list)
 
 
-def test_type_urls_and_names() -> None:
+def test_a_type_url_is_a_type_name_with_a_prefix() -> None:
     assert type_name("type.googleapis.com/a.B") == type_name("a.B") == "a.B"
     assert type_url("a.B") == "type.googleapis.com/a.B"

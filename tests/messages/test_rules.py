@@ -37,7 +37,7 @@ def faults_of(message: Message) -> list[str]:
     return [f"{show_path(path)}: {text}".removeprefix(": ") for path, text in rules.check(message)]
 
 
-def test_it_knows_every_rule_in_all_of_the_protos() -> None:
+def test_every_rule_in_the_protos_is_known() -> None:
     unknown = [rule for descriptor in all_types() for rule in rules.checker(descriptor).unknown]
     assert unknown == []
     assert sum(_count(descriptor) for descriptor in all_types()) > 1_900
@@ -99,7 +99,7 @@ def test_it_takes_every_message_as_it_comes() -> None:
 
 @settings(max_examples=examples(200))
 @given(st.integers(0, 2**32))
-def test_it_takes_whatever_a_message_holds(seed: int) -> None:
+def test_every_valid_message_passes(seed: int) -> None:
     for path, text in rules.check(random_message(Random(seed))):
         assert show_path(path) or text.startswith("one of these is required")
 

@@ -26,7 +26,8 @@ from xdsprism.errors import WatchError
 from xdsprism.relay.feed import Sink, _as_it_came, _hashed
 from xdsprism.relay.judging import named
 from xdsprism.server.calls import Peer
-from xdsprism.server.hub import Hub, XdsCall
+from xdsprism.server.hub import Hub
+from xdsprism.server.xds_call import XdsCall
 
 
 class Clock:
@@ -36,10 +37,12 @@ class Clock:
 class Site:
     """A store and its hub, whose turns come when they are told to."""
 
-    def __init__(self, clock: Clock, store: Store, demand: Relaying | None = None) -> None:
+    def __init__(
+        self, clock: Clock, store: Store, demand: Relaying | None = None, settings: Settings | None = None
+    ) -> None:
         self.store = store
         self._turns: list[Callable[[], None]] = []
-        told = Settings(resource_errors="all")  # in SotW nothing else says that something is gone (SOT-7)
+        told = settings or Settings(resource_errors="all")  # in SotW nothing else says that something is gone (SOT-7)
         self.hub = Hub(store, told, lambda: clock.now, self._turns.append, demand)
 
     def turn(self) -> None:
@@ -173,14 +176,21 @@ class Supplier:
 
     def _heard(self, entry: Entry) -> None:
         if self.relaying is not None:
-            self.relaying.heard(entry)
+            self.relaying.note_change(entry)
 
 
 class RelaySite(Site):
     """The relay: a site whose store is filled by what its line brings."""
 
     def __init__(
-        self, clock: Clock, origin: Site, *, delta: bool, linger: float, cache: ClientCache | None = None
+        self,
+        clock: Clock,
+        origin: Site,
+        *,
+        delta: bool,
+        linger: float,
+        cache: ClientCache | None = None,
+        settings: Settings | None = None,
     ) -> None:
         dress, recall = _as_it_came if delta else _hashed, cache.recall if cache is not None else lambda _: None
         self.line = Line(clock, origin, delta=delta, check=named, dress=dress, recall=recall)
@@ -192,7 +202,7 @@ class RelaySite(Site):
         self.relaying = self.supplier.relaying = Relaying(
             store, self.supplier, listed=self._listed, linger=linger, reaches=lambda _, __: self.line.call is not None
         )
-        super().__init__(clock, store, self.relaying)
+        super().__init__(clock, store, self.relaying, settings)
         self.hub.chores.append(lambda: self.relaying.flush(clock.now))
         self._clock = clock
 

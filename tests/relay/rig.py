@@ -20,6 +20,7 @@ from tests.support.facts import each_of
 from xdsprism.client.transport import ByteStream, Ended, Transport
 from xdsprism.core.model.events import Key
 from xdsprism.core.model.facts import Fact
+from xdsprism.core.policy.identity import Identity, parse_identity
 from xdsprism.core.session.session import Session
 from xdsprism.relay.relay import Relay
 from xdsprism.server.calls import Peer
@@ -39,9 +40,10 @@ MODE_IDS = [f"{'delta' if up else 'sotw'}-{'delta' if down else 'sotw'}" for up,
 class Wire:
     """A transport to a hub, as a client has one to a server: the server's own loops run at the other end."""
 
-    def __init__(self, hub: Hub, address: str = "wire") -> None:
+    def __init__(self, hub: Hub, address: str = "wire", proved: tuple[Identity, ...] = ()) -> None:
         self.hub = hub
         self.address = address  # of whoever is at the other end
+        self.proved = proved  # by the certificate of whoever is at the other end
         self.down = False
         self.delay = 0.0  # seconds that it takes to connect
         self.opened: list[float] = []  # when somebody tried
@@ -57,7 +59,7 @@ class Wire:
         if self.down:
             raise Ended("UNAVAILABLE", "connection refused")
         end = WireEnd(path)
-        call = self._methods[path].open(Peer(self.address))
+        call = self._methods[path].open(Peer(self.address, proved=self.proved))
         end.task = asyncio.ensure_future(Conversation(call, end.server, LargeMessages(RECEIVE_BYTES)).run())
         self.ends.append(end)
         return end
@@ -199,17 +201,20 @@ class Station:
         metadata: Mapping[str, str] | None = None,
         node: str = "client",
         address: str | None = None,
+        identity: str | None = None,
         **options: Any,
     ) -> AsyncIterator[xp.Client]:
         """One of many; `metadata` is what the node says of itself. What it is told to drop, it drops."""
         source = bootstrap(node={"id": node, "cluster": "clients", "metadata": dict(metadata or {})})
         settings = {"fail_on_data_errors": True, **options}
         wire = self.wire if address is None else Wire(self.hub, f"ipv4:{address}:1")
+        wire = wire if identity is None else Wire(self.hub, wire.address, parse_identity(identity))
         async with xp.Client(source, delta=delta, connect=wire.connect, **settings) as client:
             yield client
 
-    async def raw(self, *, delta: bool = True, v2: bool = False) -> Raw:
-        return Raw(await self.wire.open(ADS.format("v2" if v2 else "v3", "Delta" if delta else "Stream")), delta=delta)
+    async def raw(self, *, delta: bool = True, v2: bool = False, identity: str | None = None) -> Raw:
+        wire = self.wire if identity is None else Wire(self.hub, proved=parse_identity(identity))
+        return Raw(await wire.open(ADS.format("v2" if v2 else "v3", "Delta" if delta else "Stream")), delta=delta)
 
 
 class Raw:

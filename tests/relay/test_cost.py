@@ -227,7 +227,7 @@ async def denied(number: int) -> int:
 
 
 @timeless
-async def test_to_say_that_there_is_nothing_for_many_params_costs_what_each_does() -> None:
+async def test_negative_answers_for_many_params_cost_as_much_as_each() -> None:
     # PRX-31, DYN-11
     assert await denied(400) <= 4.4 * await denied(100)
 
@@ -262,7 +262,7 @@ def steps(relay: Station, patch: pytest.MonkeyPatch) -> list[Counter[str]]:
         patch.setattr(owner, function, noted)
 
     note(Reading, "_arrive", "arrived")
-    note(Reading, "_take", "taken")
+    note(Reading, "_accept", "taken")
     note(Planner, "look_at", "planned")
     note(UpstreamSubscriptions, "_add", "asked")
     note(UpstreamSubscriptions, "release", "ended")
@@ -389,7 +389,7 @@ async def refused(number: int) -> int:
 
 
 @timeless
-async def test_to_refuse_many_names_of_one_type_costs_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refusals_of_many_names_cost_as_much_as_each(monkeypatch: pytest.MonkeyPatch) -> None:
     # PRX-35
     monkeypatch.setattr("xdsprism.core.relay.spread.STREAMS", 1)
     monkeypatch.setattr("xdsprism.core.relay.spread.TYPES_PER_STREAM", 1)

@@ -38,7 +38,7 @@ def located(name: str, mark: str) -> Any:
 
 @modes
 @timeless
-async def test_what_is_denied_is_passed_on_in_the_servers_words(up: bool, down: bool) -> None:
+async def test_a_denial_is_passed_on_in_the_servers_words(up: bool, down: bool) -> None:
     # PRX-22, ERR-10
     peer = ScriptedPeer()
     asked = station(peer.connect, delta=up, upstream_form="locators")
@@ -59,7 +59,7 @@ async def test_what_is_denied_is_passed_on_in_the_servers_words(up: bool, down: 
 
 @modes
 @timeless
-async def test_who_knows_no_errors_is_told_that_there_is_nothing(up: bool, down: bool) -> None:
+async def test_a_client_without_resource_errors_is_told_of_a_denial_as_an_absence(up: bool, down: bool) -> None:
     # PRX-22: Envoy waits for an answer to each name
     peer = ScriptedPeer()
     async with station(peer.connect, delta=up) as relay:
@@ -79,7 +79,9 @@ async def test_who_knows_no_errors_is_told_that_there_is_nothing(up: bool, down:
 @modes
 @pytest.mark.parametrize("drops", [True, False], ids=["drops", "keeps"])
 @timeless
-async def test_what_is_denied_later_is_dropped_by_those_who_trust_in_that(up: bool, down: bool, drops: bool) -> None:
+async def test_a_resource_that_is_denied_later_is_dropped_by_clients_that_fail_on_data_errors(
+    up: bool, down: bool, drops: bool
+) -> None:
     # PRX-22, ERR-10
     peer = ScriptedPeer()
     async with (
@@ -99,7 +101,7 @@ async def test_what_is_denied_later_is_dropped_by_those_who_trust_in_that(up: bo
 
 @both
 @timeless
-async def test_that_the_relay_itself_is_refused_is_not_said_of_any_resource(delta: bool) -> None:
+async def test_a_refusal_of_the_relay_itself_is_not_passed_on_as_a_denial_of_resources(delta: bool) -> None:
     # PRX-11, ERR-10: a client that has it would drop it
     peer = ScriptedPeer()
     async with station(peer.connect) as relay:

@@ -75,7 +75,7 @@ async def test_with_every_server_down_the_last_state_is_served_at_once(cache: Pa
 
 
 @both_up
-async def test_what_was_given_to_one_answers_all_whom_its_constraints_match(cache: Path, up: bool) -> None:
+async def test_a_variant_on_disk_answers_all_params_that_its_constraints_match(cache: Path, up: bool) -> None:
     # PRX-4, PRX-25
     origin = Origin()
     origin.vary(prod=cluster("a", "prod"), test=cluster("a", "test"))
@@ -88,7 +88,9 @@ async def test_what_was_given_to_one_answers_all_whom_its_constraints_match(cach
 
 
 @both_up
-async def test_what_one_hears_replaces_what_others_of_whom_it_is_true_too_had_before(cache: Path, up: bool) -> None:
+async def test_a_newer_variant_replaces_an_older_one_on_disk_for_all_params_that_it_matches(
+    cache: Path, up: bool
+) -> None:
     # PRX-25
     origin = Origin()
     origin.vary(prod=cluster("a", "1"))
@@ -103,7 +105,7 @@ async def test_what_one_hears_replaces_what_others_of_whom_it_is_true_too_had_be
 
 
 @both_up
-async def test_what_a_wildcard_was_given_answers_a_name(cache: Path, up: bool) -> None:
+async def test_a_variant_that_a_wildcard_left_on_disk_answers_its_name(cache: Path, up: bool) -> None:
     # PRX-4, PRX-25
     origin = Origin()
     origin.vary(prod=cluster("a", "prod"), test=cluster("a", "test"))
@@ -137,7 +139,7 @@ async def test_an_empty_list_is_a_state_too(cache: Path, up: bool) -> None:
             assert held(await raw.read()) == {}
 
 
-async def test_that_there_is_none_is_kept_for_those_for_whom_it_was_said(cache: Path) -> None:
+async def test_an_absence_on_disk_keeps_its_constraints(cache: Path) -> None:
     # PRX-25
     origin = Origin()
     origin.put(cluster("a", "prod"), when="env=prod")
@@ -156,7 +158,7 @@ async def test_that_there_is_none_is_kept_for_those_for_whom_it_was_said(cache: 
 
 
 @both_up
-async def test_what_comes_from_disk_says_so_until_a_server_confirms_it(cache: Path, up: bool) -> None:
+async def test_an_answer_from_disk_is_marked_until_a_server_confirms_it(cache: Path, up: bool) -> None:
     # PRX-25
     origin = Origin()
     origin.put(cluster("a", "1"))
@@ -174,7 +176,7 @@ async def test_what_comes_from_disk_says_so_until_a_server_confirms_it(cache: Pa
         assert await marks(follower) == []  # PRX-12: it has that already
 
 
-async def test_what_is_older_than_max_stale_is_not_used_and_not_kept(cache: Path) -> None:
+async def test_answers_on_disk_that_are_older_than_max_stale_are_neither_used_nor_kept(cache: Path) -> None:
     # PRX-25: never a deletion either
     origin = Origin()
     origin.put(cluster("a", "1"))
@@ -208,7 +210,7 @@ async def test_time_does_not_count_while_the_server_is_there(cache: Path) -> Non
         await kept.close()
 
 
-async def test_what_nobody_wanted_any_more_gets_older_from_then_on(cache: Path) -> None:
+async def test_an_answer_on_disk_ages_from_when_its_last_client_left(cache: Path) -> None:
     # PRX-25
     origin = Origin()
     origin.put(cluster("a", "1"), cluster("b", "1"))
@@ -230,7 +232,7 @@ async def test_what_nobody_wanted_any_more_gets_older_from_then_on(cache: Path) 
 
 
 @both_up
-async def test_what_is_deleted_by_the_server_is_removed_from_disk(cache: Path, up: bool) -> None:
+async def test_a_resource_that_the_server_deletes_is_removed_from_disk(cache: Path, up: bool) -> None:
     # PRX-25
     origin = Origin()
     origin.put(cluster("a", "1"), cluster("b", "1"))
@@ -243,7 +245,7 @@ async def test_what_is_deleted_by_the_server_is_removed_from_disk(cache: Path, u
     assert [name for name, what in rows(cache) if what == "variant"] == ["b"]
 
 
-async def test_what_must_not_be_cached_is_not_on_disk_nor_is_a_list_without_it(cache: Path) -> None:
+async def test_a_do_not_cache_resource_is_not_on_disk_and_neither_is_its_wildcard(cache: Path) -> None:
     # PRX-17
     peer = ScriptedPeer()
     secret = pb.Resource(name="s", version="1", cache_control={"do_not_cache": True})
@@ -292,7 +294,7 @@ async def test_when_the_server_is_back_only_what_changed_meanwhile_is_passed_on(
 
 
 @modes
-async def test_who_comes_back_with_something_newer_keeps_it_until_a_server_has_spoken(
+async def test_a_returning_client_with_a_newer_version_keeps_it_until_a_server_has_answered(
     cache: Path, up: bool, down: bool
 ) -> None:
     # PRX-25: what was passed on a moment before a kill may not be on disk yet

@@ -67,7 +67,7 @@ async def test_a_cluster_that_was_forgotten_and_is_created_later_is_sent() -> No
 
 
 @timeless
-async def test_what_was_forgotten_is_asked_for_some_at_a_time_until_its_client_leaves(
+async def test_forgotten_names_are_asked_for_some_at_a_time_until_their_client_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # VHD-25, VHD-26, PRX-27
@@ -146,7 +146,7 @@ class Counter:
 
 
 def made(feed: Any, is_forgotten: Callable[[str, str], bool] = lambda _, __: True) -> Revisits:
-    return Revisits(feed, is_forgotten)
+    return Revisits(feed, lambda type_url, name: [NO_PARAMS] if is_forgotten(type_url, name) else None)
 
 
 def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> None:
@@ -156,19 +156,19 @@ def test_each_name_is_asked_for_in_its_turn_and_let_go_of_with_the_answer() -> N
     names = [f"n{number}" for number in range(AT_ONCE + 10)]
     for name in names:
         revisits.add(xp.CLUSTER, name, NO_PARAMS)
-    assert revisits.look(0.0) == ([], [])
+    assert revisits.poll(0.0) == ([], [])
     assert revisits.due == PAUSE
-    assert revisits.look(PAUSE) == ([], [])
+    assert revisits.poll(PAUSE) == ([], [])
     first = [names[0], *names[2 : AT_ONCE + 1]]  # for one of them nobody waits any more
     assert feed.names == first
     feed.answer()
     found = [(xp.CLUSTER, "n5", NO_PARAMS)]
-    assert revisits.look(1.5) == (found, [])
+    assert revisits.poll(1.5) == (found, [])
     assert feed.names == ["n5"]
     assert revisits.due == 1.5 + REST * 0.5
-    assert revisits.look(3.0) == ([], found)
+    assert revisits.poll(3.0) == ([], found)
     assert feed.names == names[AT_ONCE + 1 :]  # the first were asked for a moment ago
-    assert revisits.look(3.0 + EVERY) == ([], [])  # what has no answer is let go of too
+    assert revisits.poll(3.0 + EVERY) == ([], [])  # what has no answer is let go of too
     assert feed.names == [*first, *names[AT_ONCE + 1 :]][:AT_ONCE]
 
 
@@ -179,8 +179,8 @@ def test_a_batch_that_gives_way_is_sent_in_its_next_turn() -> None:
     names = [f"n{number}" for number in range(2 * ENDED + 1)]
     for name in names:
         revisits.add("t", name, NO_PARAMS)
-    revisits.look(0.0)
-    revisits.look(PAUSE)
+    revisits.poll(0.0)
+    revisits.poll(PAUSE)
     assert feed.names == names
     assert len([*revisits.give_way()]) == 2  # in steps
     assert feed.names == []
@@ -189,7 +189,7 @@ def test_a_batch_that_gives_way_is_sent_in_its_next_turn() -> None:
     while not feed.names:
         assert revisits.due is not None
         now = max(revisits.due, now)
-        revisits.look(now)
+        revisits.poll(now)
     assert feed.names == names
     assert PAUSE + EVERY <= now <= EVERY + 2 * PAUSE
 
@@ -207,13 +207,13 @@ def test_names_that_no_client_waits_for_any_more_are_looked_at_some_at_a_time() 
     for number in range(2 * LOOKED_AT):
         revisits.add("t", f"n{number}", NO_PARAMS)
     revisits.add("t", "last", NO_PARAMS)
-    revisits.look(0.0)
+    revisits.poll(0.0)
     now = 0.0
     while not feed.names:
         assert revisits.due is not None
         now = max(revisits.due, now)
         before = len(looked)
-        revisits.look(now)
+        revisits.poll(now)
         assert len(looked) - before <= LOOKED_AT
     assert (feed.names, len(looked)) == (["last"], 2 * LOOKED_AT + 1)
 
@@ -229,7 +229,7 @@ class Clock:
         now, answers = 0.0, None
         while True:
             known = {*self._feed.names}
-            self._revisits.look(now)
+            self._revisits.poll(now)
             if now == answers:
                 answers = None
             if {*self._feed.names} - known:
@@ -290,11 +290,11 @@ def test_when_nobody_waits_any_more_there_is_nothing_to_ask_for() -> None:
     feed = Counter()
     revisits = made(feed, lambda _, name: name in waiting)
     revisits.add(xp.CLUSTER, "a", NO_PARAMS)
-    revisits.look(0.0)
-    revisits.look(PAUSE)
+    revisits.poll(0.0)
+    revisits.poll(PAUSE)
     assert feed.names == ["a"]
     waiting.clear()
-    revisits.look(PAUSE + EVERY)
+    revisits.poll(PAUSE + EVERY)
     assert feed.names == []
     assert revisits.due is None
 
@@ -306,8 +306,8 @@ def test_the_oldest_of_too_many_names_are_left_out() -> None:
     for number in range(MOST + 5):
         revisits.add(xp.CLUSTER, f"{number}", NO_PARAMS)
     assert len(revisits) == MOST
-    revisits.look(0.0)
-    revisits.look(EVERY)
+    revisits.poll(0.0)
+    revisits.poll(EVERY)
     assert feed.names[0] == "5"
     for number in range(20):
         revisits.add(xp.CLUSTER, f"{number}".rjust(MOST_BYTES // 10, "x"), NO_PARAMS)

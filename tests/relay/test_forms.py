@@ -106,7 +106,7 @@ async def test_a_full_state_holds_everything_that_is_wanted_each_time(delta: boo
 
 @both
 @timeless
-async def test_what_a_returning_client_has_is_not_sent_again_even_if_the_relay_knew_nothing(delta: bool) -> None:
+async def test_a_new_relay_does_not_send_a_returning_client_what_it_has(delta: bool) -> None:
     # PRX-15, DLT-13
     async with pair(delta=True) as (origin, relay), relay.client(delta=delta, metadata=PROD) as client:
         origin.put(route("a", "1"), route("b", "1"))
@@ -165,7 +165,7 @@ def _bodies(response: Any) -> list[tuple[str, bytes]]:
 
 @both
 @timeless
-async def test_what_must_not_be_cached_is_asked_for_again_by_whoever_comes_later(delta: bool) -> None:
+async def test_a_do_not_cache_resource_is_asked_for_again_for_each_later_client(delta: bool) -> None:
     # PRX-17
     async with pair(delta=True) as (origin, relay), relay.client(delta=delta) as one, relay.client(delta=delta) as two:
         _put(origin, "a", "1", do_not_cache=True)
@@ -189,7 +189,7 @@ async def test_what_must_not_be_cached_is_asked_for_again_by_whoever_comes_later
 
 @both
 @timeless
-async def test_what_must_not_be_cached_is_asked_for_again_by_a_wildcard_too(delta: bool) -> None:
+async def test_a_do_not_cache_resource_of_a_wildcard_is_asked_for_again_too(delta: bool) -> None:
     # PRX-17
     async with pair() as (origin, relay), relay.client(delta=delta) as one, relay.client(delta=delta) as two:
         _put(origin, "a", "1", do_not_cache=True)
@@ -205,6 +205,25 @@ async def test_what_must_not_be_cached_is_asked_for_again_by_a_wildcard_too(delt
         await quiet(300.0)
         assert ("a", "1") in await marks(named)
         assert await marks(first) == []
+
+
+@pytest.mark.parametrize("do_not_cache", [False, True])
+@both
+@timeless
+async def test_a_wildcard_is_asked_for_again_for_a_later_client_if_it_lists_a_do_not_cache_resource(
+    delta: bool, do_not_cache: bool
+) -> None:
+    # PRX-17
+    async with pair(delta=True) as (origin, relay), relay.client(delta=delta) as one, relay.client(delta=delta) as two:
+        _put(origin, "a", "1", do_not_cache=do_not_cache)
+        _put(origin, "b", "1")
+        assert await marks(follow(one, xp.CLUSTER)) == [("a", "1"), ("b", "1")]
+        await quiet(10.0)
+        before = len(origin.wire.requests)
+        late = follow(two, xp.CLUSTER)
+        assert await marks(late) == [("a", "1"), ("b", "1")]
+        asked = [each for each in origin.wire.requests[before:] if not each.response_nonce]
+        assert bool(asked) == do_not_cache
 
 
 def _put(origin: Origin, name: str, mark: str, *, do_not_cache: bool = False, metadata: bool = False) -> None:
@@ -245,7 +264,7 @@ def _version(origin: Origin, name: str) -> str:
 
 @both
 @timeless
-async def test_who_asks_by_an_alias_is_answered_and_hears_of_changes(delta: bool) -> None:
+async def test_a_subscription_by_alias_is_answered_and_gets_changes(delta: bool) -> None:
     # PRX-22, DLT-20
     async with pair(delta=delta) as (origin, relay), relay.client() as client:
         _put(origin, "a", "1", metadata=True)
@@ -293,7 +312,7 @@ async def test_why_a_resource_can_not_be_had_is_passed_on(delta: bool, status: i
 
 @both
 @timeless
-async def test_what_a_server_denies_is_gone_and_for_those_who_come_later_too(delta: bool) -> None:
+async def test_a_resource_that_a_server_denies_is_gone_for_later_clients_too(delta: bool) -> None:
     # PRX-22, ERR-10
     peer = ScriptedPeer()
     async with station(peer.connect) as relay, relay.client(delta=delta) as client, relay.client() as late:
@@ -311,7 +330,7 @@ async def test_what_a_server_denies_is_gone_and_for_those_who_come_later_too(del
 
 @both
 @timeless
-async def test_that_newer_contents_can_not_be_had_is_said_to_those_who_keep_what_they_have(delta: bool) -> None:
+async def test_a_transient_error_of_the_server_is_passed_on_as_an_ambient_error(delta: bool) -> None:
     # PRX-22, TP3
     peer = ScriptedPeer()
     async with station(peer.connect) as relay, relay.client(delta=delta) as client:
@@ -325,7 +344,7 @@ async def test_that_newer_contents_can_not_be_had_is_said_to_those_who_keep_what
 
 
 @timeless
-async def test_many_who_hear_that_something_is_wrong_do_not_all_ask() -> None:
+async def test_one_client_of_many_repeats_a_failed_question() -> None:
     # PRX-14, PRX-22
     peer = ScriptedPeer()
     async with station(peer.connect) as relay, relay.client() as client:

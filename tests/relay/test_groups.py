@@ -106,7 +106,7 @@ async def test_each_group_has_a_stream_of_its_own_and_gets_what_is_sent_on_it(de
 
 @both
 @timeless
-async def test_what_came_for_a_group_is_pinned_to_its_values(delta: bool) -> None:
+async def test_a_variant_of_a_group_is_constrained_to_the_values_of_the_group(delta: bool) -> None:
     # PRX-20
     legacy = Legacy()
     async with _Served(legacy), station(legacy.peer.connect, SOURCE, group_by=["env", "version"], delta=delta) as relay:
@@ -119,7 +119,7 @@ async def test_what_came_for_a_group_is_pinned_to_its_values(delta: bool) -> Non
 
 
 @timeless
-async def test_that_there_is_nothing_holds_for_its_group_only() -> None:
+async def test_an_absence_holds_for_its_group_only() -> None:
     # PRX-20
     legacy = Legacy()
     async with (

@@ -72,7 +72,7 @@ def restricted(name: str, mark: str, place: Callable[[Any], None] = _newer) -> p
 @places
 def test_a_kind_of_constraint_that_is_not_known_is_an_error_and_not_true(place: Callable[[Any], None]) -> None:
     # PRX-37
-    with pytest.raises(UsageError, match=r"not known here \(field 99\): update xdsprism"):
+    with pytest.raises(UsageError, match=r"does not know \(field 99\): update xdsprism"):
         constraint_from_proto(newer("a", place).dynamic_parameter_constraints)
     with pytest.raises(UsageError, match="field 99"):
         xp.Expression.from_proto(newer("a", place).dynamic_parameter_constraints)
@@ -140,7 +140,7 @@ async def test_a_removal_with_such_constraints_takes_nothing_from_anybody() -> N
 
 
 @timeless
-async def test_what_replaces_a_variant_with_such_constraints_is_used() -> None:
+async def test_a_replacement_of_a_variant_with_such_constraints_is_used() -> None:
     # PRX-37: the removal can't be read; what comes in the same response, and is for all, can
     peer = ScriptedPeer()
     async with station(peer.connect) as relay, relay.client() as client:
@@ -172,7 +172,7 @@ async def test_an_error_with_such_constraints_denies_nothing_to_anybody(delta: b
         others = [] if delta else [variants[1]]
         nack = await reply(stream, xp.CLUSTER, *others, nonce="n2", errors=[denied])
         assert is_nack(nack, "n2")
-        assert "a: whom its error is for can't be read" in nack.error_detail.message
+        assert "a: the constraints of its error can't be read" in nack.error_detail.message
         assert await marks(watched) == []
         late = follow(client, xp.CLUSTER, "a", params=US)
         assert await marks(late) == [("a", "1")]

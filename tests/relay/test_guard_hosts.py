@@ -34,7 +34,7 @@ async def test_a_scan_of_hosts_does_not_grow_the_subscriptions_to_the_server() -
 
 
 @timeless
-async def test_of_a_scan_of_clusters_few_linger_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_of_clusters_leaves_few_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
     # VHD-25, VHD-26, PRX-27, PRX-35
     monkeypatch.setattr("xdsprism.core.relay.timers.MOST", 100)
     async with pair(settings=SMALL) as (origin, relay):

@@ -69,7 +69,7 @@ async def test_metadata_that_is_too_much_in_all_is_not_asked_and_only_that_clien
             (update,) = watched.seen()
             assert update.error is not None
             assert update.error.status == "INVALID_ARGUMENT"
-            assert "the node's metadata can't be sent to a server" in update.error.message
+            assert "the node's metadata can't be sent upstream" in update.error.message
             assert "--node-params" in update.error.message
             assert origin.asked(xp.ENDPOINT) == []
             assert await marks(follow(small, xp.ENDPOINT, "a")) == [("a", "prod")]
@@ -108,7 +108,7 @@ async def test_a_wildcard_with_too_much_metadata_is_empty_and_others_get_theirs(
         raw.close()
 
 
-def test_what_is_within_the_limits_is_asked_as_it_is() -> None:
+def test_metadata_within_the_limits_is_sent_unchanged() -> None:
     # PRX-35
     limits = Limits()
     whole = Params({**PROD, **MANY})
@@ -120,7 +120,7 @@ def test_what_is_within_the_limits_is_asked_as_it_is() -> None:
 
 @both
 @timeless
-async def test_what_a_server_refuses_to_one_client_is_not_refused_to_the_others(delta: bool) -> None:
+async def test_a_server_refusal_for_one_client_does_not_affect_others(delta: bool) -> None:
     # PRX-35, DYN-46: a server with narrower limits than the relay, which answers without constraints
     origin = Origin(limits=Limits(params=10))
     varied(origin)

@@ -51,7 +51,7 @@ async def has(follower: Follower, known: dict[str, str]) -> set[str]:
 @pytest.mark.parametrize("first", ["greedy", "modest"])
 @modes
 @timeless
-async def test_modest_clients_are_served_whoever_comes_first(up: bool, down: bool, first: str) -> None:
+async def test_modest_clients_are_served_in_any_order_of_arrival(up: bool, down: bool, first: str) -> None:
     # PRX-35
     async with pair(delta=up) as (origin, relay), several(relay, "greedy", "one", "two", delta=down) as clients:
         fill(origin, "greedy", "one", "two")
@@ -76,7 +76,7 @@ async def test_modest_clients_are_served_whoever_comes_first(up: bool, down: boo
 
 
 @timeless
-async def test_what_the_greedy_client_got_last_gives_way_and_it_is_told_why() -> None:
+async def test_the_newest_subscription_of_the_greedy_client_gives_way_with_a_reason() -> None:
     # PRX-35, DYN-46
     async with pair() as (origin, relay), several(relay, "greedy", "modest") as (greedy, modest):
         fill(origin, "greedy", "modest")
@@ -105,7 +105,7 @@ async def settle(client: Raw, wanted: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("make", [endpoint, cluster], ids=["one by one", "full state"])
 @both
 @timeless
-async def test_what_gave_way_is_an_error_with_the_reason_and_no_removal(
+async def test_a_subscription_that_gave_way_gets_an_error_and_no_removal(
     delta: bool, make: Any, params: dict[str, str] | None
 ) -> None:
     # PRX-35, SOT-4, ERR-7: the resource is still there, only the relay can't follow it
@@ -147,7 +147,7 @@ async def test_what_gave_way_is_an_error_with_the_reason_and_no_removal(
 @pytest.mark.parametrize("make", [endpoint, cluster], ids=["one by one", "full state"])
 @both
 @timeless
-async def test_what_was_never_there_for_lack_of_room_is_absent_and_said_to_be_refused(delta: bool, make: Any) -> None:
+async def test_a_new_subscription_without_room_is_absent_with_the_reason(delta: bool, make: Any) -> None:
     # PRX-35, DYN-46
     type_url = f"type.googleapis.com/{make('a', '1').DESCRIPTOR.full_name}"
     async with pair() as (origin, relay):
@@ -166,7 +166,7 @@ async def test_what_was_never_there_for_lack_of_room_is_absent_and_said_to_be_re
 
 @both
 @timeless
-async def test_one_who_asks_for_what_gave_way_takes_it_from_nobody_who_has_it(delta: bool) -> None:
+async def test_a_new_subscription_to_what_gave_way_takes_it_from_no_client(delta: bool) -> None:
     # PRX-35: another stream of the greedy client, or one that comes back
     async with pair() as (origin, relay), several(relay, "greedy", "modest", delta=delta) as (greedy, modest):
         fill(origin, "greedy", "modest")

@@ -37,7 +37,7 @@ async def test_a_subscription_for_which_a_server_ends_the_stream_does_not_starve
         await quiet(30)
         told = [update.error for update in refused.seen()]
         assert {error.status for error in told if error is not None} == {"UNAVAILABLE"}
-        assert "'bad' is not asked for: one:1 ended the stream" in str(told[-1])
+        assert "'bad' is withheld: one:1 ended the stream" in str(told[-1])
         assert server.ends <= 4
         ends, streams = server.ends, len(server.streams)
         late = follow(good, xp.ENDPOINT, "b", params=PROD)
@@ -55,7 +55,7 @@ async def test_a_subscription_for_which_a_server_ends_the_stream_does_not_starve
 
 @both
 @timeless
-async def test_of_many_that_are_asked_after_a_reconnect_only_the_bad_one_is_left_out(delta: bool) -> None:
+async def test_only_the_bad_one_of_many_subscriptions_after_a_reconnect_is_withheld(delta: bool) -> None:
     # PRX-35
     server = PickyServer(bad_names, silent={"a7", "a8"})
     async with station(server.connect, delta=delta) as relay, relay.client() as client:
@@ -90,7 +90,7 @@ async def test_a_client_that_reads_no_errors_waits_as_for_any_answer() -> None:
 
 
 @timeless
-async def test_what_is_held_is_not_taken_for_deleted_while_it_is_not_asked() -> None:
+async def test_a_withheld_subscription_does_not_look_deleted() -> None:
     # PRX-35, CLI-8: a full state lacks what was not asked for
     peer = ScriptedPeer()
     async with station(peer.connect, delta=False) as relay, relay.client() as client:
@@ -136,7 +136,7 @@ async def test_a_new_stream_claims_no_version_of_what_it_does_not_ask_for() -> N
 
 
 @timeless
-async def test_what_is_quarantined_is_in_the_log_once_in_a_metric_and_on_the_page(
+async def test_a_quarantine_is_logged_once_counted_and_listed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # PRX-35
@@ -181,7 +181,7 @@ async def test_a_server_that_lets_nobody_in_is_asked_for_everything_when_it_is_w
 
 @both
 @timeless
-async def test_what_the_relay_refuses_never_reaches_the_server(delta: bool) -> None:
+async def test_a_refused_subscription_never_reaches_the_server(delta: bool) -> None:
     # PRX-35, DYN-46: a name, a type or params that no server has to take
     async with pair(delta=delta) as (origin, relay), relay.client() as other:
         origin.put(endpoint("a", "1"))

@@ -127,7 +127,7 @@ WIDE = {"blob": "x" * 1500}
 
 
 @timeless
-async def test_what_one_server_does_not_take_another_is_asked_with() -> None:
+async def test_params_that_one_server_refuses_are_sent_to_another() -> None:
     # PRX-35
     strict, other = StrictServer(), StrictServer()
     other.is_strict = False

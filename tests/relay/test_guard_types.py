@@ -71,7 +71,7 @@ async def test_well_known_types_are_on_one_stream_whatever_else_is_asked() -> No
 
 
 @timeless
-async def test_past_the_bound_a_type_is_refused_to_who_asks_for_it_and_served_when_there_is_room(
+async def test_a_type_beyond_the_bound_is_refused_and_served_when_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # PRX-35
@@ -128,7 +128,7 @@ def asked(origin: Origin, types: list[str]) -> list[str]:
 @pytest.mark.usefixtures("few_types")
 @both
 @timeless
-async def test_a_modest_client_has_its_types_whoever_makes_up_more_and_comes_first(delta: bool, first: str) -> None:
+async def test_a_modest_client_has_its_types_in_any_order_of_arrival(delta: bool, first: str) -> None:
     # PRX-35
     async with pair(delta=delta) as (origin, relay):
         mine, others = custom(3, "Mine"), custom(3 * TYPES, "Greedy")
@@ -193,7 +193,7 @@ async def test_types_that_nobody_wants_any_more_give_way_first() -> None:
 
 
 @timeless
-async def test_a_modest_client_has_its_group_whoever_makes_up_more_and_comes_first(
+async def test_a_modest_client_has_its_group_in_any_order_of_arrival(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # PRX-35, PRX-20
@@ -222,7 +222,7 @@ async def test_a_modest_client_has_its_group_whoever_makes_up_more_and_comes_fir
 
 
 @timeless
-async def test_who_shares_a_group_with_the_greedy_client_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_shares_a_group_with_the_greedy_client_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # PRX-35, PRX-5: it is served by what the greedy client asked for
     monkeypatch.setattr("xdsprism.relay.feed.GROUPS", 3)
     origin = Origin()

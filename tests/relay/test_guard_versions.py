@@ -92,7 +92,7 @@ async def test_each_client_gets_outer_and_nested_type_urls_of_its_own_version(
 
 
 @timeless
-async def test_what_is_said_beside_the_contents_is_in_the_clients_version_too() -> None:
+async def test_fields_beside_the_contents_have_the_clients_version_too() -> None:
     # PRX-36: Resource.metadata has Anys as well
     peer = ScriptedPeer()
     async with station(peer.connect) as relay:

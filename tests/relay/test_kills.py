@@ -1,4 +1,4 @@
-"""Killed at any moment, under load: the relay, the server behind it, or both; and everybody gets over it.
+"""The relay, its server, or both are killed at any moment under load, and all clients recover.
 
 In each round something dies without a word (SIGKILL) while the configuration changes all the time, and is started
 again. No client may ever see a deletion that nobody made, and in the end all have what the server has.
@@ -65,7 +65,7 @@ async def converge(witnesses: list[Witness]) -> None:
 
 
 @pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
-async def test_after_a_kill_nobody_misses_anything_and_nobody_loses_what_is_there(tmp_path: Path, delta: bool) -> None:
+async def test_after_a_kill_no_client_misses_or_loses_a_resource(tmp_path: Path, delta: bool) -> None:
     # PRX-10, PRX-12, PRX-25
     chance = random.Random(f"{SEED} {delta}")
     world = World(tmp_path / "config", chance)

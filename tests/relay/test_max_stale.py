@@ -1,4 +1,4 @@
-"""A relay whose servers have been away for too long: what it knows is for those who have it, and for nobody else."""
+"""A relay whose servers have been away for too long: only clients that have a cached resource keep it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_deletion(response: Any) -> bool:
 
 @modes
 @timeless
-async def test_what_is_too_old_is_kept_by_those_who_have_it_and_given_to_nobody(up: bool, down: bool) -> None:
+async def test_clients_keep_what_is_too_old_and_newcomers_do_not_get_it(up: bool, down: bool) -> None:
     # PRX-25, PRX-10
     async with pair(delta=up, max_stale=1000.0) as (origin, relay), relay.client(delta=down) as client:
         origin.put(cluster("a", "1"), cluster("b", "1"))
@@ -67,7 +67,7 @@ async def test_what_is_too_old_is_kept_by_those_who_have_it_and_given_to_nobody(
 
 @both
 @timeless
-async def test_that_there_was_nothing_is_too_old_as_well(delta: bool) -> None:
+async def test_an_absence_that_is_too_old_is_not_told_either(delta: bool) -> None:
     # PRX-25: never a deletion
     async with pair(max_stale=1000.0) as (origin, relay), relay.client(delta=delta) as client:
         watched = follow(client, xp.CLUSTER, "a", params=PROD)
@@ -81,7 +81,7 @@ async def test_that_there_was_nothing_is_too_old_as_well(delta: bool) -> None:
 
 
 @timeless
-async def test_time_counts_from_the_last_moment_at_which_a_server_was_there() -> None:
+async def test_staleness_counts_from_when_the_server_was_last_connected() -> None:
     # PRX-25: something that never changed is not old, and a server that comes and goes was there
     async with pair(max_stale=1000.0) as (origin, relay), relay.client() as client:
         origin.put(endpoint("a", "1"))
@@ -97,7 +97,7 @@ async def test_time_counts_from_the_last_moment_at_which_a_server_was_there() ->
 
 @both
 @timeless
-async def test_pages_say_since_when_a_server_is_away_however_often_it_was_tried_since(delta: bool) -> None:
+async def test_pages_say_since_when_a_server_is_away_and_later_attempts_do_not_change_it(delta: bool) -> None:
     # PRX-25, PRX-28
     async with pair(delta=delta) as (origin, relay), relay.client() as client:
         origin.put(cluster("a", "1"))

@@ -1,4 +1,4 @@
-"""A relay between a server and clients, driven at random: nobody can tell that it is there.
+"""A relay between a server and clients, driven at random: clients see the same as without it.
 
 Whenever all are quiet and the server can be reached, each client has what the server's store has for its params. On the
 way nobody is given what is somebody else's, nor told that something is gone which was there all the time. And of the
@@ -290,14 +290,14 @@ class CollectionModel(RelayModel):
 @pytest.mark.parametrize("linger", [0.0, LINGER], ids=["at-once", "lingering"])
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
 @pytest.mark.parametrize("block", range(4))
-def test_nobody_can_tell_that_there_is_a_relay(delta: bool, linger: float, block: int) -> None:
+def test_clients_see_the_same_with_and_without_a_relay(delta: bool, linger: float, block: int) -> None:
     # PRX-1, PRX-4, PRX-5, PRX-7, PRX-9, PRX-10, PRX-11, PRX-12, PRX-14, PRX-15
     run(lambda seed: RelayModel(Random(seed), delta=delta, linger=linger), block)
 
 
 @pytest.mark.parametrize("linger", [0.0, LINGER], ids=["at-once", "lingering"])
 @pytest.mark.parametrize("block", range(2))
-def test_nobody_can_tell_that_collections_come_by_a_relay(linger: float, block: int) -> None:
+def test_clients_see_the_same_collections_with_and_without_a_relay(linger: float, block: int) -> None:
     # XTP-1, XTP-3, XTP-7, PRX-5, PRX-10, PRX-14, DYN-41
     run(lambda seed: CollectionModel(Random(seed), delta=True, linger=linger), block)
 
@@ -336,7 +336,7 @@ def test_a_deletion_is_passed_on_at_once_to_those_who_were_told_of_it(monkeypatc
     assert (watcher.has["a"], again) == (None, [])
 
 
-def test_what_a_wildcard_was_told_to_be_gone_says_nothing_of_others() -> None:
+def test_a_removal_for_a_wildcard_says_nothing_about_other_params() -> None:
     # PRX-31, DYN-11: a server corrects for whom there is nothing to those who asked for the name, not to a wildcard
     model = RelayModel(Random(0), delta=True, linger=0.0)
     client = ModelClient(model.clock, model.relay, delta=True, located=True, node=PARAMS[0])

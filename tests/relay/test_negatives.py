@@ -29,7 +29,7 @@ ways = pytest.mark.parametrize(
 
 @ways
 @timeless
-async def test_that_there_is_nothing_for_some_takes_nothing_from_others(up: bool, down: bool, way: str) -> None:
+async def test_an_absence_for_some_params_takes_nothing_from_others(up: bool, down: bool, way: str) -> None:
     # PRX-31
     peer = ScriptedPeer()
     async with station(peer.connect, delta=up, upstream_form="locators") as relay, relay.client(delta=down) as client:
@@ -69,9 +69,7 @@ async def test_a_newcomer_is_asked_for_though_there_is_nothing_for_another(up: b
 
 @ways
 @timeless
-async def test_of_two_who_wait_the_one_whose_answer_is_still_to_come_is_told_nothing(
-    up: bool, down: bool, way: str
-) -> None:
+async def test_the_unanswered_one_of_two_waiting_clients_is_told_nothing(up: bool, down: bool, way: str) -> None:
     # PRX-31: nobody can tell whose answer it is
     peer = ScriptedPeer()
     async with station(peer.connect, delta=up, upstream_form="locators") as relay, relay.client(delta=down) as client:

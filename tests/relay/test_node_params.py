@@ -56,7 +56,7 @@ async def test_a_relay_turns_the_whole_node_into_params_for_its_server(delta: bo
 
 
 @timeless
-async def test_what_is_not_named_goes_no_further_than_the_relay() -> None:
+async def test_keys_that_are_not_named_are_not_sent_upstream() -> None:
     # DYN-12
     async with chain(2, upstream_form="locators") as (origin, (_, relay)):
         origin.put(cluster("a", "x"), when="node.locality.zone!=a")

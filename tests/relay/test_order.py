@@ -1,4 +1,4 @@
-"""What reaches clients in which order, and how much of it: slow clients, several types, relays in a row."""
+"""The order of updates through relays: slow clients, several types, relays in a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORDER = [xp.CLUSTER, xp.ENDPOINT, xp.LISTENER, xp.ROUTE]
 
 @both
 @timeless
-async def test_a_client_that_does_not_read_delays_nobody_and_gets_the_latest_in_the_end(delta: bool) -> None:
+async def test_a_client_that_does_not_read_delays_no_other_and_gets_the_latest(delta: bool) -> None:
     # PRX-23
     async with pair() as (origin, relay), relay.client() as quick:
         origin.put(endpoint("a", "0"))
@@ -235,7 +235,7 @@ async def test_behind_a_relay_a_relay_passes_wildcards_on(up: bool, down: bool) 
 
 @modes
 @timeless
-async def test_when_the_relay_in_front_of_a_relay_is_lost_nobody_is_told_anything(up: bool, down: bool) -> None:
+async def test_when_an_upstream_relay_is_lost_clients_are_told_nothing(up: bool, down: bool) -> None:
     # PRX-24, PRX-10, PRX-12
     async with chain(2, delta=up) as (origin, (near, far)), far.client(delta=down) as client:
         origin.vary(prod=cluster("a", "1"))

@@ -1,4 +1,4 @@
-"""The server behind a relay goes down and comes back: clients notice nothing but that there is no news."""
+"""The server behind a relay goes down and comes back: clients only miss updates meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROD, TEST = {"env": "prod"}, {"env": "test"}
 
 @modes
 @timeless
-async def test_when_the_server_is_lost_no_stream_ends_and_nobody_loses_anything(up: bool, down: bool) -> None:
+async def test_when_the_server_is_lost_no_stream_ends_and_no_resource_is_removed(up: bool, down: bool) -> None:
     # PRX-2, PRX-10
     async with pair(delta=up) as (origin, relay), relay.client(delta=down) as client:
         origin.put(cluster("a", "1"), endpoint("a", "1"))
@@ -41,7 +41,7 @@ async def test_when_the_server_is_lost_no_stream_ends_and_nobody_loses_anything(
 @both
 @pytest.mark.parametrize("params", [None, PROD], ids=["plain", "located"])
 @timeless
-async def test_what_is_not_cached_stays_open_while_the_server_is_down(
+async def test_an_uncached_subscription_waits_while_the_server_is_down(
     delta: bool, params: dict[str, str] | None
 ) -> None:
     # PRX-11
@@ -117,7 +117,7 @@ async def test_when_the_server_is_back_only_what_changed_is_passed_on(up: bool, 
 
 @modes
 @timeless
-async def test_what_was_deleted_meanwhile_is_gone_from_a_full_state_and_from_a_wildcard(up: bool, down: bool) -> None:
+async def test_a_resource_deleted_meanwhile_leaves_the_full_state_and_the_wildcard(up: bool, down: bool) -> None:
     # PRX-12
     async with pair(delta=up) as (origin, relay), relay.client(delta=down) as client:
         origin.put(*[cluster(name, "1") for name in "abc"])
@@ -195,9 +195,24 @@ async def test_while_the_first_server_is_down_the_next_one_is_asked(delta: bool)
         assert await marks(late) == [("b", "two:2")]
 
 
+@timeless
+async def test_when_a_name_is_forgotten_during_an_outage_its_variants_are_served_on_and_absences_are_not() -> None:
+    # PRX-28, PRX-11
+    async with pair() as (origin, relay), relay.client() as client, relay.client() as late:
+        origin.put(endpoint("a", "1"))
+        assert await marks(follow(client, xp.ENDPOINT, "a", params=PROD)) == [("a", "1")]
+        assert await marks(follow(client, xp.ENDPOINT, "b", params=PROD)) == [("b", "NOT_FOUND")]
+        origin.wire.cut(down=True)
+        await quiet()
+        for name in ("a", "b"):
+            assert relay.relay.forget(xp.ENDPOINT, name)
+        assert await marks(follow(late, xp.ENDPOINT, "a", params=PROD)) == [("a", "1"), ("a", "(UNAVAILABLE)")]
+        assert await marks(follow(late, xp.ENDPOINT, "b", params=PROD)) == [("b", "UNAVAILABLE")]
+
+
 @both
 @timeless
-async def test_who_reads_errors_is_told_once_that_nobody_can_be_asked(delta: bool) -> None:
+async def test_a_client_with_resource_errors_is_told_once_that_no_server_can_be_reached(delta: bool) -> None:
     # PRX-11, TP3
     async with pair() as (origin, relay), relay.client(delta=delta) as client:
         origin.put(endpoint("a", "1"))

@@ -1,4 +1,4 @@
-"""A server whose variants come to mention another key, seen through relays."""
+"""A server whose variants begin to mention another key, through relays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who refuses what: a client's refusal ends at the relay, and the relay itself refuses only what can't be passed on."""
+"""NACKs in a relay: a client's NACK ends at the relay, and the relay itself NACKs only what it can't pass on."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def heard(origin: Origin, kind: type) -> list[Any]:
 
 @modes
 @timeless
-async def test_what_a_client_refuses_is_parked_at_the_relay_and_the_server_hears_nothing_of_it(
-    up: bool, down: bool
-) -> None:
+async def test_a_resource_that_a_client_nacks_is_parked_and_the_server_gets_an_ack(up: bool, down: bool) -> None:
     # PRX-18
     behind = pair(delta=up, upstream_form="locators")
     async with behind as (origin, relay), relay.client(delta=down) as content:

@@ -1,8 +1,6 @@
-"""What a relay asks of its server, decision by decision; the server is here, and says what a test tells it to."""
+"""The upstream subscriptions of a relay, decision by decision, with a scripted server."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +15,7 @@ from xdsprism.core.model.types import CLUSTER, NO_PARAMS, Params, make_variant
 from xdsprism.core.relay.relaying import Relaying
 from xdsprism.core.watch.authority import Authority
 from xdsprism.core.watch.entry import Entry, Event, State
+from xdsprism.core.watch.subscriber import Subscriber
 from xdsprism.errors import WatchError
 
 PROD, TEST = Params({"env": "prod"}), Params({"env": "test"})
@@ -43,7 +42,7 @@ class Bench:
 
     def _ask_again(self, entry: Entry) -> None:
         self.log.append(("ask again", entry.key[1] or NO_PARAMS))
-        entry.state, entry.source, entry.verdict = State.REQUESTED, None, None
+        entry.state, entry.sent_by, entry.own_error = State.REQUESTED, None, None
 
     def _presume_gone(self, entry: Entry) -> None:
         self.log.append(("presume gone", entry.key[1] or NO_PARAMS))
@@ -73,8 +72,8 @@ class Bench:
         for params in to:
             entry = self.asked[params]
             entry.variant = make_variant(CLUSTER, "a", mark.encode(), parse(when))
-            entry.state, entry.verdict, entry.updated = State.ACKED, None, self.now
-            self.relaying.heard(entry)
+            entry.state, entry.own_error, entry.updated = State.ACKED, None, self.now
+            self.relaying.note_change(entry)
         self.flush()
 
     def deny(self, when: str | None, *to: Params) -> None:
@@ -83,7 +82,7 @@ class Bench:
             entry = self.asked[params]
             entry.absence = parse(when) if when is not None else None
             entry.fail(WatchError("NOT_FOUND", "no"), Event.REMOVED, self.now, drop=True)
-            self.relaying.heard(entry)
+            self.relaying.note_change(entry)
         self.flush()
 
     def flush(self) -> None:
@@ -166,7 +165,7 @@ def test_a_variant_that_is_replaced_is_served_until_each_class_has_an_answer(ben
     assert (bench.mark(PROD1), bench.mark(PROD2), bench.knows(PROD2)) == ("one", None, True)
 
 
-def test_a_withdrawal_says_nothing_of_the_others_who_had_the_variant(bench: Bench):
+def test_a_removal_says_nothing_of_the_others_who_had_the_variant(bench: Bench):
     # PRX-5
     bench.want(PROD, PROD1)
     bench.give("env=prod", "old", PROD)
@@ -176,8 +175,8 @@ def test_a_withdrawal_says_nothing_of_the_others_who_had_the_variant(bench: Benc
     assert bench.mark(PROD1) == "one"
 
 
-def test_whoever_was_about_to_take_over_is_not_denied_by_a_withdrawal(bench: Bench):
-    # PRX-5: the constraints of what was withdrawn match it too, and it may still get something else
+def test_a_removal_does_not_answer_the_subscription_that_takes_over(bench: Bench):
+    # PRX-5: the constraints of what was removed match it too, and it may still get something else
     bench.want(PROD, PROD1)
     bench.give("env=prod", "old", PROD)
     bench.leave(PROD)
@@ -185,7 +184,7 @@ def test_whoever_was_about_to_take_over_is_not_denied_by_a_withdrawal(bench: Ben
         entry = bench.asked[params]
         entry.absence = parse(when) if when is not None else None
         entry.fail(WatchError("NOT_FOUND", "no"), Event.REMOVED, bench.now, drop=True)
-        bench.relaying.heard(entry)
+        bench.relaying.note_change(entry)
     bench.flush()
     assert ("ask again", PROD1) in bench.log
     assert bench.mark(PROD1) == "old"
@@ -193,7 +192,7 @@ def test_whoever_was_about_to_take_over_is_not_denied_by_a_withdrawal(bench: Ben
     assert (bench.mark(PROD1), bench.knows(PROD1)) == (None, True)
 
 
-def test_of_two_answers_that_overlap_the_newest_wins(bench: Bench):
+def test_the_newest_of_two_overlapping_answers_wins(bench: Bench):
     # PRX-8
     bench.want(PROD, TEST)
     bench.give("env=prod", "p", PROD)
@@ -202,7 +201,7 @@ def test_of_two_answers_that_overlap_the_newest_wins(bench: Bench):
     assert bench.mark(PROD1) == "t"
 
 
-def test_what_nobody_wants_lingers_and_is_then_dropped():
+def test_an_unwanted_subscription_is_dropped_after_the_linger_time():
     # PRX-9
     bench = Bench(linger=30.0)
     bench.want(PROD)
@@ -224,18 +223,20 @@ def test_one_that_is_refused_does_not_keep_others_from_asking(bench: Bench):
     bench.want(PROD, TEST)
     entry = bench.asked[PROD]
     entry.fail(WatchError("PERMISSION_DENIED", "no"), Event.ERROR, bench.now, drop=True)
-    bench.relaying.heard(entry)
+    bench.relaying.note_change(entry)
     bench.flush()
     assert [*bench.asked] == [PROD, TEST]
 
 
-def test_what_two_lost_is_asked_for_again_so_that_one_stands_for_both(bench: Bench):
+def test_a_variant_lost_by_two_subscriptions_is_requested_once_for_both(bench: Bench):
     # PRX-14
     bench.want(PROD, TEST)
     bench.give("env=prod", "p", PROD)
     bench.give("env=test", "t", TEST)
+    upstream = Subscriber().upstream("server", delta=True)
+    upstream.pins_absence = True
     for params in (PROD, TEST):
-        bench.asked[params].source = SimpleNamespace(pins_absence=True)  # type: ignore[assignment]
+        bench.asked[params].sent_by = upstream
     bench.deny(None, PROD, TEST)
     assert [entry for entry in bench.log if entry[0] == "ask again"] == [("ask again", PROD)]
     bench.deny("true", PROD)

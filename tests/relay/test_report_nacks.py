@@ -1,4 +1,4 @@
-"""`--report-nacks`: a server hears what the clients of a relay reject."""
+"""`--report-nacks`: a relay reports NACKs of its clients to the server."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_client_that_does_not_answer_holds_the_answer_back_for_a_bounded
 
 @both
 @timeless
-async def test_what_no_client_is_sent_is_acked_at_once(delta: bool) -> None:
+async def test_a_response_that_no_client_is_sent_is_acked_at_once(delta: bool) -> None:
     # PRX-18
     peer = ScriptedPeer()
     async with station(peer.connect, delta=delta, **BY_NAMES) as relay, relay.client() as client:
@@ -134,7 +134,7 @@ async def test_what_no_client_is_sent_is_acked_at_once(delta: bool) -> None:
 
 
 @timeless
-async def test_of_several_in_a_response_the_one_that_was_bad_alone_is_reported() -> None:
+async def test_only_the_bad_resource_of_a_response_is_reported() -> None:
     # PRX-18, NAK-29: the server asks too, by sending each alone
     async with pair(**ON) as (origin, relay):
         origin.put(endpoint("a", "1"), endpoint("b", "1"))
@@ -191,7 +191,7 @@ def _answers(stream: PeerStream) -> list[tuple[str, bool]]:
 
 
 @timeless
-async def test_what_clients_are_served_does_not_depend_on_what_one_of_them_rejects() -> None:
+async def test_a_rejection_by_one_client_does_not_change_what_others_are_served() -> None:
     # PRX-18
     async with pair(**ON) as (origin, relay), relay.client() as content:
         origin.put(cluster("a", "1"))

@@ -25,8 +25,7 @@ import xdsprism as xp
 from tests.client.rig import cluster
 from tests.relay.model import ModelClient, RelaySite
 from tests.relay.test_model import RelayModel
-from xdsprism.client import last_good
-from xdsprism.client.disk import Disk, _prepare
+from xdsprism.client import disk, disk_file
 from xdsprism.client.last_good import ClientCache, LastGood
 from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.types import NO_PARAMS, Params
@@ -36,15 +35,14 @@ STEPS = 40
 RUNS = int(os.environ.get("XDSPRISM_RESTARTS", "40"))  # of each block
 
 
-class MemoryDisk(Disk):
+class MemoryFile(disk_file.CacheFile):
     """A cache file without a file, so that a restart takes no time. What was not written is lost with the process."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._memory = db
-        super().__init__("memory")
 
-    def _connect(self) -> sqlite3.Connection:
-        _prepare(self._memory)
+    def open(self) -> sqlite3.Connection:
+        disk_file.prepare(self._memory)
         return self._memory
 
 
@@ -61,7 +59,7 @@ class CacheFile:
 
     def open(self) -> ClientCache:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(last_good, "Disk", lambda _path: MemoryDisk(self._db))
+            patch.setattr(disk, "CacheFile", lambda _path, _warn: MemoryFile(self._db))
             self._file = LastGood("", pytest.fail, lambda: self._model.clock.now)
         return self._file.client_cache(shared=True)
 
@@ -115,7 +113,7 @@ class RestartModel(RelayModel):
 
 @pytest.mark.parametrize("watched", ["b", "*"])
 @pytest.mark.parametrize("delta", [False, True], ids=["sotw", "delta"])
-def test_who_comes_back_with_one_resource_and_asks_for_another_loses_nothing(delta: bool, watched: str) -> None:
+def test_a_returning_client_that_subscribes_to_more_loses_nothing(delta: bool, watched: str) -> None:
     # PRX-25, CLI-5: a SotW client that lacks something has no version to tell, and yet holds what is not on disk yet
     model = RestartModel(Random(0), delta=True, linger=0.0)
     client = ModelClient(model.clock, model.relay, delta=delta, located=True, node=NO_PARAMS)
@@ -144,7 +142,7 @@ def test_a_restarted_relay_leaves_nobody_with_anything_stale_or_lost(delta: bool
     run(delta, range(block * RUNS, (block + 1) * RUNS))
 
 
-def test_who_lost_its_variant_does_not_stand_for_an_absence_that_another_was_told() -> None:
+def test_a_subscription_that_lost_its_variant_does_not_vouch_for_an_absence() -> None:
     # PRX-31, DYN-11: of the two the server corrects only what it said to the one that it answered
     run(True, [359])
 

@@ -1,4 +1,4 @@
-"""What one client asked for answers others, where the constraints prove that it is theirs."""
+"""An answer for one client serves others where its constraints prove that it is for them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _steps(requests: list[Any]) -> list[int]:
 
 @modes
 @timeless
-async def test_many_who_want_the_same_cause_one_subscription(up: bool, down: bool) -> None:
+async def test_many_clients_of_one_resource_cause_one_subscription(up: bool, down: bool) -> None:
     # PRX-1
     async with pair(delta=up) as (origin, relay), AsyncExitStack() as stack:
         origin.put(endpoint("a", "1"))
@@ -69,7 +69,7 @@ async def test_many_who_want_the_same_cause_one_subscription(up: bool, down: boo
 
 @both
 @timeless
-async def test_whoever_a_cached_variant_matches_is_answered_by_it_without_a_word_to_the_server(delta: bool) -> None:
+async def test_a_client_that_matches_a_cached_variant_is_answered_without_asking_the_server(delta: bool) -> None:
     # PRX-2, PRX-4, PRX-5
     async with pair() as (origin, relay), relay.client(delta=delta) as first, relay.client(delta=delta) as second:
         origin.vary(prod=cluster("a", "prod"), test=cluster("a", "test"))
@@ -81,7 +81,7 @@ async def test_whoever_a_cached_variant_matches_is_answered_by_it_without_a_word
 
 
 @timeless
-async def test_that_there_is_nothing_is_answered_from_the_cache_too() -> None:
+async def test_an_absence_is_answered_from_the_cache_too() -> None:
     # PRX-2, PRX-5
     async with pair() as (origin, relay), relay.client() as first, relay.client() as second:
         origin.put(cluster("a", "prod"), when="env=prod")
@@ -104,7 +104,7 @@ async def test_constraints_are_passed_on_as_the_server_wrote_them() -> None:
 
 
 @timeless
-async def test_of_a_replacement_each_client_hears_once_with_what_goes_and_what_comes() -> None:
+async def test_each_client_gets_a_replacement_in_one_response() -> None:
     # PRX-5, PRX-6
     async with pair() as (origin, relay):
         origin.put(cluster("a", "old"), when="env=prod")
@@ -148,7 +148,7 @@ async def test_a_variant_that_was_split_goes_on_being_served_until_the_parts_are
 
 @modes
 @timeless
-async def test_a_variant_that_is_withdrawn_is_gone_for_all_who_had_it(up: bool, down: bool) -> None:
+async def test_a_variant_that_is_removed_is_gone_for_all_who_had_it(up: bool, down: bool) -> None:
     # PRX-5
     async with pair(delta=up) as (origin, relay), relay.client(delta=down) as one, relay.client(delta=down) as other:
         origin.vary(prod=cluster("a", "prod"), test=cluster("a", "test"))
@@ -162,7 +162,7 @@ async def test_a_variant_that_is_withdrawn_is_gone_for_all_who_had_it(up: bool, 
 
 
 @timeless
-async def test_who_holds_a_shared_variant_open_is_followed_by_another_before_it_goes() -> None:
+async def test_another_client_takes_over_a_shared_subscription_before_it_ends() -> None:
     # PRX-5
     async with pair(linger=5.0) as (origin, relay), relay.client() as one, relay.client() as other:
         origin.put(cluster("a", "1"), when="env=prod")
@@ -204,7 +204,7 @@ async def test_a_crowd_that_leaves_one_by_one_causes_no_crowd_of_questions() -> 
 
 
 @timeless
-async def test_what_is_shared_lingers_from_when_the_last_has_left() -> None:
+async def test_a_shared_subscription_lingers_after_its_last_client() -> None:
     # PRX-9
     async with pair(linger=30.0) as (origin, relay), relay.client() as one, relay.client() as other:
         origin.put(cluster("a", "1"), when="env=prod")
@@ -223,7 +223,7 @@ async def test_what_is_shared_lingers_from_when_the_last_has_left() -> None:
 
 @both
 @timeless
-async def test_who_asks_by_name_gets_plain_updates_and_who_asks_by_locator_gets_its_form(delta: bool) -> None:
+async def test_names_get_plain_updates_and_locators_get_locator_updates(delta: bool) -> None:
     # PRX-7
     async with pair(delta=delta) as (origin, relay):
         origin.vary(prod=endpoint("a", "1"), test=endpoint("a", "no"))
@@ -250,7 +250,7 @@ async def test_who_asks_by_name_gets_plain_updates_and_who_asks_by_locator_gets_
 
 
 @timeless
-async def test_of_two_variants_that_overlap_the_newest_wins_and_nothing_is_refused() -> None:
+async def test_the_newest_of_two_overlapping_variants_wins_and_nothing_is_nacked() -> None:
     # PRX-8
     peer = ScriptedPeer()
     async with station(peer.connect) as relay, relay.client() as client:
@@ -266,9 +266,66 @@ async def test_of_two_variants_that_overlap_the_newest_wins_and_nothing_is_refus
         assert await marks(follow(client, xp.CLUSTER, "a", params={**PROD_EU, "x": "y"})) == [("a", "new")]
 
 
+@timeless
+async def test_a_variant_whose_constraints_do_not_match_is_for_exactly_the_params_that_were_asked_with() -> None:
+    # DYN-56, PRX-4: the server has a reason that the constraints do not say
+    peer = ScriptedPeer()
+    async with station(peer.connect, upstream_form="locators") as relay, relay.client() as late:
+        client = await relay.raw()
+        await client.want(xp.CLUSTER, "a", params=TEST)
+        await quiet()
+        stream = await peer.accept()
+        stream.respond(xp.CLUSTER, _located("a", "1", "env=prod"))
+        (response,) = await client.rest()
+        constraints = [each.resource_name.dynamic_parameter_constraints for each in response.resources]
+        assert [str(xp.Expression.from_proto(each)) for each in constraints] == ["env=test"]
+        assert await marks(follow(late, xp.CLUSTER, "a", params=PROD)) == []
+        assert await marks(follow(late, xp.CLUSTER, "a", params={**TEST, "x": "y"})) == []
+
+
+@timeless
+async def test_one_client_asks_for_its_class_beside_a_variant_that_is_for_one_set_of_params() -> None:
+    # PRX-14, DYN-56: what one client got against the constraints says nothing about how many others must ask
+    peer = ScriptedPeer()
+    async with station(peer.connect, upstream_form="locators") as relay:
+        client, *late = [await relay.raw() for _ in range(4)]
+        await client.want(xp.CLUSTER, "a", params=TEST)
+        await quiet()
+        stream = await peer.accept()
+        stream.respond(xp.CLUSTER, _located("a", "1", "env=prod"))
+        assert len(await client.rest()) == 1
+        stream.pending()
+        for number, each in enumerate(late):
+            await each.want(xp.CLUSTER, "a", params={**TEST, "x": str(number)})
+        await quiet(0.1)
+        asked = [each for request in stream.pending() for each in request.resource_locators_subscribe]
+        assert len(asked) == 1
+
+
+@timeless
+async def test_a_new_locator_does_not_repeat_an_overlapping_variant_that_is_held_by_plain_name() -> None:
+    # DYN-45, DYN-15: only a variant that was sent by locator can be replaced by one that comes by locator
+    peer = ScriptedPeer()
+    async with station(peer.connect, upstream_form="locators") as relay:
+        client, other = (await relay.raw()).of(**PROD_EU), await relay.raw()
+        await client.want(xp.CLUSTER, "a")
+        await other.want(xp.CLUSTER, "a", params=PROD)
+        await quiet()
+        stream = await peer.accept()
+        stream.respond(xp.CLUSTER, _located("a", "new", "region=eu"))
+        await quiet()
+        both = _located("a", "old", "env=prod"), _located("a", "newer", "region=eu")
+        stream.respond(xp.CLUSTER, *both, nonce="n2")
+        assert [each.version for response in await client.rest() for each in response.resources] == ["new", "newer"]
+        await client.want(xp.CLUSTER, "a", params=PROD)
+        (response,) = await client.rest()
+        constraints = [each.resource_name.dynamic_parameter_constraints for each in response.resources]
+        assert [str(xp.Expression.from_proto(each)) for each in constraints] == ["env=prod"]
+
+
 @both
 @timeless
-async def test_what_nobody_wants_any_more_is_let_go_after_a_while(delta: bool) -> None:
+async def test_an_unwanted_subscription_ends_after_a_while(delta: bool) -> None:
     # PRX-9
     async with pair(delta=delta, linger=30.0) as (origin, relay), relay.client() as client:
         origin.put(cluster("a", "1"))
@@ -288,7 +345,7 @@ async def test_what_nobody_wants_any_more_is_let_go_after_a_while(delta: bool) -
 
 
 @timeless
-async def test_a_wildcard_that_nobody_has_any_more_is_let_go_after_a_while() -> None:
+async def test_an_unwanted_wildcard_ends_after_a_while() -> None:
     # PRX-9
     async with pair(linger=30.0) as (origin, relay), relay.client() as client:
         origin.put(cluster("a", "1"), cluster("b", "1"))
@@ -301,7 +358,7 @@ async def test_a_wildcard_that_nobody_has_any_more_is_let_go_after_a_while() -> 
 
 
 @timeless
-async def test_a_thousand_who_come_at_once_cause_no_more_subscriptions_than_there_are_variants() -> None:
+async def test_a_thousand_simultaneous_clients_cause_one_subscription_per_variant() -> None:
     # PRX-14
     async with pair() as (origin, relay):
         with origin.store.transaction() as tx:

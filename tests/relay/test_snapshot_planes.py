@@ -138,7 +138,7 @@ async def behind(plane: Plane, *, delta: bool, **options: Any) -> AsyncIterator[
 
 @modes
 @timeless
-async def test_what_a_wildcard_was_told_counts_for_those_who_asked_by_name(up: bool, down: bool) -> None:
+async def test_the_answer_to_a_wildcard_serves_subscriptions_by_name(up: bool, down: bool) -> None:
     # PRX-20, PRX-5: also when nobody wants the wildcard any more, and it lingers
     plane = Plane()
     plane.publish("prod", shop="1", cart="1")
@@ -164,7 +164,7 @@ async def test_what_a_wildcard_was_told_counts_for_those_who_asked_by_name(up: b
 
 @modes
 @timeless
-async def test_when_a_wildcard_goes_those_who_asked_by_name_go_on_with_what_it_had(up: bool, down: bool) -> None:
+async def test_when_a_wildcard_ends_subscriptions_by_name_keep_its_resources(up: bool, down: bool) -> None:
     # PRX-5, PRX-9, PRX-20
     plane = Plane()
     plane.publish("prod", shop="1", cart="1")
@@ -187,7 +187,7 @@ async def test_when_a_wildcard_goes_those_who_asked_by_name_go_on_with_what_it_h
 
 @modes
 @timeless
-async def test_a_wildcard_is_all_there_is_whoever_asked_by_name_before(up: bool, down: bool) -> None:
+async def test_a_wildcard_has_all_resources_whatever_names_were_requested_before(up: bool, down: bool) -> None:
     # PRX-20
     plane = Plane()
     plane.publish("prod", shop="1", cart="1")
@@ -230,7 +230,7 @@ async def test_wildcards_that_come_and_go_are_never_empty_by_mistake(up: bool, d
 
 @modes
 @timeless
-async def test_what_is_dropped_from_the_cache_is_asked_again_and_never_looks_deleted(up: bool, down: bool) -> None:
+async def test_a_resource_that_is_forgotten_is_asked_again_and_never_looks_deleted(up: bool, down: bool) -> None:
     # PRX-28
     plane = Plane()
     plane.publish("prod", shop="1", cart="1")
@@ -245,7 +245,7 @@ async def test_what_is_dropped_from_the_cache_is_asked_again_and_never_looks_del
 
 @modes
 @timeless
-async def test_a_name_that_is_never_answered_keeps_nobody_from_the_others(up: bool, down: bool) -> None:
+async def test_an_unanswered_name_does_not_delay_the_others(up: bool, down: bool) -> None:
     # PRX-11, SOT-4: a full state can't wait for ever
     plane = Plane()
     plane.publish("prod", shop="1")

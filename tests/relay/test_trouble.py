@@ -1,4 +1,4 @@
-"""Servers that are in trouble: whatever they do, streams to clients stay open and clients keep what they have."""
+"""Servers that fail in all ways: streams to clients stay open and clients keep what they have."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ async def test_a_server_that_takes_streams_and_says_nothing_is_given_up_for_the_
 
 @modes
 @timeless
-async def test_to_ask_again_is_not_to_let_go(up: bool, down: bool) -> None:
+async def test_asking_again_keeps_the_subscription(up: bool, down: bool) -> None:
     # PRX-28, PRX-10: in SotW what is not listed for a moment would be missing from a push at that moment
     peer = ScriptedPeer()
     asked = station(peer.connect, delta=up, upstream_form="locators")

@@ -1,4 +1,4 @@
-"""What a relay makes of the answers that its subscriptions to one name got."""
+"""The findings that a relay makes from the answers to its subscriptions for one name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ P, Q = Params({"a": "1"}), Params({"a": "2"})
 def failed(params: Params, event: Event, status: str) -> Entry:
     """A subscription whose resource is gone, from a server that names the constraints of an absence."""
     entry = Entry(CLUSTER, Key("foo", params), Authority("", ()), [])
-    entry.source = Upstream("server", Subscriber().cache, delta=True)
-    entry.source.pins_absence = True
+    entry.sent_by = Upstream("server", Subscriber().cache, delta=True)
+    entry.sent_by.pins_absence = True
     entry.fail(WatchError(status, "told"), event, 1.0, drop=True)
     return entry
 
@@ -33,7 +33,7 @@ def answer(params: Params, event: Event, status: str, *, wild: bool = False) -> 
     return UpstreamAnswer(subscription, subscription.entry, wild=wild, wanted=True)
 
 
-def test_an_absence_that_only_a_wildcard_was_told_is_not_asked_for_again_by_name() -> None:
+def test_an_absence_told_to_a_wildcard_is_not_requested_again_by_name() -> None:
     # PRX-31: the wildcard and the failed subscription by name have the same params
     absent, error = (Event.REMOVED, "NOT_FOUND"), (Event.ERROR, "INTERNAL")
     answers = [

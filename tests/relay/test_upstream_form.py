@@ -1,4 +1,4 @@
-"""Any control plane behind a relay without a flag: what it understands is found out from what it answers."""
+"""Any control plane behind a relay without a flag: the relay finds out its form from its answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @planes
 @modes
 @timeless
-async def test_a_server_that_ignores_locators_is_asked_by_names_and_everybody_gets_what_it_has(
+async def test_a_server_that_ignores_locators_is_asked_by_names_and_all_clients_share_its_answers(
     up: bool, down: bool, habits: dict[str, Any]
 ) -> None:
     # PRX-32
@@ -100,7 +100,7 @@ async def test_a_server_that_ignores_locators_is_asked_by_names_and_everybody_ge
 
 @modes
 @timeless
-async def test_nobody_waits_longer_than_a_moment_for_that_to_be_found_out(up: bool, down: bool) -> None:
+async def test_no_client_waits_longer_than_a_second_for_the_detection_of_the_form(up: bool, down: bool) -> None:
     # PRX-32: five seconds are the limit
     plane = Plane()
     plane.publish(shop="1")
@@ -132,7 +132,7 @@ async def test_a_server_that_answers_a_wildcard_plainly_needs_no_time_to_be_reco
 
 @both
 @timeless
-async def test_what_is_found_out_is_said_once_in_the_log(delta: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_form_of_a_server_is_logged_once(delta: bool, caplog: pytest.LogCaptureFixture) -> None:
     # PRX-32
     plane = Plane()
     plane.publish(shop="1")
@@ -142,7 +142,7 @@ async def test_what_is_found_out_is_said_once_in_the_log(delta: bool, caplog: py
             plane.end()
             await quiet(60.0)
         (said,) = warnings(caplog)
-        assert said.startswith("one:1 does not know dynamic parameters: asking it by plain names")
+        assert said.startswith("one:1 does not support dynamic parameters: the relay subscribes by plain names")
         assert "--group-by" in said
 
 
@@ -161,7 +161,7 @@ async def test_a_server_is_never_sent_locators_alone_before_it_has_shown_that_it
 
 @both
 @timeless
-async def test_a_name_that_does_not_exist_is_told_to_all_and_heard_of_when_it_comes(delta: bool) -> None:
+async def test_an_absent_name_is_reported_to_all_clients_and_sent_when_it_appears(delta: bool) -> None:
     # PRX-32: there are no params for which it could be there
     plane = Plane(tells_of_nothing=True)
     async with behind(plane) as relay, relay.client(delta=delta) as client, relay.client(delta=delta) as late:
@@ -190,7 +190,7 @@ async def test_silence_decides_nothing_and_a_later_answer_does(delta: bool) -> N
 
 @modes
 @timeless
-async def test_the_servers_restart_changes_nothing_for_those_behind_the_relay(up: bool, down: bool) -> None:
+async def test_a_restart_of_the_server_changes_nothing_for_the_relays_clients(up: bool, down: bool) -> None:
     # PRX-32, PRX-10
     plane = Plane()
     plane.publish(shop="1", cart="1")
@@ -208,7 +208,7 @@ async def test_the_servers_restart_changes_nothing_for_those_behind_the_relay(up
 
 @both
 @timeless
-async def test_a_name_that_a_wildcard_has_too_is_heard_of_when_nobody_wants_it_by_name(delta: bool) -> None:
+async def test_a_member_of_a_wildcard_is_updated_without_a_subscription_by_name(delta: bool) -> None:
     # PRX-32, PRX-9: some servers do not tell any more what becomes of a name that was given up
     plane = Plane(sends_all=True)
     plane.publish(shop="1", cart="1")
@@ -232,7 +232,7 @@ async def test_a_name_that_a_wildcard_has_too_is_heard_of_when_nobody_wants_it_b
 
 @both
 @timeless
-async def test_those_who_take_over_from_others_are_given_what_the_server_has_sent(delta: bool) -> None:
+async def test_a_subscription_that_takes_over_gets_what_the_server_has_sent(delta: bool) -> None:
     # PRX-32, PRX-9: it was asked for the name, and does not answer again
     plane = Plane()
     plane.publish(shop="1")
@@ -342,7 +342,7 @@ async def taken(watched: Any) -> list[str]:
 
 @both
 @timeless
-async def test_a_server_that_names_what_has_no_variants_plainly_knows_locators_all_the_same(delta: bool) -> None:
+async def test_a_server_that_answers_plainly_where_there_are_no_variants_still_knows_locators(delta: bool) -> None:
     # PRX-32: resource_name is for what has variants, as one may read the proto
     peer = ScriptedPeer()
     async with station(peer.connect, delta=delta) as relay, relay.client(metadata=PROD) as client:
@@ -436,6 +436,29 @@ async def test_a_server_without_locators_in_place_of_one_with_them_is_recognised
         assert shown(relay) == [("names", "delta" if delta else "sotw")]
 
 
+@both
+@timeless
+async def test_a_server_without_locators_is_recognised_by_resources_that_nobody_asked_for(delta: bool) -> None:
+    # PRX-32: it takes a request with locators alone for a wildcard, and has none of the names in them
+    plane = Plane()
+    plane.publish(cart="1")
+    origin = Origin()
+    origin.vary(prod=cluster("shop", "prod"), test=cluster("shop", "test"))
+    connects: list[Any] = [origin.wire]
+    async with plane.served(), station(lambda _: _Either(connects), delta=delta) as relay, relay.client() as client:
+        watched = follow(client, xp.CLUSTER, "shop", params=PROD)
+        assert await marks(watched) == [("shop", "prod")]
+        connects[0] = plane.peer
+        origin.wire.cut()
+        await quiet(60.0)
+        assert shown(relay) == [("unknown", "delta" if delta else "sotw")]
+        watched.seen()
+        plane.publish(shop="1", cart="1")
+        await quiet(10.0)
+        assert await marks(watched) == [("shop", "1")]
+        assert shown(relay) == [("names", "delta" if delta else "sotw")]
+
+
 # -- servers with locators
 
 
@@ -493,7 +516,7 @@ async def test_a_server_without_delta_is_asked_in_sotw_at_once(delta: bool, capl
         assert shown(relay) == [("names", "sotw")]
         assert [path.startswith("Delta") for path in plane.paths] == [True, False, False]
         said = [record.getMessage() for record in caplog.records if "delta" in record.getMessage()]
-        assert said == ["one:1 has no delta method: asking it in state of the world"]
+        assert said == ["one:1 has no delta method: the relay uses SotW"]
 
 
 @timeless
@@ -562,7 +585,7 @@ async def test_each_server_of_a_list_is_asked_as_it_understands(delta: bool) -> 
 
 @both
 @timeless
-async def test_a_spare_server_without_locators_serves_wildcards_of_everybody(delta: bool) -> None:
+async def test_a_fallback_server_without_locators_serves_all_wildcards(delta: bool) -> None:
     # PRX-32, FBK-1
     origin, plane = Origin(), Plane()
     plane.publish(shop="1", cart="1")

@@ -1,4 +1,4 @@
-"""A relay that is told to judge what it passes on; by default it does not."""
+"""A relay with `--validate`; by default it checks nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULT = "connect_timeout: must be greater than 0s"
 
 
 @timeless
-async def test_by_default_whatever_comes_is_passed_on() -> None:
+async def test_by_default_resources_are_passed_on_unchecked() -> None:
     # PRX-16
     peer = ScriptedPeer()
     async with station(peer.connect) as relay:
@@ -34,7 +34,9 @@ async def test_by_default_whatever_comes_is_passed_on() -> None:
 
 
 @timeless
-async def test_what_envoy_would_refuse_is_logged_once_and_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_resource_that_envoy_would_refuse_is_logged_once_and_passed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     peer = ScriptedPeer()
     async with station(peer.connect, validate="warn") as relay:
         client = await relay.raw(delta=True)
@@ -52,7 +54,7 @@ async def test_what_envoy_would_refuse_is_logged_once_and_passed_on(caplog: pyte
 
 
 @timeless
-async def test_it_is_refused_by_name_and_clients_keep_what_they_have() -> None:
+async def test_a_resource_that_envoy_would_refuse_is_nacked_and_clients_keep_what_they_have() -> None:
     peer = ScriptedPeer()
     async with station(peer.connect, validate="envoy") as relay:
         client = await relay.raw(delta=True)

@@ -64,7 +64,7 @@ def _listener(name: str) -> Listener:
 
 @both
 @timeless
-async def test_what_is_packed_inside_is_called_as_each_version_calls_it(delta: bool) -> None:
+async def test_packed_messages_have_the_type_names_of_each_version(delta: bool) -> None:
     # VER-14
     origin = Origin()
     origin.store.apply({(xp.LISTENER, "l"): (variant_of(_listener("l")),)})
@@ -77,7 +77,7 @@ async def test_what_is_packed_inside_is_called_as_each_version_calls_it(delta: b
 
 
 @timeless
-async def test_a_server_of_version_2_is_asked_by_name_and_answers_those_who_ask_with_params() -> None:
+async def test_a_v2_server_is_asked_by_name_and_its_answers_serve_clients_with_params() -> None:
     # VER-14, VER-13
     origin = Origin()
     origin.put(cluster("a", "1"))
@@ -92,7 +92,7 @@ async def test_a_server_of_version_2_is_asked_by_name_and_answers_those_who_ask_
 
 @both
 @timeless
-async def test_times_to_live_are_passed_on_and_end_when_the_server_is_not_heard_of(delta: bool) -> None:
+async def test_ttls_are_passed_on_and_expire_when_the_server_is_silent(delta: bool) -> None:
     # PRX-22, TTL-5
     async with pair(delta=delta) as (origin, relay), relay.client() as client:
         origin.put(cluster("a", "1"), ttl=10.0)

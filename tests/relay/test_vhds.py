@@ -107,7 +107,7 @@ async def test_hosts_of_one_virtual_host_are_one_resource_with_the_strings_that_
 
 
 @timeless
-async def test_what_one_asks_for_is_not_given_to_others_and_the_base_set_is_for_all() -> None:
+async def test_a_host_goes_to_the_client_that_asked_and_the_base_set_to_all() -> None:
     # VHD-9, VHD-13
     async with pair() as (origin, relay):
         origin.put(routes("rc"), host("rc/shop", "shop.test", mark="1"))
@@ -165,7 +165,7 @@ async def test_a_changed_route_configuration_takes_its_hosts_along() -> None:
 
 
 @timeless
-async def test_who_comes_back_to_a_relay_is_told_what_changed_and_nothing_else() -> None:
+async def test_a_client_that_returns_to_a_new_relay_is_sent_only_what_changed() -> None:
     # V15, PRX-12: and nothing goes that is only not known yet
     async with pair() as (origin, relay):
         origin.put(routes("rc"), host("rc/a", "a.test", mark="1"), host("rc/b", "b.test", mark="1"))
@@ -208,7 +208,7 @@ async def test_while_the_server_is_down_a_host_waits_and_is_answered_when_it_is_
 
 
 @timeless
-async def test_behind_a_relay_that_asks_for_the_state_of_the_world_no_host_is_there_and_nobody_waits() -> None:
+async def test_behind_a_sotw_relay_hosts_are_unresolved_at_once() -> None:
     # VHD-1: there are no virtual hosts on demand in SotW; Envoy would wait for ever (V9)
     async with pair(delta=False) as (origin, relay):
         origin.put(routes("rc"), host("rc/a", "a.test", mark="1"))
@@ -220,7 +220,7 @@ async def test_behind_a_relay_that_asks_for_the_state_of_the_world_no_host_is_th
 
 
 @timeless
-async def test_that_there_is_no_such_host_is_remembered_for_five_seconds_after_the_last_who_asked() -> None:
+async def test_an_unresolved_host_is_remembered_for_five_seconds_after_its_last_client() -> None:
     # PRX-27: whoever comes in that time is answered from the cache; then there is no subscription left
     async with pair() as (origin, relay):
         origin.put(routes("rc"), host("rc/a", "a.test", mark="1"))

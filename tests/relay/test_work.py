@@ -1,4 +1,4 @@
-"""What changes a relay's cache is done one thing after the other, at once or in slices."""
+"""Work on a relay's cache runs one task after the other, at once or in slices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nothing(log: list[str], name: str, steps: int) -> Steps[None]:
 
 
 @timeless
-async def test_what_is_short_is_done_at_once() -> None:
+async def test_short_work_is_done_at_once() -> None:
     log: list[str] = []
     made = work()
     made.begin(nothing(log, "a", 1))
@@ -40,7 +40,7 @@ async def test_what_is_short_is_done_at_once() -> None:
 
 
 @timeless
-async def test_what_is_long_goes_on_while_others_are_served_and_nothing_overtakes_it() -> None:
+async def test_long_work_is_done_in_slices_and_later_work_waits_for_it() -> None:
     log: list[str] = []
     made = work()
     made.begin(nothing(log, "a", AT_ONCE + 1))
@@ -52,7 +52,7 @@ async def test_what_is_long_goes_on_while_others_are_served_and_nothing_overtake
 
 
 @timeless
-async def test_whoever_is_cancelled_leaves_nothing_half_done() -> None:
+async def test_cancelled_work_that_was_begun_is_done_to_its_end() -> None:
     log: list[str] = []
     made = work()
     first = asyncio.ensure_future(made.do(task(log, "a", 5)))
@@ -66,7 +66,7 @@ async def test_whoever_is_cancelled_leaves_nothing_half_done() -> None:
 
 
 @timeless
-async def test_a_failure_concerns_whoever_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_raised_to_the_caller_that_waits(caplog: pytest.LogCaptureFixture) -> None:
     # OPS-10
     def failing(steps: int) -> Steps[None]:
         for _ in range(steps):
@@ -80,7 +80,7 @@ async def test_a_failure_concerns_whoever_waits_for_it(caplog: pytest.LogCapture
         made.begin(failing(0))
     made.begin(failing(5))
     assert await made.do(task([], "a", 1)) == "a"
-    assert "could not take in what its servers said" in caplog.text
+    assert "failed to process a response of an upstream server" in caplog.text
 
 
 @timeless
@@ -97,3 +97,20 @@ async def test_all_of_it_can_be_finished_now() -> None:
     assert log[-1] == "c is done"
     made.begin(nothing(log, "d", 0))
     assert log[-1] == "d is done", "at once, as nothing is under way"
+
+
+@timeless
+async def test_a_failure_leaves_nothing_undone_that_waits_behind_it() -> None:
+    # OPS-10
+    log: list[str] = []
+    made = work()
+
+    def failing() -> Steps[None]:
+        made.begin(nothing(log, "b", 0))
+        yield
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        made.begin(failing())
+    assert log == ["b is done"]
+    assert not made.is_busy

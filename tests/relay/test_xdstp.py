@@ -1,4 +1,4 @@
-"""xdstp names through a relay: in one spelling, and collections as one question however many ask it."""
+"""xdstp names through a relay: one spelling, and one upstream subscription for a collection."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_collection_is_one_question_however_many_ask_it() -> None:
 
 
 @timeless
-async def test_whoever_wants_a_member_by_name_is_served_by_the_collection() -> None:
+async def test_a_subscription_to_a_member_is_served_by_its_collection() -> None:
     # XTP-7, PRX-5
     async with pair(linger=0.0) as (origin, relay):
         origin.put(cluster(A, "1"), cluster(B, "1"))
@@ -163,7 +163,7 @@ async def test_a_name_that_nothing_can_have_is_not_passed_on() -> None:
 
 
 @timeless
-async def test_a_collection_of_nobody_is_empty() -> None:
+async def test_a_collection_of_an_unknown_authority_is_empty() -> None:
     # XTP-5, XTP-9
     async with pair() as (_, relay):
         client = await relay.raw()
@@ -173,7 +173,7 @@ async def test_a_collection_of_nobody_is_empty() -> None:
 
 @pytest.mark.parametrize("down", [True, False])
 @timeless
-async def test_what_is_wrong_with_a_collection_is_told_of_it_as_a_whole(down: bool) -> None:
+async def test_an_error_of_a_collection_names_the_collection(down: bool) -> None:
     # ERR-6, PRX-22, PRX-11: the server refuses globs, as in SotW it does, or it can't be reached
     async with pair(delta=False) as (origin, relay):
         origin.wire.down = down
@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_a_collection_is_told_of_it_as_a_whole(down: bo
 
 
 @timeless
-async def test_what_is_wrong_with_everything_is_told_of_nothing() -> None:
+async def test_an_error_of_a_wildcard_is_not_told_as_an_error_of_a_resource() -> None:
     # ERR-6: there is no name for it
     async with pair() as (origin, relay):
         origin.wire.down = True

@@ -45,7 +45,7 @@ class Served:
         return count
 
 
-def test_what_is_published_is_what_the_files_say() -> None:
+def test_the_published_resources_are_those_of_the_files() -> None:
     served = Served(one=cluster("a") + cluster("b"), two=cluster("c"))
     assert served.clusters() == {"a": "one.yaml:2", "b": "one.yaml:6", "c": "two.yaml:2"}
     assert served.catalog.pending() == {}
@@ -101,7 +101,7 @@ def test_nothing_is_published_while_anything_is_wrong_and_all_of_it_after() -> N
     assert b"\x08\x07" in variant.body
 
 
-def test_what_was_parsed_before_a_half_written_file_is_known_after_it() -> None:
+def test_documents_parsed_before_a_half_written_file_are_reused_after_it() -> None:
     whole = "".join(cluster(f"c{n}") for n in range(10))
     served = Served(one=whole)
     served.parsed()
@@ -183,7 +183,7 @@ def test_a_key_that_only_some_documents_mention_is_added_to_the_others() -> None
 
 
 # DYN-34
-def test_what_a_template_adds_by_itself_is_not_shown() -> None:
+def test_keys_that_a_template_adds_are_not_shown() -> None:
     choice = "{$match: [{when: zone=a, value: x}, {when: rack=1, value: y}]}"
     served = Served(one=cluster("a", f"alt_stat_name: {choice}"))
     known = served.store.table(types.CLUSTER).get("a")

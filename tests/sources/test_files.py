@@ -13,7 +13,7 @@ import pytest
 from tests.sources.rig import Put, Running, replace, running
 from tests.sources.samples import FOUR, cluster
 from tests.support.waiting import eventually
-from xdsprism import watch
+from xdsprism import file_watch
 from xdsprism.core.model import types
 from xdsprism.errors import ConfigError
 from xdsprism.sources import files
@@ -75,9 +75,12 @@ def test_a_load_that_the_store_refuses_raises_with_both_places(conf: Path, put: 
 
 @pytest.mark.parametrize(
     ("name", "contents", "problem"),
-    [("a.yaml", b"\xff\xfe", ":1: is not UTF-8: byte 0xff"), ("x.yaml", None, ": is a directory, but its name is")],
+    [
+        ("a.yaml", b"\xff\xfe", ":1: is not UTF-8: byte 0xff"),
+        ("x.yaml", None, ": is a directory, although its name is"),
+    ],
 )
-def test_a_load_of_what_can_not_be_read(conf: Path, name: str, contents: bytes | None, problem: str) -> None:
+def test_a_load_of_unreadable_files_reports_each(conf: Path, name: str, contents: bytes | None, problem: str) -> None:
     (conf / name).mkdir() if contents is None else (conf / name).write_bytes(contents)
     with pytest.raises(ConfigError) as caught:
         FileSource([conf]).load()
@@ -87,12 +90,12 @@ def test_a_load_of_what_can_not_be_read(conf: Path, name: str, contents: bytes |
 def test_a_file_that_may_not_be_read_is_a_problem(conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     file = put("a.yaml", cluster("a"))
 
-    def refuse(path: Path, _: str) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
 
     source = FileSource([conf])
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", refuse)
+        patched.setattr(files, "open_file", refuse)
         with pytest.raises(ConfigError, match=f"^{file}: can't be read: Permission denied$"):
             source.load()
     assert source.load().report.errors == ()
@@ -206,7 +209,7 @@ async def test_a_bad_edit_leaves_the_old_state_and_its_repair_brings_all_that_wa
 
 
 # OPS-8, DYN-33
-async def test_what_the_store_refuses_is_reported_and_tried_again_with_the_next_edit(conf: Path, put: Put) -> None:
+async def test_a_change_that_the_store_refuses_is_reported_and_retried_with_the_next_edit(conf: Path, put: Put) -> None:
     put("a.yaml", cluster("a"))
     async with running(conf) as served:
         await served.until(["a"])
@@ -257,7 +260,7 @@ async def test_a_root_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> Non
         assert str(report.errors[0]) == f"{root}: does not exist"
         make(root)
         report = await served.until([], errors=1)
-        assert str(report.errors[0]) == f"{root}: has no resources; to start with none, say --allow-empty"
+        assert str(report.errors[0]) == f"{root}: has no resources; to start with none, give --allow-empty"
         (root / "a.yaml").write_text(cluster("a"))
         await served.until(["a"])
 
@@ -285,14 +288,14 @@ async def test_a_load_before_running_is_not_published_again(conf: Path, put: Put
     assert served.published == [["a"], ["b"]]
 
 
-async def test_where_watching_fails_there_is_a_look_every_so_often(
+async def test_files_are_polled_where_watching_fails(
     conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object, **__: object) -> AsyncIterator[set[object]]:
         raise OSError(28, "No space left on device")  # no inotify watches left
 
-    monkeypatch.setattr(watch, "awatch", refuse)
-    monkeypatch.setattr(watch, "POLL", 0.01)
+    monkeypatch.setattr(file_watch, "awatch", refuse)
+    monkeypatch.setattr(file_watch, "POLL", 0.01)
     put("a.yaml", cluster("a"))
     async with running(conf) as served:
         await served.until(["a"])
@@ -301,7 +304,7 @@ async def test_where_watching_fails_there_is_a_look_every_so_often(
     assert "No space left on device" in caplog.text
 
 
-async def test_noise_beside_a_single_file_is_not_looked_at(conf: Path, put: Put) -> None:
+async def test_other_files_beside_a_single_file_are_not_read(conf: Path, put: Put) -> None:
     file = put("a.yaml", cluster("a"))
     async with running(file) as served:
         await served.until(["a"])
@@ -322,21 +325,20 @@ async def test_a_file_that_can_not_be_read_is_tried_again_without_an_event(
 ) -> None:
     monkeypatch.setattr(files, "RETRY", 0.05)
     file = put("a.yaml", cluster("a"))
-    opened = Path.open
+    opened = files.open_file
     tried: list[str] = []
 
-    def refuse(path: Path, *args: Any, **more: Any) -> Any:
-        if path == file:
-            tried.append(str(path))
-            if len(tried) < 4:
-                raise OSError(number, os.strerror(number), str(path))
-        return opened(path, *args, **more)
+    def refuse(path: str) -> Any:
+        tried.append(path)
+        if len(tried) < 4:
+            raise OSError(number, os.strerror(number), path)
+        return opened(path)
 
     async with running(conf) as served:
         await served.until(["a"])
         await served.settled()
         with monkeypatch.context() as patched:
-            patched.setattr(Path, "open", refuse)
+            patched.setattr(files, "open_file", refuse)
             replace(file, cluster("b"))
             report = await served.until(["a"], errors=1)
             assert str(report.errors[0]) == f"{file}: can't be read: {os.strerror(number)}"
@@ -372,7 +374,7 @@ async def test_a_directory_that_can_not_be_listed_is_tried_again_without_an_even
 
 
 # OPS-8
-async def test_a_look_that_fails_for_a_reason_nobody_foresaw_is_told_and_repeated(
+async def test_a_scan_that_raises_something_unexpected_is_reported_and_repeated(
     conf: Path, put: Put, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(files, "RETRY", 0.01)

@@ -1,4 +1,4 @@
-"""What looks like an accident with the files is not published: removals, and files that are only half written."""
+"""Changes of the files that look like an accident are not published: large removals, and half-written files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Clock:
 def test_a_configuration_without_resources_is_refused_at_the_start(conf: Path, put: Put, text: str | None):
     if text is not None:
         put("a.yaml", text)
-    with pytest.raises(ConfigError, match=f"^{conf}: has no resources; to start with none, say --allow-empty$"):
+    with pytest.raises(ConfigError, match=f"^{conf}: has no resources; to start with none, give --allow-empty$"):
         FileSource([conf]).load()
     assert FileSource([conf], allow_empty=True).load().report.errors == ()
 
@@ -75,7 +75,7 @@ def test_a_configuration_that_is_not_there_is_refused_at_the_start(tmp_path: Pat
 
 
 # OPS-13
-async def test_what_may_be_empty_at_the_start_is_filled_when_it_comes(conf: Path, put: Put):
+async def test_a_start_with_allow_empty_publishes_later_files(conf: Path, put: Put):
     shutil.rmtree(conf)
     async with running(conf, allow_empty=True) as served:
         await served.until([])
@@ -83,7 +83,7 @@ async def test_what_may_be_empty_at_the_start_is_filled_when_it_comes(conf: Path
         await served.until(["a"])
 
 
-def test_what_is_wrong_is_not_hidden_by_there_being_nothing_else(conf: Path, put: Put):
+def test_a_bad_file_is_reported_though_no_other_file_has_resources(conf: Path, put: Put):
     bad = put("a.yaml", "a: [")
     with pytest.raises(ConfigError) as caught:
         FileSource([conf]).load()
@@ -127,7 +127,7 @@ async def test_most_of_a_type_is_held_back_and_the_edit_that_brings_it_back_lets
 
 
 # OPS-13
-async def test_what_was_published_before_is_what_counts(conf: Path, put: Put):
+async def test_a_removal_is_compared_with_what_was_published_last(conf: Path, put: Put):
     put("a.yaml", clusters(MANY[:20]))
     async with running(conf) as served:
         await served.until(MANY[:20])
@@ -172,7 +172,7 @@ async def test_an_ordinary_edit_is_not_held_back(conf: Path, put: Put):
 
 
 # OPS-13
-async def test_reading_everything_again_does_not_let_it_through(conf: Path, put: Put):
+async def test_a_reload_does_not_publish_a_change_that_is_held_back(conf: Path, put: Put):
     file = put("a.yaml", cluster("a"))
     async with running(conf) as served:
         await served.until(["a"])
@@ -218,7 +218,7 @@ async def test_a_vanished_directory_that_is_back_is_as_if_nothing_had_been(conf:
 
 
 # OPS-13
-async def test_a_confirmation_is_for_what_was_shown(conf: Path, put: Put):
+async def test_a_confirmation_of_an_earlier_change_is_refused(conf: Path, put: Put):
     file = put("a.yaml", clusters(MANY))
     async with running(conf) as served:
         await served.until(MANY)
@@ -269,7 +269,7 @@ async def test_an_edit_that_is_not_seen_yet_when_it_is_confirmed_is_not_let_thro
 
 
 # OPS-13
-async def test_what_is_confirmed_while_a_file_is_bad_is_not_let_through_when_it_is_repaired(conf: Path, put: Put):
+async def test_a_confirmation_while_a_file_is_bad_has_no_effect_after_its_repair(conf: Path, put: Put):
     file = put("a.yaml", clusters(MANY))
     async with running(conf) as served:
         await served.until(MANY)
@@ -322,7 +322,7 @@ async def test_a_file_that_is_truncated_and_appended_to_is_never_empty(conf: Pat
 
 
 # OPS-13
-async def test_a_file_that_goes_for_a_moment_is_not_missed(conf: Path, put: Put):
+async def test_a_file_that_is_gone_for_a_moment_removes_nothing(conf: Path, put: Put):
     clock = Clock()
     file = put("a.yaml", cluster("a"))
     put("b.yaml", cluster("b"))

@@ -96,7 +96,7 @@ def test_a_padded_variant_is_replaced_and_deleted_by_what_was_written(store: xp.
     assert stat(store, "a", env="test") is None
 
 
-def test_what_envoy_would_refuse_is_refused_with_its_path(store: xp.Store) -> None:
+def test_a_resource_that_envoy_would_refuse_is_refused_with_its_path(store: xp.Store) -> None:
     bad = cluster("c")
     bad.connect_timeout.seconds = -1
     with pytest.raises(xp.ConfigError, match=r"connect_timeout: .*Cluster 'c'"), store.transaction() as tx:
@@ -130,7 +130,7 @@ def test_a_known_type_inside_an_any_is_checked_all_the_same(store: xp.Store) -> 
 
 
 def test_bytes_that_are_not_of_their_type_are_refused(store: xp.Store) -> None:
-    refused = pytest.raises(xp.ConfigError, match=r"the bytes are no envoy.config.cluster.v3.Cluster")
+    refused = pytest.raises(xp.ConfigError, match=r"the bytes can't be decoded as envoy.config.cluster.v3.Cluster")
     with refused, store.transaction() as tx:
         tx.put(Any(type_url=xp.CLUSTER, value=b"\xff"), name="c")
 
@@ -141,7 +141,7 @@ def test_a_message_without_a_name_needs_one(store: xp.Store) -> None:
 
 
 def test_a_resource_has_one_name_inside_and_outside(store: xp.Store) -> None:
-    with pytest.raises(xp.UsageError, match="'x' outside and 'y' inside"), store.transaction() as tx:
+    with pytest.raises(xp.UsageError, match="'x' and its contents 'y'"), store.transaction() as tx:
         tx.put(cluster("y"), name="x")
 
 
@@ -159,7 +159,7 @@ def test_a_time_to_live_is_seconds_or_a_timedelta(store: xp.Store, ttl: float | 
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.01, float("nan"), float("inf"), timedelta(microseconds=1)])
-def test_what_can_t_be_a_time_to_live_is_refused(store: xp.Store, ttl: float | timedelta) -> None:  # TTL-2
+def test_an_invalid_ttl_is_refused(store: xp.Store, ttl: float | timedelta) -> None:  # TTL-2
     with pytest.raises(xp.UsageError, match="ttl"), store.transaction() as tx:
         tx.put(cluster("b"), ttl=ttl)
     assert store.revision == 1

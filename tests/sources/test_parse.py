@@ -224,7 +224,7 @@ def test_when_at_the_root_makes_the_document_one_variant(source: str) -> None:
 def test_constraints_and_a_template_are_one_too_many(place: str) -> None:
     source = CONSTRAINED + ("$when: env=prod\n" if place == "document" else "  $when: env=prod\n")
     (problem,) = problems(source)
-    assert "has dynamic_parameter_constraints already, so it can't have `$when` or `$match` too" in problem
+    assert "has dynamic_parameter_constraints, so it can't also have `$when` or `$match` too" in problem
 
 
 # -- what is wrong, and where
@@ -244,15 +244,15 @@ LOCALITY = '"@type": envoy.config.core.v3.Locality'
 INNER = "resource: {'@type': envoy.config.cluster.v3.Cluster, name: b}\n"
 VALUE = "resource_name.dynamic_parameter_constraints.and_constraints.constraints[0].constraint.value"
 MAPPING = "expected a mapping with an @type, got"
-DOCUMENT = "a document is a mapping with an @type, this is"
+DOCUMENT = "a document must be a mapping with an @type, this is"
 NO_TYPE = f"needs an @type, such as {CLUSTER}"
 NAMELESS = "this type has no name field; wrap it in a envoy.service.discovery.v3.Resource that gives the name"
-WORD = "expected a string, and not every YAML reader takes no for one; quote it"
+WORD = "expected a string, but some YAML readers read no as another type; quote it"
 UNFINISHED = "not valid YAML: while parsing a flow node, did not find expected node content"
 OTHER_TYPE = "is a envoy.config.cluster.v3.Cluster, but type_url says envoy.config.route.v3.RouteConfiguration"
-HOST_NAME = "a virtual host is called <route configuration>/<virtual host>, not"
+HOST_NAME = "the name of a virtual host is <route configuration>/<virtual host>, not"
 RESPONSE = "no such field in envoy.service.discovery.v3.DiscoveryResponse; did you mean"
-SHORT_TTL = "a ttl of 0.05 seconds: it must be 0.1 or more, as a heartbeat goes out twice in it"
+SHORT_TTL = "a ttl of 0.05 seconds: it must be 0.1 or more, as two heartbeats are sent within it"
 NO_FIELD = "no such field in envoy.service.discovery.v3.Resource; did you mean"
 MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
 
@@ -261,7 +261,7 @@ MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
 @pytest.mark.parametrize(
     ("source", "line", "path", "message"),
     [
-        ("just text", 1, "", f"{DOCUMENT} the string just text"),
+        ("just text", 1, "", f"{DOCUMENT} a string"),
         ("- 1", 1, "", f"{DOCUMENT} a list"),
         ("name: a", 1, "", NO_TYPE),
         ("name: a\n'@type': 5", 1, "", NO_TYPE),
@@ -275,12 +275,12 @@ MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
         (f'"@type": {CLUSTER}\n', 1, "name", "a resource needs a name"),
         ("'@type': envoy.config.endpoint.v3.ClusterLoadAssignment", 1, "cluster_name", "a resource needs a name"),
         (LOCALITY, 1, "name", NAMELESS),
-        ("name: a\n" + INNER, 1, "name", "is 'a', but the resource inside is called 'b'"),
+        ("name: a\n" + INNER, 1, "name", "is 'a', but the resource in it is named 'b'"),
         (
             "resource_name:\n  name: a\n" + INNER,
             2,
             "resource_name.name",
-            "is 'a', but the resource inside is called 'b'",
+            "is 'a', but the resource in it is named 'b'",
         ),
         ("name: b\nresource_name: {name: a}\n" + INNER, 2, "resource_name.name", "is 'a', but name is 'b'"),
         (WRAPPED + "ttl: 0.05s\n", 8, "ttl", SHORT_TTL),
@@ -361,7 +361,7 @@ def test_a_virtual_host_is_called_by_its_route_configuration_and_itself() -> Non
     assert (variant.type_url, variant.name) == (types.VIRTUAL_HOST, "rc/team/shop")
 
 
-def test_what_envoy_would_refuse_is_refused_down_to_typed_configs() -> None:
+def test_faults_in_typed_configs_are_refused_too() -> None:
     source = text(
         """
         "@type": type.googleapis.com/envoy.config.listener.v3.Listener

@@ -1,4 +1,4 @@
-"""How long a file that changed is waited for."""
+"""The quiet period of a changed file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wait(
         ((1, 10, 100, 6, 7), QUIET),  # the same file: a rename that came of nothing, or a chmod
     ],
 )
-def test_what_was_written_in_place_is_waited_for_and_what_was_renamed_is_not(stamp: Stamp | None, quiet: float):
+def test_a_file_written_in_place_has_a_quiet_period_and_a_renamed_one_has_none(stamp: Stamp | None, quiet: float):
     quiet_period = QuietPeriod()
     assert wait(quiet_period, stamp, 10.0) == pytest.approx(quiet)
     assert wait(quiet_period, stamp, 10.0 + quiet) == pytest.approx(0.0)

@@ -35,7 +35,7 @@ def test_a_mounted_config_map_is_read_once_through_its_visible_names(tmp_path: P
     assert found.targets == {tmp_path.resolve() / "..2024_11_15" / "a.yaml"}
 
 
-def test_what_is_reached_by_two_ways_is_taken_once(tmp_path: Path) -> None:
+def test_a_file_reached_by_two_paths_is_read_once(tmp_path: Path) -> None:
     write(tmp_path / "a" / "x.yaml")
     (tmp_path / "a" / "again.yaml").symlink_to("x.yaml")
     (tmp_path / "b").symlink_to("a")
@@ -64,10 +64,10 @@ def test_every_odd_thing_is_a_problem_with_a_name(odd: Path) -> None:
     found = scan([str(odd)])
     assert found.files == {}
     assert {os.path.relpath(path, odd): problem for path, problem in found.problems.items()} == {
-        "directory.yaml": "is a directory, but its name is that of a configuration file",
+        "directory.yaml": "is a directory, although its name is that of a configuration file",
         "dangling.yaml": "is a symlink to nowhere, which does not exist",
         "loop.yaml": "can't be read: Too many levels of symbolic links",
-        "pipe.yaml": "is no regular file, but its name is that of a configuration file",
+        "pipe.yaml": "is a named pipe, although its name is that of a configuration file",
     }
 
 
@@ -76,7 +76,7 @@ def test_every_odd_thing_is_a_problem_with_a_name(odd: Path) -> None:
     [
         ("missing", "does not exist"),
         ("dangling.yaml", "is a symlink to nowhere, which does not exist"),
-        ("directory.yaml", "is a directory, but its name is that of a configuration file"),
+        ("directory.yaml", "is a directory, although its name is that of a configuration file"),
         ("loop", "can't be read: Too many levels of symbolic links"),
     ],
 )

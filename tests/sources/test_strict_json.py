@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
-def test_it_reads_what_the_standard_library_writes(value: object, indent: int | str | None, ascii_only: bool) -> None:
+def test_json_of_the_standard_library_is_read(value: object, indent: int | str | None, ascii_only: bool) -> None:
     (document,) = load("\r\n " + json.dumps(value, indent=indent, ensure_ascii=ascii_only) + "\n")
     assert document.root == value
     assert document.line == 2
@@ -49,7 +49,7 @@ def test_every_place_has_its_line() -> None:
         ("[" * 101 + "]" * 101, 1, "nested deeper than 100 levels"),
     ],
 )
-def test_what_is_wrong_has_its_line(source: str, line: int, message: str) -> None:
+def test_each_fault_has_its_line(source: str, line: int, message: str) -> None:
     with pytest.raises(MalformedError) as caught:
         load(source)
     assert (caught.value.line, caught.value.message) == (line, message)

@@ -1,4 +1,4 @@
-"""What is of xDS v2 is not taken in: all that is kept goes by the names of v3, and clients of v2 get it in theirs."""
+"""Files and programs can't publish xDS v2 resources; v2 clients get v3 resources under v2 names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Envoy would refuse is an error, a warning, or nothing: as the user says, and by who uses it."""
+"""A resource that Envoy would refuse is an error, a warning, or nothing, by the mode and by its users."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_resource_without_a_name_is_an_error_in_every_mode(validate: Validate)
 
 
 @pytest.mark.parametrize("validate", MODES)
-def test_a_type_that_nobody_knows_is_an_error_in_files_in_every_mode(validate: Validate) -> None:
+def test_an_unknown_type_is_an_error_in_files_in_every_mode(validate: Validate) -> None:
     text = "'@type': envoy.config.core.v3.TypedExtensionConfig\nname: x\ntyped_config: {'@type': a.B}\n"
     assert errors(read(text, validate=validate)) == ["0.yaml:3: typed_config.@type: unknown type a.B"]
 
@@ -129,14 +129,14 @@ def test_a_listener_for_envoy_must() -> None:
     assert [problem.path for problem in catalog.problems()] == ["filter_chains[0].filters[0].typed_config.stat_prefix"]
 
 
-def test_what_only_such_listeners_lead_to_need_not_either() -> None:
+def test_resources_only_of_grpc_listeners_are_exempt_too() -> None:
     catalog = read(route("main", "a") + cluster("a") + listener("x", "main", grpc=True))
     assert errors(catalog) == []
     policy = "0.yaml:8: lb_policy: must be a value that envoy.config.cluster.v3.Cluster.LbPolicy defines"
     assert warnings(catalog) == [HOST, policy]
 
 
-def test_what_others_lead_to_as_well_must() -> None:
+def test_resources_of_other_listeners_too_are_not_exempt() -> None:
     catalog = read(route("main", "a"), listener("x", "main", grpc=True), listener("y", "main", grpc=False))
     assert errors(catalog) == [HOST]
 
@@ -172,7 +172,7 @@ def test_many_warnings_of_a_file_are_summed_up() -> None:
 # -- what it costs
 
 
-def test_without_faults_nobody_asks_who_uses_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faults_no_usage_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage.Usage, "set", lambda *_: pytest.fail("not needed"))
     catalog = read(route("main", "a", host="all"), listener("x", "main", grpc=True))
     assert errors(catalog) == warnings(catalog) == []
@@ -201,7 +201,7 @@ def test_a_load_reports_its_warnings(tmp_path) -> None:
     assert [problem.path for problem in loaded.report.warnings] == ["virtual_hosts[0].name"]
 
 
-def test_usage_is_the_same_in_whatever_order_it_is_heard() -> None:
+def test_usage_does_not_depend_on_the_order_of_changes() -> None:
     texts = [route("main", "a"), listener("x", "main", grpc=True), cluster("a")]
     for order in itertools.permutations(range(3)):
         catalog = Catalog()

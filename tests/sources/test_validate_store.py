@@ -1,4 +1,4 @@
-"""The same of what programs put into a store."""
+"""Validation of the resources that programs put into a store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_other_mode_is_known() -> None:
         xp.Store(validate="strict")  # type: ignore[arg-type]
 
 
-def test_what_only_grpc_uses_need_not_please_envoy() -> None:
+def test_resources_of_grpc_clients_only_are_exempt() -> None:
     store = xp.Store()
     found = put(store, route(), listener("x", grpc=True, prefix=""))
     assert found[0] == HOST
@@ -112,11 +112,11 @@ def test_a_refused_transaction_leaves_no_trace_in_what_counts() -> None:
         put(store, route())
 
 
-def test_what_is_put_twice_in_a_transaction_counts_as_it_was_put_last() -> None:
+def test_the_last_put_of_a_name_in_a_transaction_counts() -> None:
     assert put(xp.Store(), route(), route(host="all")) == []
 
 
-def test_a_packed_type_that_nobody_knows_is_passed_on_with_a_warning() -> None:
+def test_a_packed_unknown_type_is_passed_on_with_a_warning() -> None:
     packed = AnyMessage(type_url="type.googleapis.com/acme.v1.Own", value=b"\xff\x00")
     store = xp.Store()
     (told,) = put(store, TypedExtensionConfig(name="x", typed_config=packed))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from watchfiles import Change
 
-from xdsprism import watch
-from xdsprism.watch import FileChange, Plan, Watch, make_plan
+from xdsprism import file_watch
+from xdsprism.file_watch import FileChange, FileWatch, WatchPlan, make_watch_plan
 
 
 @asynccontextmanager
-async def watching(plan: Plan) -> AsyncIterator[asyncio.Queue[set[FileChange]]]:
+async def watching(plan: WatchPlan) -> AsyncIterator[asyncio.Queue[set[FileChange]]]:
     woken: asyncio.Queue[set[FileChange]] = asyncio.Queue()
-    watch = Watch(plan, woken.put_nowait)
+    watch = FileWatch(plan, woken.put_nowait)
     await watch.start()
     try:
         yield woken
@@ -30,13 +30,13 @@ async def changes(woken: asyncio.Queue[set[FileChange]]) -> set[FileChange]:
 
 
 async def test_nothing_is_missed_once_it_has_started(tmp_path: Path) -> None:
-    async with watching(make_plan([str(tmp_path)], [])) as woken:
+    async with watching(make_watch_plan([str(tmp_path)], [])) as woken:
         (tmp_path / "a.yaml").write_text("x")  # before the loop had another turn
         assert (Change.added, str(tmp_path / "a.yaml")) in await changes(woken)
 
 
-def test_what_others_write_beside_a_single_file_is_none_of_its_concern() -> None:
-    plan = make_plan(["/conf/a.yaml"], [])
+def test_writes_beside_a_watched_file_cause_no_event() -> None:
+    plan = make_watch_plan(["/conf/a.yaml"], [])
     assert plan.concerns("/conf/a.yaml")
     assert plan.concerns("/conf/..data")
     assert not plan.concerns("/conf/other.yaml")
@@ -46,16 +46,16 @@ def test_what_others_write_beside_a_single_file_is_none_of_its_concern() -> None
 def test_a_directory_made_anew_is_another_plan(tmp_path: Path) -> None:
     root = tmp_path / "conf"
     root.mkdir()
-    before = make_plan([str(root)], [])
-    assert make_plan([str(root)], []) == before
+    before = make_watch_plan([str(root)], [])
+    assert make_watch_plan([str(root)], []) == before
     root.rename(tmp_path / "old")
-    gone = make_plan([str(root)], [])
+    gone = make_watch_plan([str(root)], [])
     root.mkdir()
-    assert len({before, gone, make_plan([str(root)], [])}) == 3
+    assert len({before, gone, make_watch_plan([str(root)], [])}) == 3
 
 
 def test_a_directory_that_is_missing_is_waited_for_from_above(tmp_path: Path) -> None:
-    plan = make_plan([str(tmp_path / "not" / "yet")], [])
+    plan = make_watch_plan([str(tmp_path / "not" / "yet")], [])
     assert [path for path, _, _ in plan.flat] == [tmp_path]
     assert plan.names == {"not", "yet"}
     assert not plan.trees
@@ -64,7 +64,7 @@ def test_a_directory_that_is_missing_is_waited_for_from_above(tmp_path: Path) ->
 def test_only_targets_outside_of_the_roots_are_watched_on_their_own(tmp_path: Path) -> None:
     root = tmp_path / "conf"
     root.mkdir()
-    plan = make_plan([str(root)], [root.resolve() / "..1" / "a.yaml", Path("/elsewhere/b.yaml")])
+    plan = make_watch_plan([str(root)], [root.resolve() / "..1" / "a.yaml", Path("/elsewhere/b.yaml")])
     assert {path for path, _, _ in plan.flat} == {tmp_path, Path("/elsewhere")}
     assert "b.yaml" in plan.names
     assert "a.yaml" not in plan.names
@@ -78,18 +78,18 @@ def touch_badly_named(folder: Path) -> None:
 
 
 # OPS-8
-async def test_a_watch_that_breaks_is_told_polled_for_and_replaced(
+async def test_a_broken_watch_is_logged_replaced_by_polling_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch, "POLL", 0.2)
-    watching = Watch(make_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
+    monkeypatch.setattr(file_watch, "POLL", 0.2)
+    watching = FileWatch(make_watch_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
     await watching.start()
     try:
         touch_badly_named(tmp_path)
         assert await changes(woken) == set()  # a look at once: nobody knows what the watch would have told
-        assert watching.trouble.startswith(f"can't watch {tmp_path}: ")
-        assert "Unable to decode path" in watching.trouble
-        while watching.trouble:
+        assert watching.polling_reason.startswith(f"can't watch {tmp_path}: ")
+        assert "Unable to decode path" in watching.polling_reason
+        while watching.polling_reason:
             assert await changes(woken) == set()
         (tmp_path / "a.yaml").write_text("x")
         while not (found := await changes(woken)):
@@ -116,7 +116,7 @@ class Panic(BaseException):
         (None, "the watcher ended"),
     ],
 )
-async def test_whatever_a_watcher_raises_files_are_looked_at_all_the_same(
+async def test_files_are_polled_whatever_the_watcher_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, why: str
 ) -> None:
     async def broken(*_: object, **__: object) -> AsyncIterator[set[FileChange]]:
@@ -125,15 +125,15 @@ async def test_whatever_a_watcher_raises_files_are_looked_at_all_the_same(
         return
         yield set()
 
-    monkeypatch.setattr(watch, "awatch", broken)
-    monkeypatch.setattr(watch, "POLL", 0.01)
-    monkeypatch.setattr(watch, "RETRY_AT_MOST", 0.02)
-    watching = Watch(make_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
+    monkeypatch.setattr(file_watch, "awatch", broken)
+    monkeypatch.setattr(file_watch, "POLL", 0.01)
+    monkeypatch.setattr(file_watch, "RETRY_AT_MOST", 0.02)
+    watching = FileWatch(make_watch_plan([str(tmp_path)], []), (woken := asyncio.Queue()).put_nowait)
     await watching.start()
     try:
         for _ in range(10):  # over several watches that were tried again
             assert await changes(woken) == set()
-            assert f"can't watch {tmp_path}: {why}" in watching.trouble
+            assert f"can't watch {tmp_path}: {why}" in watching.polling_reason
     finally:
         await watching.stop()
 
@@ -147,4 +147,4 @@ async def test_a_directory_below_one_that_may_not_be_entered_is_one_that_is_miss
         return True
 
     monkeypatch.setattr(Path, "is_dir", refuse)
-    assert [path for path, _, _ in make_plan(["/closed/conf"], []).flat] == [Path("/")]
+    assert [path for path, _, _ in make_watch_plan(["/closed/conf"], []).flat] == [Path("/")]

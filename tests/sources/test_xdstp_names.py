@@ -53,7 +53,7 @@ def test_a_name_is_taken_in_its_canonical_spelling(source: str) -> None:
 
 
 # XTP-1: what refers to a cluster has it as it is written; nothing refers to a listener, but Envoy removes by its name
-def test_the_name_inside_stays_unless_it_is_what_a_client_removes_by() -> None:
+def test_the_name_in_a_message_stays_unless_clients_remove_by_it() -> None:
     name = f"{BASE}/a?y=2&x=1"
     assert Cluster.FromString(variant_of(Cluster(name=name)).body).name == name
     given = Listener(name=name.replace("cluster.v3.Cluster", "listener.v3.Listener"))
@@ -77,7 +77,7 @@ def test_two_spellings_of_a_name_are_one_resource() -> None:
     [
         ("xdstp:auth/T/a", "it must start with xdstp://"),
         ("xdstp://auth/envoy.config.cluster.v3.Cluster", "it has no id"),
-        (f"{BASE}/a%zz", "'%zz' is no percent-encoding"),
+        (f"{BASE}/a%zz", "'%zz' is not valid percent-encoding"),
         (f"{BASE}/a?context", "context parameters are written key=value"),
         (f"{BASE}/foo/*", "it is a glob collection; give each of its members a name"),
         (f"{BASE}/a#entry=b", "has no directives"),
@@ -105,7 +105,7 @@ def test_the_name_of_a_wrapper_and_its_aliases_are_checked_too() -> None:
     bad = f"{BASE}/%zz"
     (problem,) = parse(wrapped("a", "a", f'aliases: ["b", "{bad}"]'), "a.yaml").problems
     assert (problem.line, problem.path) == (4, "aliases[1]")
-    assert "is no percent-encoding" in problem.message
+    assert "is not valid percent-encoding" in problem.message
 
 
 # XTP-10

@@ -1,4 +1,4 @@
-"""How a server says that there is nothing for a locator: every way that the documents leave room for."""
+"""Negative answers for a locator, in every form that the documents allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server by another reading of TP2 says, case by case: each is told to whom it concerns, and nobody else."""
+"""Answers of a server with another reading of TP2, case by case: each reaches exactly the clients that it concerns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ask(world: World, subject: tuple[str, str], params: Params, *, delta: bool) 
 @negatives
 @subjects
 @downstream
-def test_that_there_is_nothing_for_one_takes_nothing_from_those_who_hold_a_variant(
+def test_an_absence_for_one_client_takes_nothing_from_clients_with_a_variant(
     habits: Habits, subject: tuple[str, str], delta: bool
 ) -> None:
     # PRX-31
@@ -61,7 +61,7 @@ def test_that_there_is_nothing_for_one_takes_nothing_from_those_who_hold_a_varia
 @negatives
 @subjects
 @downstream
-def test_that_there_is_nothing_for_one_is_not_said_to_newcomers_who_match_a_variant(
+def test_an_absence_for_one_client_is_not_told_to_newcomers_that_match_a_variant(
     habits: Habits, subject: tuple[str, str], delta: bool
 ) -> None:
     # PRX-31: also where the negative answer is all that is known
@@ -75,7 +75,7 @@ def test_that_there_is_nothing_for_one_is_not_said_to_newcomers_who_match_a_vari
 
 @negatives
 @downstream
-def test_a_variant_that_appears_reaches_one_who_was_told_that_there_is_nothing(habits: Habits, delta: bool) -> None:
+def test_a_variant_that_appears_reaches_a_client_with_a_negative_answer(habits: Habits, delta: bool) -> None:
     # PRX-31, DYN-10
     world = make(habits, A, eq("env", "prod"))
     watchers = [ask(world, A, params, delta=delta) for params in (PROD, QA, TEST)]
@@ -88,9 +88,7 @@ def test_a_variant_that_appears_reaches_one_who_was_told_that_there_is_nothing(h
 
 @negatives
 @downstream
-def test_that_there_is_nothing_on_a_new_stream_takes_nothing_from_those_who_hold_a_variant(
-    habits: Habits, delta: bool
-) -> None:
+def test_an_absence_on_a_new_stream_takes_nothing_from_clients_with_a_variant(habits: Habits, delta: bool) -> None:
     # PRX-31, PRX-12: all questions are open again, and the answers come one by one
     world = make(Habits(**{**vars(habits), "batches": 0.0}), A, eq("env", "prod"), eq("env", "test"))
     watchers = [ask(world, A, params, delta=delta) for params in (PROD, QA, TEST)]
@@ -124,7 +122,7 @@ def test_a_variant_that_disappears_is_gone_for_all_who_share_it(
 
 @pytest.mark.parametrize("negative", ["omission", "silence"])
 @downstream
-def test_what_a_full_state_lacks_is_gone_for_all_who_share_it(negative: str, delta: bool) -> None:
+def test_a_resource_that_a_full_state_lacks_is_gone_for_all_clients_that_share_it(negative: str, delta: bool) -> None:
     # PRX-34: a server that knows no errors leaves it out, and that is all it ever says
     world = make(Habits(delta=False, negatives=(negative,)), A, eq("env", "prod"), eq("env", "test"))
     watchers = [ask(world, A, params, delta=delta) for params in (PROD, PROD_X, TEST)]
@@ -158,7 +156,7 @@ def test_two_variants_that_vanish_at_once_are_gone_once(
 
 @pytest.mark.parametrize("replaces", ["at-once", "resource-first", "removal-first"])
 @downstream
-def test_a_variant_for_everybody_that_is_replaced_by_one_for_some_stays_with_these(replaces: str, delta: bool) -> None:
+def test_a_variant_for_all_that_becomes_one_for_some_stays_with_these(replaces: str, delta: bool) -> None:
     # PRX-31, PRX-6: that the old one is gone is said without constraints
     world = make(Habits(negatives=("bare",), replaces=(replaces,)), A, TRUE)
     prod, none = (ask(world, A, params, delta=delta) for params in (PROD, Params({})))
@@ -170,7 +168,7 @@ def test_a_variant_for_everybody_that_is_replaced_by_one_for_some_stays_with_the
 
 
 @downstream
-def test_who_was_told_that_nobody_can_be_asked_is_told_when_there_is_nothing(delta: bool) -> None:
+def test_a_client_told_of_an_unreachable_server_is_told_of_the_absence_later(delta: bool) -> None:
     # PRX-11, PRX-31: the relay says so without constraints, as there are no params
     world = World(Habits(negatives=("bare",)), subjects=(A,))
     world.relay.line.cut()

@@ -1,4 +1,4 @@
-"""What is on its way while subscriptions come and go."""
+"""Responses in flight while subscriptions begin and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ downstream = pytest.mark.parametrize("delta", [True, False], ids=["to-delta", "t
 
 
 @downstream
-def test_an_answer_to_who_has_just_left_is_not_for_those_whom_it_does_not_match(delta: bool) -> None:
+def test_an_answer_to_an_ended_subscription_reaches_only_matching_clients(delta: bool) -> None:
     # PRX-4, DYN-56
     world = World(Habits(), subjects=(EDS_A,), linger=0.0)
     leaver, other = (world.connect(delta=delta, node=params).watch(*EDS_A, params) for params in (TEST, OTHER))
@@ -33,7 +33,7 @@ def test_an_answer_to_who_has_just_left_is_not_for_those_whom_it_does_not_match(
 
 
 @downstream
-def test_what_goes_while_a_wildcard_takes_over_from_a_name_is_gone_for_both(delta: bool) -> None:
+def test_a_removal_while_a_wildcard_takes_over_counts_for_both(delta: bool) -> None:
     # PRX-5: what the wildcard has of those who asked by name is not the server's answer to it
     world = World(Habits(), subjects=(A,))
     world.put(A, [world.stranger.offer(A, eq("env", "test"))])
@@ -65,7 +65,7 @@ def test_a_wildcard_that_is_asked_for_while_a_new_stream_begins_is_answered(delt
 
 
 @downstream
-def test_a_wildcard_takes_over_a_doubt_with_what_is_in_doubt(delta: bool) -> None:
+def test_a_wildcard_takes_over_a_doubted_resource_with_its_doubt(delta: bool) -> None:
     # PRX-31, PRX-5: the server has nothing more to say of what it never sent on this stream
     world = World(Habits(negatives=("bare",)), subjects=(A,))
     world.put(A, [world.stranger.offer(A, no(has("v")))])

@@ -70,7 +70,7 @@ def test_in_a_full_state_the_newest_of_overlapping_variants_comes_last() -> None
     assert (test.has, late.has, prod.has) == ({"a": "m5"}, {"a": None}, {"a": None})
 
 
-def test_what_a_wildcard_lost_is_withdrawn_when_the_name_that_holds_it_goes() -> None:
+def test_a_variant_lost_by_a_wildcard_is_withdrawn_when_its_last_name_ends() -> None:
     # PRX-31, WLD-9: a removal is about the variant, so it was not said while one subscription had it
     world = World(Habits(delta=False, negatives=("error",)), subjects=(A,))
     world.put(A, [world.stranger.offer(A, TRUE)])
@@ -86,3 +86,16 @@ def test_what_a_wildcard_lost_is_withdrawn_when_the_name_that_holds_it_goes() ->
     client.leave(named)
     world.quiet()
     assert wild.has == {"a": None}
+
+
+def test_nothing_is_withdrawn_from_a_wildcard_when_a_name_goes_that_has_the_same_variant() -> None:
+    # PRX-31, WLD-9
+    world = World(Habits(delta=False, negatives=("error",)), subjects=(A,))
+    world.put(A, [world.stranger.offer(A, TRUE)])
+    client = connect(world, delta=True)
+    named, wild = client.watch(*A, PROD_X), client.watch(xp.CLUSTER, WILDCARD, NO_PARAMS)
+    world.quiet()
+    assert (named.has, wild.has) == ({"a": "m1"}, {"a": "m1"})
+    client.leave(named)
+    world.quiet()
+    assert wild.has == {"a": "m1"}

@@ -1,4 +1,4 @@
-"""The relay in front of a server that nobody here wrote, driven at random: its clients can't tell that it is there.
+"""The relay in front of an independent server model, driven at random: clients see the same as without it.
 
 XDSPRISM_STRANGER_RUNS=2000 pytest tests/strangers     more runs than the usual ones
 XDSPRISM_STRANGER_SEED=1234 pytest tests/strangers     one run, as its failure names it
@@ -53,6 +53,6 @@ def test_a_client_that_asks_with_several_parameter_sets_ends_with_what_each_shou
         pytest.param(4681, id="a-wildcard-takes-over-what-is-in-doubt"),  # PRX-5
     ],
 )
-def test_a_server_that_says_little_of_what_is_gone_leaves_nobody_with_it(seed: int) -> None:
+def test_a_server_that_reports_few_removals_leaves_no_client_with_a_removed_resource(seed: int) -> None:
     failure = make(seed).failure()
     assert failure is None, failure

@@ -14,7 +14,7 @@ A = (xp.CLUSTER, "a")
 
 
 @pytest.mark.parametrize("delta", [True, False], ids=["to-delta", "to-sotw"])
-def test_a_removal_in_other_words_is_a_removal(delta: bool) -> None:
+def test_a_removal_with_equivalent_constraints_in_another_form_removes_the_variant(delta: bool) -> None:
     # DYN-30, DYN-59: constraints that mean the same are one variant, also where the form differs in more than order
     for seed in range(40):
         world = World(Habits(rewords=True, rewords_removals=True), seed, subjects=(A,))

@@ -1,4 +1,4 @@
-"""SotW servers that have no word for what is gone: what a relay can make of what they do say."""
+"""SotW servers, which can't report removals of all types: what a relay concludes from their responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def part(world: World, *, delta: bool) -> Watcher:
 
 
 @downstream
-def test_who_comes_back_learns_from_a_full_state_that_what_it_shared_is_gone(delta: bool) -> None:
+def test_a_returning_client_learns_from_a_full_state_that_a_shared_resource_is_gone(delta: bool) -> None:
     # PRX-34: it came after the question, and does not have the answer; nothing else does either
     world = World(Habits(delta=False, negatives=("omission",)), subjects=(A,))
     leaves = part(world, delta=delta)
@@ -64,7 +64,7 @@ def test_a_full_state_of_a_relay_does_not_decide(delta: bool) -> None:
     # PRX-24, PRX-11: it leaves out what it does not know yet
     world = World(Habits(delta=False, negatives=("omission",)), subjects=(A,))
     upstream = world.relay.line.upstream
-    heard, upstream.heard = upstream.heard, lambda _server: heard(RELAY)  # type: ignore[method-assign]
+    note_response, upstream.note_response = upstream.note_response, lambda _server: note_response(RELAY)  # type: ignore[method-assign]
     leaves = part(world, delta=delta)
     leaves.client.talk()
     world.connect(delta=True).watch(xp.CLUSTER, WILDCARD, NO_PARAMS)
@@ -73,7 +73,7 @@ def test_a_full_state_of_a_relay_does_not_decide(delta: bool) -> None:
 
 
 @downstream
-def test_what_is_absent_for_more_than_who_asked_is_asked_about_on_a_new_stream(delta: bool) -> None:
+def test_an_absence_for_more_params_than_asked_is_checked_on_a_new_stream(delta: bool) -> None:
     # PRX-31: a server that believes that the client has its state does not say again of whom it said so
     for seed in range(10):  # in some of them it is said of both who have nothing
         world = World(Habits(delta=False, negatives=("wider-error",), honours_versions=True), seed, subjects=(EDS_A,))

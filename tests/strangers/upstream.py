@@ -1,4 +1,4 @@
-"""A TP2 server by another reading of the document: nothing in here is shared with xdsprism's own server.
+"""A TP2 server with another reading of the document, which shares no code with xdsprism's own server.
 
 It has resources with variants, and streams that ask for them by locators, plain names and wildcards. Where the
 documents leave a choice, its habits decide, or chance does. A stream is used as a call of `server.hub` is: bytes go in,

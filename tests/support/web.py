@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 _TIMEOUT = 5.0
@@ -20,6 +20,7 @@ class Answer:
 
     status: int
     body: str
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def get(host: str, port: int, path: str) -> Answer:
@@ -43,7 +44,8 @@ def post(
     try:
         connection.request(method, path, body, {"content-type": "application/json", **(headers or {})})
         response = connection.getresponse()
-        return Answer(response.status, response.read().decode())
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, response.read().decode(), headers)
     finally:
         connection.close()
 

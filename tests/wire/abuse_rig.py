@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,11 +20,11 @@ from xdsprism import CLUSTER, Server, Store
 from xdsprism.http2.limits import Limits, Times
 from xdsprism.http2.rpc import RpcConnection
 from xdsprism.http2.stream import Stream as Http2Stream
-from xdsprism.observe.connection_metrics import ConnectionMetrics
+from xdsprism.observe.connection_metrics import ConnectionMetrics, LimitMetrics
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.connection_calls import CallStream
 from xdsprism.server.engine_h2 import H2Engine, SocketConnection
-from xdsprism.server.hub import XdsCall
+from xdsprism.server.xds_call import XdsCall
 
 HASTE = Times(preface=0.3, stall=0.4, linger=0.2)  # where a test waits for one of these
 PARTS = {SocketConnection, RpcConnection, Http2Stream, CallStream, XdsCall}
@@ -113,9 +112,9 @@ async def site(limits: Limits | None = None, **options: Any) -> AsyncIterator[Si
     put(store, cluster("watched", "0"))
     server = Server(store, "127.0.0.1:0", engine="h2", **options)
     metrics = Metrics(store)
-    server.connection_readers.append(ConnectionMetrics(metrics.registry))
+    server.connection_readers += [ConnectionMetrics(metrics.registry), LimitMetrics(metrics)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xdsprism.server.server.H2Engine", partial(H2Engine, limits=limits))
+        patch.setattr(server, "_connection_limits", lambda: limits or Limits())  # most of them can't be set
         await server.start()
     try:
         async with Stream(server.address) as bystander:

@@ -1,16 +1,20 @@
-"""Floods: whatever a client may do and no client does so often. Each ends its own connection, is counted, and nobody
+"""Floods: actions that are allowed, but not so often. Each ends its own connection, is counted, and nobody
 else notices. What is counted how is in tests/http2/test_limits.py; here it is a server on a socket, as it is run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
 from tests.http2.rig import block, data, of
+from tests.support import insides
 from tests.wire.abuse_rig import ASK, ask, site
 from tests.wire.h2_rig import raw
+from tests.wire.rig import Stream, cluster, put, tag_of, until
+from xdsprism import CLUSTER, Server, Store
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import (
     CONTINUATION,
@@ -21,7 +25,8 @@ from xdsprism.http2.codes import (
     PRIORITY,
     Code,
 )
-from xdsprism.http2.limits import Limit, Limits, Rate
+from xdsprism.http2.limits import Limit, Limits
+from xdsprism.token_bucket import Rate
 
 CALM = Code.ENHANCE_YOUR_CALM
 FEW_RESETS = Limits(resets=Rate(20, 0))  # where each takes us long
@@ -142,3 +147,22 @@ async def test_a_flood_ends_its_connection_and_no_other(name: str) -> None:
         assert limited["connection"] == {flood.limit: 1}
         assert limited.keys() == {"connection"} or flood.limit is Limit.RESETS
         await found.is_unharmed()
+
+
+async def test_no_flood_harms_another_client_of_grpcio_either(capfd: pytest.CaptureFixture[str]) -> None:
+    """grpc has limits of its own. What counts is that the server goes on, serves others, and keeps nothing of it."""
+    store = Store()
+    async with Server(store, "127.0.0.1:0", engine="grpcio") as server, Stream(server.address) as bystander:
+        put(store, cluster("watched", "0"))
+        await bystander.ask(CLUSTER, ["watched"])
+        before = {*insides.calls(server.hub)}
+        for number, (name, flood) in enumerate(FLOODS.items(), 1):
+            async with raw(server.address) as client:
+                with suppress(ConnectionError):
+                    await client.say(*[flood.say(part) for part in range(flood.parts)])
+                put(store, cluster("watched", str(number)))
+                response = await bystander.read()
+                assert [tag_of(each.resource.value) for each in response.resources] == [str(number)], name
+                await bystander.ack(response)
+        await until(lambda: {*insides.calls(server.hub)} == before)
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Connections that come to nothing, or are too many: those that are open are served, the next ones are told why not."""
+"""Connections that fail, or are too many: open ones are served, and further ones get a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PATIENT = Times(preface=2.0, linger=0.2)  # seconds: enough for those who mean i
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + frames.settings([])[:5]])
-async def test_who_takes_too_long_to_greet_is_cut_off(said: bytes) -> None:
+async def test_a_client_that_is_slow_with_its_preface_is_disconnected(said: bytes) -> None:
     async with site() as found:
         found.hurry()
         async with raw(found.address, greet=False) as client:
@@ -51,7 +51,7 @@ async def test_who_takes_too_long_to_greet_is_cut_off(said: bytes) -> None:
         await found.is_unharmed()
 
 
-async def test_many_who_never_greet_are_all_cut_off_and_nobody_waits_for_them() -> None:
+async def test_many_connections_without_a_preface_are_all_closed_and_delay_no_other() -> None:
     async with site() as found, AsyncExitStack() as stack:
         found.hurry()
         clients = [await stack.enter_async_context(raw(found.address, greet=False)) for _ in range(100)]
@@ -62,7 +62,7 @@ async def test_many_who_never_greet_are_all_cut_off_and_nobody_waits_for_them() 
         assert found.limited() == {"connection": {Limit.PREFACE: 100}}
 
 
-async def test_who_takes_too_long_to_shake_hands_is_cut_off(tmp_path: Path) -> None:
+async def test_a_client_that_is_slow_with_its_handshake_is_disconnected(tmp_path: Path) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*identity(tmp_path, "server"))
     roots = grpc.ssl_channel_credentials((tmp_path / "server.pem").read_bytes())
@@ -98,21 +98,24 @@ async def crowd(found: Site, number: int) -> AsyncIterator[list[Raw]]:
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if each connection came from another host."""
     addresses = (f"host-{number}" for number in range(10_000))
-    admit, release = ConnectionCount.admit, ConnectionCount.release
+    admit, end, release = ConnectionCount.admit, ConnectionCount.end_handshake, ConnectionCount.release
     admitted: list[str] = []
+    begun: list[str] = []
 
     def admit_next(self: ConnectionCount, _: str) -> Limit | None:
         address = next(addresses)
         limit = admit(self, address)
         if limit is None:
             admitted.append(address)
+            begun.append(address)
         return limit
 
     monkeypatch.setattr(ConnectionCount, "admit", admit_next)
+    monkeypatch.setattr(ConnectionCount, "end_handshake", lambda self, _: end(self, begun.pop()))
     monkeypatch.setattr(ConnectionCount, "release", lambda self, _: release(self, admitted.pop()))
 
 
-async def test_who_comes_when_there_is_no_room_is_told_so(elsewhere: None, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_beyond_the_limit_gets_a_reason(elsewhere: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "xdsprism.server")
     async with site(Limits(connections=4)) as found:
         async with crowd(found, 3) as clients:
@@ -147,10 +150,10 @@ async def test_one_address_leaves_room_for_others(
         async with crowd(found, 2):
             await found.is_unharmed()
         assert found.limited() == {"connection": {Limit.ADDRESS: 1}}
-    assert "from ipv4:127.0.0.1: it has three quarters of the 8 connections allowed" in caplog.text
+    assert "from ipv4:127.0.0.1: it has its share of the 8 connections" in caplog.text
 
 
-async def test_a_flood_of_connections_is_not_even_told(elsewhere: None) -> None:
+async def test_a_flood_of_connections_is_closed_without_a_reason(elsewhere: None) -> None:
     """Those who are told to go have descriptors too, for a moment: there are few of them."""
     async with site(Limits(connections=1)) as found, AsyncExitStack() as stack:
         found.engine.times = Times(linger=PATIENCE)  # so that nobody who was told makes room for the next

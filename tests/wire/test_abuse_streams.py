@@ -1,4 +1,4 @@
-"""What one stream may not do: it ends, its connection goes on, and nobody else notices. And those who do not read."""
+"""Abuses by one stream: it ends, and its connection and all others go on. And clients that do not read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tests.wire.rig import PATIENCE, cluster, put, until
 from xdsprism import CLUSTER
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PREFACE, RST_STREAM, Code
-from xdsprism.http2.limits import Limit, Limits, Rate
+from xdsprism.http2.limits import Limit, Limits
 from xdsprism.http2.stream import Stream
+from xdsprism.token_bucket import Rate
 
 EXHAUSTED = b"grpc-status\x018"
 MEGABYTE = 1024 * 1024
@@ -123,7 +124,7 @@ async def test_a_message_that_is_never_finished_ends_its_stream() -> None:
 # -- windows
 
 
-async def test_who_never_opens_a_window_loses_the_stream() -> None:
+async def test_a_client_that_never_opens_a_window_loses_the_stream() -> None:
     async with site() as found:
         found.hurry()
         async with raw(found.address, settings=((INITIAL_WINDOW_SIZE, 0),)) as client:
@@ -135,7 +136,7 @@ async def test_who_never_opens_a_window_loses_the_stream() -> None:
             await found.is_unharmed()
 
 
-async def test_who_opens_windows_byte_by_byte_is_cut_off() -> None:
+async def test_a_client_that_opens_windows_byte_by_byte_is_disconnected() -> None:
     limits = Limits(tiny_frames=Rate(50, 0))
     async with site(limits) as found, raw(found.address, settings=((INITIAL_WINDOW_SIZE, 1),)) as client:
         put(found.server.store, cluster("large", size=5_000))
@@ -188,14 +189,14 @@ async def deaf(found: Site, said: bytes, flood: Callable[[int], bytes]) -> None:
         await until(lambda: found.connections() == 1)
 
 
-async def test_who_asks_for_answers_and_does_not_read_them_is_cut_off() -> None:
+async def test_a_client_that_provokes_answers_and_does_not_read_them_is_disconnected() -> None:
     limits = Limits(pings=Rate(10_000_000, 0), unread_bytes=50_000)
     async with site(limits) as found:
         await deaf(found, b"", lambda _: frames.ping(bytes(8)) * 5_000)
         assert found.limited() == {"connection": {Limit.UNREAD: 1}}
 
 
-async def test_so_is_who_calls_and_does_not_read_how_the_calls_ended() -> None:
+async def test_a_client_that_does_not_read_statuses_is_disconnected_too() -> None:
     """A few bytes of ours, by the table of HPACK, are answered with kilobytes, and no stream stays open."""
     path = (":path", "/" + "%" * 900)
     fields = [path if name == ":path" else (name, value) for name, value in ASK]
@@ -218,7 +219,7 @@ def _length(value: str) -> bytes:
     return bytes((size,)) if size < 127 else b"\x7f" + bytes(((size - 127) & 127 | 128, (size - 127) >> 7))
 
 
-async def test_who_reads_nothing_of_a_large_answer_holds_up_nobody() -> None:
+async def test_a_client_that_does_not_read_a_large_answer_delays_no_other() -> None:
     """OPS-6: one message waits, and what replaces it is not even made."""
     wide = ((INITIAL_WINDOW_SIZE, (1 << 31) - 1),)
     async with site() as found, raw(found.address, settings=wide) as client:

@@ -93,7 +93,7 @@ async def test_while_the_store_changes(server: Server, path: str) -> None:
 
 
 @PATHS
-async def test_right_after_the_client_said_all_it_had_to_say(server: Server, path: str) -> None:
+async def test_a_client_that_leaves_after_its_last_request_leaves_nothing_behind(server: Server, path: str) -> None:
     for _ in range(ROUNDS):
         async with Stream(server.address, path) as stream:
             await stream.send(type_url=CLUSTER)

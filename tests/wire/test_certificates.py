@@ -1,4 +1,4 @@
-"""What is read out of a certificate: whom it names, and for how long."""
+"""The identities and validity times that are read from certificates."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_several_are_read_in_their_order(known: bytes, tmp_path: Path) -> None:
     assert [each.common_name if each else None for each in found] == ["shop", None, "other"]
 
 
-def test_a_name_may_be_that_of_nobody(tmp_path: Path) -> None:
+def test_a_certificate_may_have_no_identity(tmp_path: Path) -> None:
     file, _ = identity(tmp_path, "Jörg", ())
     assert identities_of(file.read_bytes()) in {("Jörg",), ("J\xc3\xb6rg",)}  # as openssl understands its arguments
 
 
 @given(at=st.integers(0, 10_000), change=st.binary(max_size=4))
-def test_whatever_is_damaged_has_a_meaning_or_none(known: bytes, at: int, change: bytes) -> None:
+def test_a_damaged_certificate_is_parsed_or_refused(known: bytes, at: int, change: bytes) -> None:
     der = ssl.PEM_cert_to_DER_cert(known.decode())
     at %= len(der)
     damaged = der[:at] + change + der[at + len(change) :] if change else der[:at]

@@ -1,4 +1,4 @@
-"""Clients come and go in every way, and nothing of them is left, not even for the collector of garbage to find.
+"""Clients come and go in every way, and leave nothing behind, not even reference cycles.
 
 The daemon collects old objects very rarely (`app.GC_THRESHOLDS`), so what only the collector could free is memory that
 grows with every client.

@@ -40,7 +40,7 @@ async def ask(server: Server, compression: grpc.Compression) -> int:
 
 @BOTH
 @pytest.mark.parametrize("compression", [NONE, GZIP])
-async def test_what_a_transport_takes_is_answered(engine: Engine, compression: grpc.Compression) -> None:
+async def test_plain_and_gzip_requests_are_answered(engine: Engine, compression: grpc.Compression) -> None:
     # SRV-24
     async with Server(Store(), listen="127.0.0.1:0", engine=engine) as server:
         assert await ask(server, compression) == 100

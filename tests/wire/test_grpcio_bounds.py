@@ -1,4 +1,4 @@
-"""What grpc.aio takes in before a call sees it: how many connections and streams, and how much of a message."""
+"""The bounds of grpc.aio: connections, streams, and the size of messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xdsprism.http2.codes import (
     Code,
 )
 from xdsprism.http2.frames import SETTINGS_ACK, UINT32, frame, parse_settings
-from xdsprism.http2.limits import Limits
+from xdsprism.http2.limits import Limits, Times
 from xdsprism.server.calls import Method, Peer
 from xdsprism.server.engine_grpcio import LIMITS, GrpcioEngine
 from xdsprism.server.large_messages import LARGEST
@@ -139,7 +139,7 @@ async def test_a_connection_has_so_many_streams_at_once_and_one_more_when_one_en
         assert await rig.echo() == b"heard", "a connection of its own"
 
 
-async def test_a_connection_has_as_many_streams_as_with_h2_unless_it_is_told_otherwise() -> None:
+async def test_a_connection_has_as_many_streams_as_with_h2_by_default() -> None:
     async with serving() as rig, raw(rig.address) as client:
         assert (await settings_of(client))[MAX_CONCURRENT_STREAMS] == LIMITS.streams == 1_024
 
@@ -169,7 +169,7 @@ async def until_echo(rig: Rig) -> None:
             return
 
 
-async def test_who_does_not_greet_in_time_is_hung_up_on() -> None:
-    async with serving(preface=0.3) as rig, raw(rig.address, greet=False) as silent:
+async def test_a_connection_without_a_preface_in_time_is_closed() -> None:
+    async with serving(times=Times(preface=0.3)) as rig, raw(rig.address, greet=False) as silent:
         await silent.to_the_end()
         assert await rig.echo() == b"heard"

@@ -1,4 +1,4 @@
-"""What the transport on grpc.aio does with requests: large ones in pieces, and no more of them than a call can take."""
+"""Requests on grpc.aio: large ones are split, and a busy call reads no more."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_while_a_call_holds_back_no_further_message_is_read(large: LargeMe
 
 
 # SRV-24, VHD-26
-async def test_a_large_request_is_taken_in_pieces_one_at_a_time_and_then_let_go(large: LargeMessages) -> None:
+async def test_a_large_request_is_processed_in_pieces_and_then_freed(large: LargeMessages) -> None:
     async with talking(large) as side:
         await side.send(Message(request(25)))
         for count in range(1, 4):
@@ -153,7 +153,7 @@ async def test_others_are_served_while_a_large_request_is_parted() -> None:
 
 
 # SRV-24
-async def test_large_requests_take_so_much_at_once_and_the_next_has_to_come_again(large: LargeMessages) -> None:
+async def test_large_requests_beyond_the_bound_are_refused_for_now(large: LargeMessages) -> None:
     async with talking(large) as first, talking(large) as second, talking(large) as third:
         await first.send(request(60))
         await second.send(request(60))
@@ -170,7 +170,7 @@ async def test_large_requests_take_so_much_at_once_and_the_next_has_to_come_agai
 
 
 # SRV-24
-async def test_a_message_that_can_not_be_parted_is_refused_and_let_go_before_the_client_hears_of_it(
+async def test_a_message_that_can_not_be_split_is_refused_and_freed_before_its_status_is_read(
     large: LargeMessages,
 ) -> None:
     async with talking(large, None) as side:

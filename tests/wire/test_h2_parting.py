@@ -1,4 +1,4 @@
-"""How the transport of our own ends connections in good order: nothing that was said is lost on the way out."""
+"""How the h2 engine drains connections: no sent message is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def spoken_to(rig: Rig, client: Raw) -> None:
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("pace", [0.0, 0.1], ids=["at once", "slowly"])
-async def test_who_still_speaks_hears_our_last_words(pace: float, secure: bool, tmp_path: Path) -> None:
+async def test_a_client_that_still_sends_gets_the_last_frames(pace: float, secure: bool, tmp_path: Path) -> None:
     """What lies unread when a socket closes makes the kernel drop what was not taken yet."""
     times = Times(notice=0.1, linger=0.5)
     tls, client_tls = both_ends(tmp_path) if secure else (None, {})
@@ -65,7 +65,7 @@ async def test_who_still_speaks_hears_our_last_words(pace: float, secure: bool, 
     assert len(of(GOAWAY, found)) == 2
 
 
-async def test_who_does_not_hang_up_has_a_moment() -> None:
+async def test_a_client_that_does_not_close_has_the_linger_time() -> None:
     times = Times(notice=0.1, linger=0.1)
     async with serving(times=times) as rig, raw(rig.address) as client:
         await client.say(headers(1, CALL))
@@ -73,7 +73,7 @@ async def test_who_does_not_hang_up_has_a_moment() -> None:
         await asyncio.wait_for(rig.engine.stop(1_000), PATIENCE)
 
 
-async def test_who_goes_on_speaking_has_until_the_grace_is_over() -> None:
+async def test_a_client_that_goes_on_sending_has_until_the_grace_ends() -> None:
     times = Times(notice=0.1, linger=0.1)
     async with serving(times=times) as rig, raw(rig.address) as client:
         await client.say(headers(1, CALL))

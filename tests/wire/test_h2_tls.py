@@ -1,4 +1,4 @@
-"""Handshakes on the transport of our own: those that fail are counted by why, and nobody else notices."""
+"""TLS handshakes on the h2 engine: failures are counted by cause, and affect no other client."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_calls_over_tls(tls: ssl.SSLContext, authority: Authority) -> None
 @pytest.mark.parametrize(
     "words", [PREFACE, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"hello?\n" * 50], ids=["HTTP/2", "HTTP/1", "noise"]
 )
-async def test_who_speaks_plainly_where_tls_is_spoken(tls: ssl.SSLContext, authority: Authority, words: bytes) -> None:
+async def test_plain_text_on_a_tls_port_is_reported(tls: ssl.SSLContext, authority: Authority, words: bytes) -> None:
     async with serving(tls=tls) as rig, channel(rig, authority) as secure:
         assert await double(secure, b"a") == b"aa"
         await said(rig, words)
@@ -90,7 +90,7 @@ async def test_who_speaks_plainly_where_tls_is_spoken(tls: ssl.SSLContext, autho
         assert await double(secure, b"b") == b"bb"
 
 
-async def test_who_speaks_tls_where_there_is_none(authority: Authority) -> None:
+async def test_tls_on_a_plain_port_is_reported(authority: Authority) -> None:
     async with serving() as rig, channel(rig, authority) as secure:
         with pytest.raises(grpc.aio.AioRpcError):
             await double(secure, b"a")
@@ -98,7 +98,7 @@ async def test_who_speaks_tls_where_there_is_none(authority: Authority) -> None:
         assert await rig.serves()
 
 
-async def test_who_does_not_ask_for_http_2_is_hung_up_on(tls: ssl.SSLContext, authority: Authority) -> None:
+async def test_a_tls_client_without_alpn_h2_is_disconnected(tls: ssl.SSLContext, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=str(authority.certificate))
     async with serving(tls=tls) as rig:
         reader, writer = await asyncio.open_connection("127.0.0.1", port(rig), ssl=context, server_hostname="localhost")
@@ -111,7 +111,7 @@ async def test_who_does_not_ask_for_http_2_is_hung_up_on(tls: ssl.SSLContext, au
             assert await double(secure, b"a") == b"aa"
 
 
-async def test_who_does_not_shake_hands_is_hung_up_on(tls: ssl.SSLContext, authority: Authority) -> None:
+async def test_a_client_without_a_handshake_is_disconnected(tls: ssl.SSLContext, authority: Authority) -> None:
     async with serving(tls=tls, times=Times(preface=0.2)) as rig:
         assert await said(rig) == b""
         await until(lambda: causes(rig) == [Cause.TIMEOUT])
@@ -119,7 +119,7 @@ async def test_who_does_not_shake_hands_is_hung_up_on(tls: ssl.SSLContext, autho
             assert await double(secure, b"a") == b"aa"
 
 
-async def test_many_who_do_not_shake_hands_keep_nobody_out(tls: ssl.SSLContext, authority: Authority) -> None:
+async def test_many_unfinished_handshakes_keep_no_other_client_out(tls: ssl.SSLContext, authority: Authority) -> None:
     async with serving(tls=tls) as rig:
         silent = [socket.create_connection(("127.0.0.1", port(rig))) for _ in range(200)]
         async with channel(rig, authority) as secure:
@@ -131,7 +131,7 @@ async def test_many_who_do_not_shake_hands_keep_nobody_out(tls: ssl.SSLContext, 
                 assert each.recv(100) == b"", "a stop ends these too"
 
 
-async def test_who_leaves_in_the_middle(tls: ssl.SSLContext) -> None:
+async def test_a_client_that_closes_within_the_handshake_is_reported(tls: ssl.SSLContext) -> None:
     async with serving(tls=tls) as rig:
         hello = ssl.MemoryBIO()
         client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
@@ -143,7 +143,7 @@ async def test_who_leaves_in_the_middle(tls: ssl.SSLContext) -> None:
         await until(lambda: causes(rig) == [Cause.LEFT])
 
 
-async def test_who_speaks_nonsense_later(tls: ssl.SSLContext, authority: Authority) -> None:
+async def test_garbage_after_the_handshake_closes_the_connection(tls: ssl.SSLContext, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=str(authority.certificate))
     context.set_alpn_protocols(["h2"])
 
@@ -161,7 +161,7 @@ async def test_who_speaks_nonsense_later(tls: ssl.SSLContext, authority: Authori
         assert await double(welcome, b"b") == b"bb"
 
 
-async def test_who_does_not_trust_us(tls: ssl.SSLContext, tmp_path: Path) -> None:
+async def test_a_client_that_rejects_the_server_certificate_is_reported(tls: ssl.SSLContext, tmp_path: Path) -> None:
     async with serving(tls=tls) as rig, channel(rig, Authority(tmp_path, "elsewhere")) as wary:
         with pytest.raises(grpc.aio.AioRpcError):
             await double(wary, b"a")

@@ -1,4 +1,4 @@
-"""A turn of the engine: what came is heard, and then what there is to say is said."""
+"""A turn of the h2 engine: first it processes all input, then it writes all output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from tests.support import insides
 from tests.wire.h2_rig import Rig
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import ACK, DATA, PREFACE, SETTINGS, WINDOW_UPDATE
+from xdsprism.http2.facts import Connected, Disconnected
+from xdsprism.http2.limits import Limits
 from xdsprism.server import engine_h2, wake_queue
 from xdsprism.server.connection_calls import ConnectionCalls
 from xdsprism.server.engine_h2 import SMALL_INPUT, SocketConnection
 from xdsprism.server.slicing import BUDGET
+from xdsprism.server.wake_queue import ENDING
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +70,7 @@ def message(body: bytes) -> bytes:
     return frames.frame(DATA, 0, 1, b"\0" + len(body).to_bytes(4, "big") + body)
 
 
-async def test_all_are_heard_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_input_is_processed_before_any_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, log = Rig(), list[str]()
     connections = [(await connected(rig, log, str(number)))[0] for number in range(3)]
     names = {connection: str(number) for number, connection in enumerate(connections)}
@@ -108,7 +111,7 @@ async def test_our_preface_does_not_wait_for_a_client_that_says_nothing() -> Non
     assert [frame.kind for frame in parse(wire.written)] == [SETTINGS, WINDOW_UPDATE]
 
 
-async def test_pieces_of_one_turn_are_heard_as_one() -> None:
+async def test_input_of_one_turn_is_processed_together() -> None:
     rig = Rig()
     connection, wire = await connected(rig, [])
     (call,) = rig.calls
@@ -121,7 +124,7 @@ async def test_pieces_of_one_turn_are_heard_as_one() -> None:
     assert not wire.is_paused
 
 
-async def test_who_says_much_is_not_read_further_before_its_turn() -> None:
+async def test_a_connection_with_much_input_is_not_read_before_its_turn() -> None:
     rig = Rig()
     connection, wire = await connected(rig, [])
     (call,) = rig.calls
@@ -143,8 +146,8 @@ async def test_if_all_say_very_much_it_does_not_wait_in_memory(monkeypatch: pyte
     assert [len(call.heard) for call in rig.calls] == [0, 0, 1, 1]
     connections[0].connection_lost(None)
     connections[1].drain(rig.engine.loop.time(), 1.0)
-    assert rig.engine.large_input == 0
     await asyncio.sleep(0)
+    assert rig.engine.large_input == 0
 
 
 async def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +177,55 @@ async def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(monkeypatch: p
 
 
 # OPS-10
+async def test_a_fleet_that_connects_at_once_begins_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, log = Rig(), list[str]()
+    other, wire = await connected(rig, log, "other")
+    other.owner = "ipv4:10.0.0.2"
+    fleet = [(SocketConnection(rig.engine), Wire(log, str(number))) for number in range(6)]
+    for connection, socket in fleet:
+        connection.connection_made(socket)  # type: ignore[arg-type] # all of a transport that it uses
+
+    def begun() -> int:
+        return sum(isinstance(fact, Connected) for fact in rig.facts) - 1
+
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: begun() * BUDGET / 2)  # only that takes time
+    for connection, _ in fleet:
+        connection.data_received(PREFACE + frames.settings([]) + headers(1, CALL))
+    assert begun() == 0
+    turns = []
+    while begun() < 6:
+        other.data_received(message(b"hello"))
+        await asyncio.sleep(0)
+        turns.append(begun())
+        assert wire.written.count(b"hello") == len(turns)
+    assert turns == [2, 4, 6]
+    await asyncio.sleep(0)
+    assert [log.count(f"write {number}") for number in range(6)] == [1] * 6  # with the answers to all that came
+    assert rig.engine.open_calls == 7
+
+
+@pytest.mark.parametrize("end", ["lost", "drained"])
+async def test_what_came_is_heard_though_the_connection_ends_before_it_has_begun(end: str) -> None:
+    rig = Rig()
+    connection = SocketConnection(rig.engine)
+    connection.connection_made(Wire([]))  # type: ignore[arg-type] # all of a transport that it uses
+    connection.data_received(PREFACE + frames.settings([]) + headers(1, CALL) + message(b"last words"))
+    if end == "lost":
+        connection.connection_lost(None)
+        await rig.engine.stop(1.0)
+    else:
+        stopping = asyncio.create_task(rig.engine.stop(1.0))
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+        await stopping
+    (call,) = rig.calls
+    assert call.heard == [b"last words"]
+    assert call.closed == ""
+    assert [type(fact) for fact in rig.facts] == [Connected, Disconnected]
+    assert rig.engine.open_calls == 0
+
+
+# OPS-10
 async def test_an_address_with_many_connections_has_a_turn_like_any_other() -> None:
     rig, log = Rig(), list[str]()
     crowd = [await connected(rig, log, str(number)) for number in range(4)]
@@ -186,23 +238,103 @@ async def test_an_address_with_many_connections_has_a_turn_like_any_other() -> N
     assert log == ["write 0", "write other", "write 1", "write 2", "write 3"]
 
 
-async def test_what_came_is_heard_though_the_connection_is_lost_before_its_turn() -> None:
+async def test_input_is_processed_even_if_the_connection_is_lost_before_its_turn() -> None:
     rig = Rig()
     connection, _ = await connected(rig, [])
     (call,) = rig.calls
     connection.data_received(message(b"last words"))
     connection.connection_lost(None)
-    assert call.outbox == [b"last words"]
-    assert call.closed == ""
+    assert call.heard == []
+    assert call.closed is None
     await asyncio.sleep(0)
+    assert call.heard == [b"last words"]
+    assert call.closed == ""
 
 
-async def test_what_came_is_heard_though_the_server_stops_before_its_turn() -> None:
+# OPS-10, OPS-7
+async def test_a_fleet_that_leaves_at_once_ends_in_slices_and_others_are_served_between(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, log = Rig(), list[str]()
+    fleet = [(await connected(rig, log, str(number)))[0] for number in range(6)]
+    other, wire = await connected(rig, log, "other")
+    *left, call = rig.calls
+
+    def over() -> int:
+        return sum(each.closed == "" for each in left)
+
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: over() * ENDING / 2)  # only an end takes time
+    for connection in fleet:
+        connection.connection_lost(None)
+    assert over() == 0
+    ended = []
+    for _ in range(2):
+        other.data_received(message(b"hello"))
+        for each in left:
+            each.say(b"news")  # which nobody can hear any more
+        await asyncio.sleep(0)
+        ended.append(over())
+        assert len(call.heard) == len(ended) == wire.written.count(b"hello")
+    assert ended == [2, 4]
+    await asyncio.sleep(0)
+    assert over() == 6
+    assert rig.engine.open_calls == 1
+    assert {*log} == {"write other"}
+    assert not caplog.records
+    await asyncio.sleep(0)
+    assert call.closed is None
+
+
+async def test_a_client_finds_room_though_the_connection_that_it_lost_has_not_ended() -> None:
+    rig = Rig(limits=Limits(connections=1))
+    connection, _ = await connected(rig, [])
+    connection.connection_lost(None)
+    assert rig.engine.open_calls == 1
+    await connected(rig, [])
+    _, again = rig.calls
+    assert again.closed is None
+
+
+async def test_no_more_than_so_many_lost_connections_wait_with_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake_queue, "MOST_LOST", 2)
+    rig = Rig()
+    for connection, _ in [await connected(rig, []) for _ in range(4)]:
+        connection.data_received(message(b"last words"))
+        connection.connection_lost(None)
+    assert [each.closed for each in rig.calls] == [None, None, "", ""]
+    assert [each.heard for each in rig.calls] == [[], [], [b"last words"], [b"last words"]]
+    await asyncio.sleep(0)
+    assert rig.engine.open_calls == 0
+
+
+async def test_a_server_that_stops_waits_for_the_end_of_connections_that_are_lost() -> None:
+    rig = Rig()
+    connection, _ = await connected(rig, [])
+    connection.connection_lost(None)
+    await rig.engine.stop(1.0)
+    assert [each.closed for each in rig.calls] == [""]
+
+
+async def test_input_is_processed_even_if_the_server_stops_before_its_turn() -> None:
     rig = Rig()
     connection, wire = await connected(rig, [])
     connection.data_received(message(b"last words"))
     connection.drain(rig.engine.loop.time(), 1.0)
     assert b"last words" in wire.written
+
+
+async def test_a_connection_that_is_lost_amid_much_input_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    connection, _ = await connected(rig, [])
+    connection.data_received(message(b"last words") * 10_000)
+    connection.connection_lost(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    (call,) = rig.calls
+    assert 0 < len(call.heard) < 10_000
+    assert call.closed == ""
+    assert rig.engine.open_calls == 0
+    assert not caplog.records
 
 
 # OPS-10
@@ -230,6 +362,29 @@ async def test_one_that_breaks_keeps_no_other_from_being_served(
 
 
 # OPS-10
+async def test_one_that_cannot_begin_keeps_no_other_from_being_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    connection, wire = SocketConnection(rig.engine), Wire([])
+    connection.connection_made(wire)  # type: ignore[arg-type] # all of a transport that it uses
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_h2, "RpcConnection", lambda *_, **__: 1 // 0)
+        connection.data_received(PREFACE)
+        await asyncio.sleep(0)
+    assert wire.aborted
+    assert "a connection failed" in caplog.text
+    connection.connection_lost(None)
+    other, served = await connected(rig, [])
+    other.data_received(message(b"hello"))
+    await asyncio.sleep(0)
+    assert b"hello" in served.written
+    other.connection_lost(None)
+    await rig.engine.stop(0.0)
+    assert rig.engine.open_calls == 0
+
+
+# OPS-10
 @pytest.mark.parametrize("end", ["lost", "drained"])
 async def test_one_that_breaks_when_it_ends_is_over_all_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
@@ -240,6 +395,7 @@ async def test_one_that_breaks_when_it_ends_is_over_all_the_same(end: str, monke
         connection.drain(rig.engine.loop.time(), 1.0)
         assert wire.aborted
     connection.connection_lost(None)
+    await asyncio.sleep(0)
     assert rig.engine.open_calls == 0
     assert rig.calls[0].closed is not None
 

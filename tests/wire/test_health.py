@@ -196,7 +196,7 @@ asyncio.run(main())
 """
 
 
-async def test_reflection_needs_nobody_else_to_have_imported_the_protos() -> None:
+async def test_reflection_imports_the_protos_by_itself() -> None:
     """In a process of its own: here, the tests have imported all of them."""
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=60, check=True, env=ENV
@@ -206,7 +206,7 @@ async def test_reflection_needs_nobody_else_to_have_imported_the_protos() -> Non
     assert set(answers.values()) == {"file_descriptor_response"}
 
 
-async def test_reflection_knows_what_it_does_not_know(reflection: Reflection) -> None:
+async def test_reflection_reports_unknown_names(reflection: Reflection) -> None:
     answer = await reflection.ask(file_containing_symbol="acme.Widgets")
     assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
     answer = await reflection.ask(file_by_filename="envoy/service/discovery/v3/ads.proto")

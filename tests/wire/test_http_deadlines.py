@@ -79,7 +79,7 @@ def test_an_answer_that_is_written_and_read_slowly_is_not_cut_off(deadlines: Htt
     assert deadlines.fault is None
 
 
-def test_an_answer_that_nobody_reads_is_not_waited_for(deadlines: HttpDeadlines) -> None:
+def test_an_unread_answer_is_not_waited_for(deadlines: HttpDeadlines) -> None:
     deadlines.begin(100.0)
     assert not deadlines.is_over(130.0, 5_000)  # it may have been written just now
     assert not deadlines.is_over(160.0, 4_000)  # some of it was read
@@ -94,7 +94,7 @@ def test_an_answer_that_is_read_byte_by_byte_has_an_end(deadlines: HttpDeadlines
     assert deadlines.due == 700.0
 
 
-def test_who_has_waited_longest_makes_room_of_one_address_or_of_the_one_that_has_most() -> None:
+def test_the_longest_idle_connection_is_evicted_of_its_address_or_of_the_largest() -> None:
     waiting: IdleConnections[int] = IdleConnections()
     assert waiting.oldest_of_largest() is waiting.oldest_of("a") is None
     for number in (1, 2, 3):

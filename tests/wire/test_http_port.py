@@ -1,4 +1,4 @@
-"""What peers of the admin and REST ports may hold, and for how long: raw sockets, and a port in this process."""
+"""Limits on connections of the admin and REST ports, and their deadlines: raw sockets, and a port in this process."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_when_all_is_full_the_address_with_most_silent_connections_makes_r
             assert (await each.get()).endswith(b"hello")
 
 
-async def test_who_is_being_answered_makes_no_room_and_who_comes_is_told_so() -> None:
+async def test_a_busy_connection_is_not_evicted_and_the_new_one_is_refused() -> None:
     async with site(most=4) as found, AsyncExitStack() as stack:
         busy = [await stack.enter_async_context(connected(found.port.address)) for _ in range(3)]
         for each in busy:

@@ -1,4 +1,4 @@
-"""A change of very many resources is told in slices: others are served in between, and nobody is told a part of it."""
+"""A change of very many resources is notified in slices: others are served in between, and no client gets a part."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from google.protobuf.duration_pb2 import Duration
 from tests.wire.test_slicing import Rig, parsed, subscribing
 from xdsprism import CLUSTER, ENDPOINT, Store
 from xdsprism.server.calls import CallPort
-from xdsprism.server.hub import XdsCall
 from xdsprism.server.slicing import LONG_COUNT
+from xdsprism.server.xds_call import XdsCall
 
 MANY = [f"c{number}" for number in range(LONG_COUNT + 500)]
 
@@ -48,7 +48,7 @@ def store_of_many() -> Store:
     return store
 
 
-def test_others_are_answered_while_a_large_change_is_told() -> None:
+def test_others_are_answered_during_a_large_change() -> None:
     # OPS-10
     store = store_of_many()
     rig = Rig(store)
@@ -73,7 +73,7 @@ def test_others_are_answered_while_a_large_change_is_told() -> None:
     assert editions(rig.rest(concerned)[0]) == [dict.fromkeys(MANY, 2)]
 
 
-def test_a_client_that_is_asked_meanwhile_is_told_all_of_a_large_change_at_once() -> None:
+def test_a_client_polled_meanwhile_gets_a_large_change_as_a_whole() -> None:
     # OPS-10, DYN-38
     store = store_of_many()
     rig = Rig(store)
@@ -89,7 +89,7 @@ def test_a_client_that_is_asked_meanwhile_is_told_all_of_a_large_change_at_once(
     assert wild == [dict.fromkeys(MANY, 2)]
 
 
-def test_a_change_that_comes_while_another_is_told_is_told_after_it() -> None:
+def test_a_change_during_a_large_one_follows_it() -> None:
     # OPS-10, DYN-38
     store = store_of_many()
     rig = Rig(store)
@@ -102,7 +102,7 @@ def test_a_change_that_comes_while_another_is_told_is_told_after_it() -> None:
     assert editions(rig.rest(call)[0]) == [{MANY[0]: 3, MANY[-1]: 2}]
 
 
-def test_long_work_of_a_stream_waits_until_a_large_change_is_told() -> None:
+def test_long_work_of_a_stream_waits_for_a_large_change() -> None:
     # OPS-10, DYN-38: or its answer would have a part of the change
     store = store_of_many()
     rig = Rig(store)

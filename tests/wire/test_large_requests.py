@@ -1,4 +1,4 @@
-"""Delta requests above the limit on messages: an Envoy comes back with all that it was ever made to ask for."""
+"""Delta requests above the message limit: an Envoy reconnects with everything that it ever requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An address that nobody can listen on: the error says which of the reasons it is, and what to do."""
+"""Listen addresses that can't be used: the error has the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def refuse_as_grpc_does(self: Any, address: str, *_: object) -> int:
         ("127.0.0.1:18000", "permission denied, by a rule of this machine for that port"),
     ],
 )
-async def test_a_port_that_is_not_for_everybody(
+async def test_a_port_that_needs_a_permission(
     port: str, listen: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket.socket, "bind", refuse)
@@ -89,6 +89,6 @@ async def test_a_port_that_is_not_for_everybody(
     assert await told(port, listen) == expected
 
 
-async def test_where_nothing_is_found_it_is_what_grpc_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_the_reason_is_unknown_the_error_quotes_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpc.aio._server.Server.add_insecure_port", refuse_as_grpc_does)
     assert (await told("grpcio", "127.0.0.1:0")).startswith("Failed to bind to address 127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Load reports on the server's port: asked for, heard, shown."""
+"""Load reports on the server's port: requested, received, shown."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_interval_and_clusters_are_what_the_settings_say(store: Store) -> 
     assert list(answer.clusters) == ["a", "b"]
 
 
-async def test_a_client_that_can_not_report_all_is_told_which_clusters_there_are(server: Server) -> None:
+async def test_a_client_that_can_not_report_all_gets_a_list_of_clusters(server: Server) -> None:
     # LRS-1
     with server.store.transaction() as tx:
         tx.put(cluster("shop"))
@@ -109,7 +109,7 @@ async def test_a_client_that_can_not_report_all_is_told_which_clusters_there_are
     assert len(server.store.listeners) == 1  # the hub's
 
 
-async def test_nonsense_is_told_of_and_the_stream_goes_on(server: Server) -> None:
+async def test_an_invalid_report_is_reported_and_the_stream_goes_on(server: Server) -> None:
     # LRS-1
     facts = heard(server)
     async with LoadStream(server) as stream:
@@ -123,7 +123,7 @@ async def test_nonsense_is_told_of_and_the_stream_goes_on(server: Server) -> Non
     assert [fact.cluster for fact in facts if isinstance(fact, LoadsRefused)] == ["bad", "worse"]
 
 
-async def test_what_is_no_request_ends_its_stream_and_no_other(server: Server) -> None:
+async def test_an_undecodable_load_report_ends_its_stream_and_no_other(server: Server) -> None:
     # LRS-1, OPS-10
     async with LoadStream(server) as stream, LoadStream(server) as other:
         await other.send(node=NODE)
@@ -136,7 +136,7 @@ async def test_what_is_no_request_ends_its_stream_and_no_other(server: Server) -
         await until(lambda: rates(server))
 
 
-async def test_a_client_that_says_no_more_is_let_go(server: Server) -> None:
+async def test_a_half_closed_load_stream_ends(server: Server) -> None:
     # LRS-1
     async with LoadStream(server) as stream:
         await stream.send(node=NODE)
@@ -188,7 +188,7 @@ def _bootstrap(address: str, features: list[str]) -> dict[str, Any]:
     return {"xds_servers": [server], "node": {"id": "shop-1"}}
 
 
-async def test_a_long_report_keeps_nobody_waiting_and_what_follows_it_counts_after_it(server: Server) -> None:
+async def test_a_long_report_delays_no_other_and_later_reports_follow_it(server: Server) -> None:
     # LRS-1, OPS-10
     async with LoadStream(server) as stream:
         await stream.send(node=NODE)

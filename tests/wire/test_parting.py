@@ -1,4 +1,4 @@
-"""A stream ends with its server when the client has answered the last response: nothing is lost on the way out."""
+"""When a server stops, a stream ends once the client has answered the last response, so no response is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.wire.rig import DELTA, PATIENCE, SOTW, Stream, cluster, put, sessions
 from xdsprism import CLUSTER, Server, Store
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import ACK, END_STREAM, GOAWAY, HEADERS, PING
-from xdsprism.server import hub
+from xdsprism.server import xds_call
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -28,7 +28,7 @@ GRACE = 1_000.0
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client has as long to answer as it likes."""
-    monkeypatch.setattr(hub, "ANSWER", GRACE)
+    monkeypatch.setattr(xds_call, "ANSWER", GRACE)
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def test_a_nack_is_an_answer_too(store: Store, path: str) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_who_was_sent_nothing_or_says_no_more_is_not_waited_for(store: Store) -> None:
+async def test_a_drain_waits_for_no_client_that_owes_no_answer(store: Store) -> None:
     put(store, cluster("a"))
     server = await started(store)
     async with Stream(server.address) as silent, Stream(server.address) as done:
@@ -90,7 +90,7 @@ async def test_who_was_sent_nothing_or_says_no_more_is_not_waited_for(store: Sto
             assert (await done.status())[0] is grpc.StatusCode.OK
 
 
-async def test_who_does_not_answer_has_a_moment(store: Store) -> None:
+async def test_a_draining_stream_waits_a_moment_for_an_answer(store: Store) -> None:
     put(store, cluster("a"))
     server = await started(store)
     async with Stream(server.address) as stream:
@@ -100,7 +100,7 @@ async def test_who_does_not_answer_has_a_moment(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_who_does_not_answer_has_no_longer_than_the_connection(store: Store) -> None:
+async def test_a_draining_stream_ends_before_its_connection(store: Store) -> None:
     put(store, cluster("a"))
     server = await started(store)
     async with Stream(server.address) as stream:
@@ -154,7 +154,7 @@ def said(**fields: object) -> bytes:
 
 # OPS-9
 @pytest.mark.usefixtures("patient")
-async def test_who_reads_slowly_and_still_speaks_gets_all_of_the_last_response(store: Store) -> None:
+async def test_a_slow_reader_that_still_sends_gets_the_whole_last_response(store: Store) -> None:
     """A socket that is closed, and hears more, makes the kernel drop what was not taken yet."""
     server = await started(store)
     path = [(name, DELTA if name == ":path" else value) for name, value in CALL]

@@ -64,7 +64,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 @timeless
 @pytest.mark.parametrize(("validate", "is_taken"), [("envoy", False), ("warn", True), ("off", True)])
-async def test_what_a_provider_makes_is_judged_as_the_store_is_told(
+async def test_provider_results_are_validated_by_the_mode_of_the_store(
     validate: Validate, is_taken: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = xp.Store(validate=validate)
@@ -211,7 +211,7 @@ async def test_results_are_made_again_when_their_time_is_over():
 
 
 @timeless
-async def test_that_there_is_nothing_can_be_good_for_a_time_as_well():
+async def test_an_absence_can_have_a_ttl_as_well():
     store = xp.Store()
     answers = iter([xp.Provided(None, ttl=timedelta(seconds=5)), cluster("a")])
 
@@ -285,10 +285,10 @@ async def impatient(_name: str, _params: xp.Params) -> object:
     ("function", "text"),
     [
         (boom, "ValueError: no such table"),
-        (other_type, "it was asked for a envoy.config.cluster.v3.Cluster and made a envoy.config.endpoint.v3"),
-        (other_name, "what is made for 'a' has another name, 'b'"),
-        (other_name_inside, "what is made for 'a' has another name, 'b'"),
-        (broken, "the bytes are no envoy.config.cluster.v3.Cluster"),
+        (other_type, "it must return a envoy.config.cluster.v3.Cluster, and returned a envoy.config.endpoint.v3"),
+        (other_name, "the resource for 'a' must have this name, not 'b'"),
+        (other_name_inside, "the resource for 'a' must have this name, not 'b'"),
+        (broken, "the bytes can't be decoded as envoy.config.cluster.v3.Cluster"),
         (refused, "lb_policy"),
         (no_message, "a message or None, not str"),
         (curious, "provider curious reads the parameter 'zone', which is not one of its keys (declared: env)"),
@@ -299,7 +299,7 @@ async def impatient(_name: str, _params: xp.Params) -> object:
     ],
 )
 @timeless
-async def test_what_is_wrong_is_told_with_its_reason(
+async def test_provider_errors_are_sent_with_their_reason(
     function: object, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # ERR-1
@@ -360,7 +360,7 @@ async def test_a_provider_that_fails_for_every_name_leaves_few_lines_and_a_count
 
 
 @timeless
-async def test_long_errors_are_cut_before_clients_are_told() -> None:
+async def test_long_errors_are_cut_before_they_are_sent() -> None:
     store = xp.Store()
 
     @store.provider(xp.CLUSTER)
@@ -387,7 +387,7 @@ async def test_provider_that_contradicts_itself_is_in_the_log_once(caplog: pytes
             Follower(client, xp.CLUSTER, "a", params={"env": env})
             await asyncio.sleep(1)
     (record,) = said(caplog)
-    assert "two answers to one question: used is that for `true`" in record.getMessage()
+    assert "two variants for the same params: `true` is used" in record.getMessage()
 
 
 # -- registering

@@ -125,7 +125,7 @@ async def test_another_type_than_that_of_the_service_still_ends_the_stream_and_i
         assert len(details) < 1000
 
 
-async def test_fetch_answers_what_it_can_and_says_what_it_can_not(server: Server) -> None:
+async def test_fetch_answers_valid_names_and_reports_refused_ones(server: Server) -> None:
     # DYN-46
     request = pb.DiscoveryRequest(type_url=CLUSTER, resource_names=["a", LONG], resource_locators=[large()])
     message = await unary(server.address, SERVICE + "FetchClusters", request.SerializeToString())
@@ -134,7 +134,7 @@ async def test_fetch_answers_what_it_can_and_says_what_it_can_not(server: Server
     assert errors(answer).keys() == {"b", LONG}
 
 
-async def test_rest_answers_what_it_can_and_waits_for_news_of_it(server: Server) -> None:
+async def test_rest_answers_valid_names_and_waits_for_their_changes(server: Server) -> None:
     # DYN-46, RST-2
     locator = {"name": "b", "dynamic_parameters": {f"k{number}": "v" for number in range(1025)}}
     fields: dict[str, Any] = {"node": {"id": "me"}, "resource_names": ["a", LONG], "resource_locators": [locator]}

@@ -1,4 +1,4 @@
-"""What a request may carry: a node, too much, or nothing that makes sense."""
+"""Requests with a node, with too much, or with invalid contents."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_a_message_past_the_limit_leaves_other_streams_of_the_connection_a
 
 
 @PATHS
-async def test_a_refusal_is_told_also_where_what_it_quotes_is_long(server: Server, path: str) -> None:
+async def test_a_refusal_that_quotes_a_long_text_is_sent(server: Server, path: str) -> None:
     """A status travels in trailers, which are limited to some kilobytes."""
     # SRV-3
     one_type = {
@@ -224,7 +224,7 @@ async def test_an_empty_message_is_a_request_like_any_other(server: Server, path
 
 
 @PATHS
-async def test_fields_that_nobody_knows_are_skipped(server: Server, path: str) -> None:
+async def test_unknown_fields_are_skipped(server: Server, path: str) -> None:
     """Clients are newer than servers."""
     kind = pb.DeltaDiscoveryRequest if path == DELTA else pb.DiscoveryRequest
     names = {"resource_names_subscribe" if path == DELTA else "resource_names": ["a"]}
@@ -235,7 +235,7 @@ async def test_fields_that_nobody_knows_are_skipped(server: Server, path: str) -
         assert tags(await stream.read()) == ["none"]
 
 
-async def test_what_a_client_says_before_it_breaks_the_protocol_is_forgotten(server: Server) -> None:
+async def test_requests_before_a_protocol_error_are_forgotten(server: Server) -> None:
     async with Stream(server.address) as stream:
         await stream.ask(CLUSTER, ["a"])
         await stream.send(type_url="")

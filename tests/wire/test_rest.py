@@ -1,4 +1,4 @@
-"""xDS over REST: JSON in, JSON out, and whoever has the newest waits."""
+"""xDS over REST: JSON in, JSON out, and long polling."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from xdsprism import CLUSTER, LISTENER, SECRET, Server, Settings, Store
 from xdsprism.core.model.facts import Fact, Nacked, Polled
 from xdsprism.core.model.settings import Limits
 from xdsprism.errors import PeerError
+from xdsprism.http2.facts import Fact as ConnectionFact
+from xdsprism.http2.facts import HttpRequestRefused
 from xdsprism.server import rest as module
 from xdsprism.server import rest_bodies, rest_json
 from xdsprism.server.calls import Peer
@@ -156,7 +158,7 @@ async def test_a_request_may_have_names_of_either_kind_and_a_node_with_whatever_
     assert found == {"@type": CLUSTER, "name": "shop", "alt_stat_name": "test"}
 
 
-async def test_what_is_packed_inside_is_written_out(server: Server) -> None:
+async def test_packed_messages_are_written_as_json(server: Server) -> None:
     # RST-1
     router, manager = (f"type.googleapis.com/{kind.DESCRIPTOR.full_name}" for kind in (Router, HttpConnectionManager))
     filters = [{"name": "router", "typed_config": {"@type": router, "suppress_envoy_headers": True}}]
@@ -276,7 +278,7 @@ async def test_a_parser_that_fails_goes_on_and_one_that_is_closed_stops(monkeypa
     parser.close()
 
 
-def test_bodies_that_are_not_parsed_take_so_much_and_usual_ones_have_room() -> None:
+def test_unparsed_bodies_are_bounded_and_usual_ones_have_room() -> None:
     # OPS-6
     room = rest_bodies.BodyBytes(1_000_000)
     assert room.hold("greedy", 0, 500_000)
@@ -313,17 +315,34 @@ async def test_where_too_much_is_being_read_a_large_request_is_503_and_a_usual_o
     del reader
 
 
-@pytest.mark.parametrize("origin", ["http://evil.test", "null"])
-async def test_a_web_page_gets_nothing(server: Server, origin: str) -> None:
-    # OPS-15
+PAGES = [
+    {"origin": "http://evil.test"},
+    {"origin": "null"},
+    {"origin": ""},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", PAGES)
+async def test_a_web_page_gets_nothing(server: Server, headers: dict[str, str]) -> None:
+    # OPS-14, OPS-15
     put(server.store, cluster("shop"))
-    assert (await refused(server, CLUSTERS, {}, {"origin": origin}))[0] == 403
+    refusals: list[ConnectionFact] = []
+    server.connection_readers.append(refusals.extend)
+    for method in ("POST", "GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        for path in (CLUSTERS, "/nothing"):
+            answer = await asyncio.to_thread(web.post, server.rest_address, path, b"{}", headers, method=method)
+            assert answer.status == 403
+            assert "shop" not in answer.body
+    assert {(fact.port, fact.why) for fact in refusals if isinstance(fact, HttpRequestRefused)} == {("rest", "page")}
+    assert (await refused(server, CLUSTERS, {}, {"origin": f"http://{server.rest_address}"}))[0] == 403  # DNS rebinding
 
 
 # -- waiting for news
 
 
-async def test_who_has_the_newest_waits_and_gets_the_change(server: Server) -> None:
+async def test_a_rest_client_with_the_newest_version_waits_and_gets_the_change(server: Server) -> None:
     # RST-2
     put(server.store, cluster("a", "1"))
     first = await fetch(server)
@@ -337,7 +356,7 @@ async def test_who_has_the_newest_waits_and_gets_the_change(server: Server) -> N
 
 
 @pytest.mark.parametrize("settings", [Settings(poll_hold=0.2)])
-async def test_after_a_while_without_news_the_answer_is_304_without_a_body(server: Server) -> None:
+async def test_after_a_wait_without_a_change_the_answer_is_304(server: Server) -> None:
     # RST-2
     put(server.store, cluster("a"))
     facts = heard(server)
@@ -366,7 +385,7 @@ async def test_a_timeout_that_is_none_is_none(server: Server, said: str) -> None
     assert await post(server, CLUSTERS, {"version_info": version}, headers) == (304, None)
 
 
-async def test_what_was_refused_is_a_nack_and_not_sent_again(server: Server) -> None:
+async def test_an_error_detail_is_a_nack_and_its_version_is_not_sent_again(server: Server) -> None:
     # RST-4, NAK-3
     put(server.store, cluster("a", "1"))
     good = await fetch(server)
@@ -382,7 +401,20 @@ async def test_what_was_refused_is_a_nack_and_not_sent_again(server: Server) -> 
     assert [each["alt_stat_name"] for each in (await waiting)["resources"]] == ["3"]
 
 
-async def test_who_leaves_while_waiting_is_forgotten(server: Server) -> None:
+async def test_a_nack_of_a_secret_is_reported_without_its_words(server: Server) -> None:
+    # OPS-14, RST-4
+    secret = Secret(name="key")
+    secret.generic_secret.secret.inline_string = "hunter2"
+    put(server.store, secret)
+    facts = heard(server)
+    error = {"code": 3, "message": "hunter2 is no PEM"}
+    fields = {"response_nonce": "1", "error_detail": error, "resource_names": ["key"]}
+    assert (await post(server, "/v3/discovery:secrets", fields))[0] == 200
+    (told,) = [fact.error.message for fact in facts if isinstance(fact, Nacked)]
+    assert told.startswith("the reason is not shown, as it may quote a secret")
+
+
+async def test_a_rest_client_that_leaves_while_waiting_is_forgotten(server: Server) -> None:
     # OPS-7
     put(server.store, cluster("a"))
     version = (await fetch(server))["version_info"]
@@ -395,7 +427,7 @@ async def test_who_leaves_while_waiting_is_forgotten(server: Server) -> None:
     assert insides.kept_of_interest(server.hub.interest)["wildcards"] == {}
 
 
-async def test_a_server_that_stops_lets_nobody_wait(store: Store, settings: Settings) -> None:
+async def test_a_server_that_stops_answers_waiting_requests(store: Store, settings: Settings) -> None:
     put(store, cluster("a"))
     server = Server(store, listen=FREE, rest=FREE, settings=settings)
     await server.start()
@@ -445,7 +477,7 @@ MISTAKES: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize(("body", "status", "message"), MISTAKES.values(), ids=MISTAKES)
-async def test_a_request_that_is_none_is_told_why_and_the_server_goes_on(
+async def test_an_invalid_request_gets_the_reason_and_the_server_goes_on(
     server: Server, body: bytes, status: int, message: str
 ) -> None:
     # RST-3
@@ -489,10 +521,10 @@ async def test_any_other_verb_is_405(server: Server, method: str) -> None:
     assert (status, said) == (405, {"error": f"{method} is not for {CLUSTERS}: POST a DiscoveryRequest in JSON"})
 
 
-async def test_what_is_not_json_by_its_own_word_is_415(server: Server) -> None:
+async def test_another_content_type_is_415(server: Server) -> None:
     # RST-3
     status, said = await refused(server, CLUSTERS, b"{}", {"content-type": "application/grpc"})
-    assert (status, said) == (415, "the request is application/grpc: send application/json")
+    assert (status, said) == (415, "the content-type is application/grpc: send application/json")
     assert (await post(server, CLUSTERS, {}, {"content-type": "Application/JSON; charset=utf-8"}))[0] == 200
 
 
@@ -515,7 +547,7 @@ async def test_a_request_that_does_not_end_is_408(server: Server, monkeypatch: p
     assert b" 408 " in await asyncio.to_thread(begin)
 
 
-async def test_what_json_can_not_say_is_an_error_and_not_half_an_answer(server: Server) -> None:
+async def test_contents_that_json_can_not_express_are_an_error(server: Server) -> None:
     # RST-3
     listener = Listener(name="l")
     stranger = AnyMessage(type_url="type.googleapis.com/nobody.has.This", value=b"x")
@@ -541,7 +573,7 @@ async def test_a_mistake_of_ours_is_500_in_json(server: Server, monkeypatch: pyt
 # -- what is not known at once
 
 
-async def test_what_a_provider_makes_is_waited_for(store: Store) -> None:
+async def test_a_rest_request_waits_for_a_provider(store: Store) -> None:
     # RST-1, PRX-11
     may = asyncio.Event()
 
@@ -577,7 +609,7 @@ async def test_a_server_that_stops_does_not_say_that_there_is_nothing(store: Sto
     assert "not known yet" in said
 
 
-async def test_a_fetch_that_was_not_heard_yet_when_the_server_stops_is_an_error_and_no_empty_answer(
+async def test_a_fetch_that_is_unprocessed_when_the_server_stops_is_an_error(
     server: Server,
 ) -> None:
     call = open_fetch(server.hub, "/FetchSecrets", Peer("me"), SECRET, v2=False)
@@ -594,6 +626,6 @@ async def _fetched(server: Server, request: DiscoveryRequest) -> tuple[grpc.Stat
     return caught.value.code(), caught.value.details() or ""
 
 
-async def test_a_port_that_is_taken_is_told(server: Server) -> None:
+async def test_a_port_in_use_is_reported(server: Server) -> None:
     with pytest.raises(CannotListenError, match="for REST"):
         await Server(Store(), listen=FREE, rest=server.rest_address).start()

@@ -1,4 +1,4 @@
-"""The REST port is secured as the other is: who may not come in by the one door may not by the other."""
+"""The REST port uses the same TLS settings as the xDS port."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_client_is_known_by_its_certificate(server: Server, authority: A
     assert [fact.identity for fact in facts if isinstance(fact, Opened)] == ["spiffe://a/b"]
 
 
-async def test_who_has_none_is_refused(server: Server, authority: Authority) -> None:
+async def test_a_client_without_a_certificate_is_refused(server: Server, authority: Authority) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await fetch(server, authority, None)
 

@@ -1,4 +1,4 @@
-"""Which methods there are, and what they make of requests that other methods would take."""
+"""The gRPC methods, and their answers to requests for other methods."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_method_that_does_not_exist_is_unimplemented(server: Server, pat
 
 
 @pytest.mark.parametrize("method", FETCHES, ids=str)
-async def test_a_fetch_is_answered_once_with_what_there_is(server: Server, method: Defined) -> None:
+async def test_a_fetch_is_answered_once_with_the_current_state(server: Server, method: Defined) -> None:
     # SRV-2, SRV-3
     put_bytes(server.store, method.type_url, "x", BODY)
     request = pb.DiscoveryRequest(resource_names=["x"])
@@ -114,7 +114,7 @@ async def test_a_fetch_is_answered_once_with_what_there_is(server: Server, metho
 
 
 @pytest.mark.parametrize("method", FETCHES, ids=str)
-async def test_a_fetch_of_what_is_not_there_is_empty_and_of_another_type_is_refused(
+async def test_a_fetch_of_an_absent_name_is_empty_and_of_another_type_is_refused(
     server: Server, method: Defined
 ) -> None:
     # SRV-3

@@ -1,4 +1,4 @@
-"""Long requests are worked on in slices: others are served in between, and answers are what they would be at once."""
+"""Long requests are processed in slices: others are served in between, and the responses are the same as at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from xdsprism import CLUSTER, ENDPOINT, VIRTUAL_HOST, Settings, Store
 from xdsprism.core.model.steps import EVERY
 from xdsprism.errors import PeerError
 from xdsprism.server import hub as hub_module
-from xdsprism.server import long_work
+from xdsprism.server import long_work, xds_call
 from xdsprism.server.calls import CallPort, Peer
 from xdsprism.server.fetch import open_fetch
-from xdsprism.server.hub import Hub, XdsCall
+from xdsprism.server.hub import Hub
 from xdsprism.server.slicing import BUDGET, LONG_BYTES, LONG_COUNT, Slices
+from xdsprism.server.xds_call import XdsCall
 
 STEP = 0.006  # seconds that each step takes, by the clock of these tests
 MANY = [f"name-of-a-usual-length-{number}" for number in range(2_000)]
@@ -154,7 +155,7 @@ def test_a_short_request_is_answered_at_once() -> None:
 # -- the order of one stream
 
 
-def test_what_comes_meanwhile_waits_in_its_order_and_is_held_back() -> None:
+def test_messages_during_long_work_wait_in_order_and_hold_the_window() -> None:
     # DLT-7, OPS-10
     rig = Rig(filled())
     call = rig.open()
@@ -209,7 +210,7 @@ def test_work_is_abandoned_when_its_stream_is_closed() -> None:
     assert all(not rig.hub.interest.subscribers(ENDPOINT, name) for name in MANY)
 
 
-def test_small_streams_that_all_close_in_one_turn_are_let_go_in_slices() -> None:
+def test_small_streams_that_all_close_in_one_turn_close_in_slices() -> None:
     # OPS-10
     rig = Rig(filled())
     calls = [rig.open() for _ in range(40)]
@@ -232,7 +233,7 @@ def test_small_streams_that_all_close_in_one_turn_are_let_go_in_slices() -> None
     assert not rig.hub.connected()  # at once: that turn is over
 
 
-def test_what_is_wrong_with_a_long_request_ends_its_stream() -> None:
+def test_an_error_in_a_long_request_ends_its_stream() -> None:
     # SRV-4, OPS-10
     rig = Rig(filled())
     calls = [rig.open(), rig.open()]
@@ -255,7 +256,7 @@ def put(store: Store, **versions: int) -> None:
             tx.put(Cluster(name=name, connect_timeout=Duration(seconds=version)))
 
 
-def test_what_changes_during_the_work_is_one_response_later_and_whole() -> None:
+def test_changes_during_long_work_are_one_later_response() -> None:
     # SRV-18
     store = Store(validate="off")
     names = [f"c{number}" for number in range(1_500)]
@@ -305,8 +306,9 @@ def _cluster(resource: object) -> Cluster:
 @contextmanager
 def everything_is_long() -> Iterator[None]:
     with (
-        patch.object(hub_module, "LONG_BYTES", 0),
         patch.object(hub_module, "LONG_COUNT", 0),
+        patch.object(xds_call, "LONG_BYTES", 0),
+        patch.object(xds_call, "LONG_COUNT", 0),
         patch.object(long_work, "LONG_COUNT", 0),
     ):
         yield
@@ -360,7 +362,7 @@ def talk(rig: Rig, requests: list[bytes], *, delta: bool) -> list[bytes]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(delta_requests(), min_size=1, max_size=4))
-def test_delta_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> None:
+def test_delta_in_slices_sends_the_same_as_at_once(requests: list[bytes]) -> None:
     # DLT-3, DLT-4, DLT-7, DYN-14, VHD-7
     plain = talk(Rig(filled(), sliced=False), requests, delta=True)
     with everything_is_long():
@@ -369,7 +371,7 @@ def test_delta_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> No
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(sotw_requests(), min_size=1, max_size=4))
-def test_sotw_in_slices_says_what_it_would_at_once(requests: list[bytes]) -> None:
+def test_sotw_in_slices_sends_the_same_as_at_once(requests: list[bytes]) -> None:
     # SOT-4, SOT-5, DYN-14
     plain = talk(Rig(filled(), sliced=False), requests, delta=False)
     with everything_is_long():
@@ -407,7 +409,7 @@ def moved(store: Store, *, by: int) -> None:
             tx.put(VirtualHost(name=f"m/v{number}", domains=[f"*.v{(number + by) % 20}.test"]))
 
 
-def test_a_few_virtual_hosts_that_move_very_many_hosts_are_told_in_slices() -> None:
+def test_a_change_that_moves_very_many_hosts_is_notified_in_slices() -> None:
     # OPS-10, VHD-12, SRV-18
     hosts = [f"m/h{number}.v{number % 20}.test" for number in range(2_000)]
     said = []
@@ -457,7 +459,7 @@ def test_a_change_of_very_many_variants_is_sent_in_slices_to_a_stream_at_rest() 
     assert sum(len(response.resources) for response in parsed(rig.rest(call)[0])) == 1_600
 
 
-def test_who_comes_back_for_the_state_of_a_large_table_is_compared_in_slices() -> None:
+def test_a_returning_client_of_a_large_table_is_compared_in_slices() -> None:
     # SOT-12, OPS-10
     store = Store(validate="off")
     put(store, **{f"c{number}": 1 for number in range(1_500)})

@@ -49,7 +49,7 @@ async def test_a_connection_that_is_old_is_drained_and_its_client_comes_back(sto
                 await until(lambda: server.hub.connected() == [])
 
 
-async def test_what_changed_before_the_stop_is_still_delivered(store: Store) -> None:
+async def test_changes_before_the_stop_are_delivered(store: Store) -> None:
     server = Server(store, "127.0.0.1:0")
     await server.start()
     async with Stream(server.address) as stream:
@@ -60,7 +60,7 @@ async def test_what_changed_before_the_stop_is_still_delivered(store: Store) -> 
         assert (await stream.status())[0] is grpc.StatusCode.OK
 
 
-async def test_what_changed_during_a_write_is_delivered_before_the_stop(store: Store) -> None:
+async def test_changes_during_a_write_are_delivered_before_the_stop(store: Store) -> None:
     put(store, *heap())
     server = Server(store, "127.0.0.1:0")
     await server.start()
@@ -76,7 +76,7 @@ async def test_what_changed_during_a_write_is_delivered_before_the_stop(store: S
 
 
 @PATHS
-async def test_what_was_asked_during_a_write_is_answered_before_the_stream_ends(server: Server, path: str) -> None:
+async def test_requests_during_a_write_are_answered_before_the_stream_ends(server: Server, path: str) -> None:
     """As by a program that sends all its requests, closes its side, and then reads."""
     put(server.store, *heap())
     put(server.store, assignment("a"))
@@ -154,7 +154,7 @@ async def test_two_servers_with_the_same_input_send_the_same_versions(path: str)
     assert versions[0] == versions[1]
 
 
-async def test_a_client_that_moves_on_to_another_server_gets_only_what_it_has_not(store: Store) -> None:
+async def test_a_client_that_moves_to_another_server_gets_only_what_it_lacks(store: Store) -> None:
     # OPS-12, DLT-13, DLT-14
     first = Server(configured(), "127.0.0.1:0")
     await first.start()

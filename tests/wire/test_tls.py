@@ -1,4 +1,4 @@
-"""TLS on either transport: who gets in, who they are, and certificates that change while the server runs."""
+"""TLS on both engines: accepted clients, their identities, and certificates that change while the server runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from xdsprism.admin.read_model import clients
 from xdsprism.observe.connection_metrics import CertificateMetrics
 from xdsprism.observe.logs import FactLog
 from xdsprism.server import certificate_renewal
-from xdsprism.server.hub import Connected
 from xdsprism.server.tls import Material, read_renewed
+from xdsprism.server.xds_call import Connected
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -134,7 +134,7 @@ async def test_a_client_is_known_by_its_certificate(site: Site, caplog: pytest.L
         assert await line.ask("a")
         peer = only(site.server).peer
         assert peer.identities == (SPIFFE, "envoy.example.com")
-        assert peer.authorization == ("Bearer abc",)
+        assert peer.authorization == (), "without a jwks nobody verifies the token, so nobody keeps it (OPS-14)"
         assert "abc" not in repr(peer)
         (row,) = clients(site.server.hub.connected(), 0.0, 0.0).rows
         assert row["identities"] == [SPIFFE, "envoy.example.com"]
@@ -142,7 +142,7 @@ async def test_a_client_is_known_by_its_certificate(site: Site, caplog: pytest.L
 
 
 @pytest.mark.parametrize("who", ["nobody", "a stranger"])
-async def test_who_has_no_certificate_of_the_authority_is_refused(site: Site, tmp_path: Path, who: str) -> None:
+async def test_a_client_without_a_certificate_of_the_authority_is_refused(site: Site, tmp_path: Path, who: str) -> None:
     stranger = Authority(tmp_path, "elsewhere").make("client") if who == "a stranger" else None
     async with site.stream(site.client) as line:
         assert await line.ask("a")
@@ -152,7 +152,7 @@ async def test_who_has_no_certificate_of_the_authority_is_refused(site: Site, tm
     assert await site.serves(site.client)
 
 
-async def test_without_a_client_ca_nobody_is_asked_who_they_are(tmp_path: Path) -> None:
+async def test_without_a_client_ca_no_certificate_is_requested(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.server = site.make_server(Tls(site.tls.cert, site.tls.key))
     async with site.server, site.stream(site.client) as line:
@@ -166,7 +166,7 @@ async def test_on_a_plain_port_there_are_no_identities(store: Store) -> None:
         await call.write(pb.DeltaDiscoveryRequest(type_url=CLUSTER, node={"id": "test"}).SerializeToString())
         await until(server.hub.connected)
         assert only(server).peer.identities == ()
-        assert only(server).peer.authorization == ("Bearer abc",)
+        assert only(server).peer.authorization == ()
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
@@ -204,9 +204,7 @@ async def test_new_connections_get_the_new_certificate_and_the_old_ones_stay(sit
         assert await line.ask("b")
 
 
-async def test_a_pair_that_is_broken_changes_nothing_and_is_told_of(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_pair_changes_nothing_and_is_reported(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     with errors(caplog) as told:
         (site.folder / "tls.key").write_text("oops")
         await until(lambda: site.loads("refused") == 1)

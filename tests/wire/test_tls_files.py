@@ -1,4 +1,4 @@
-"""The files that TLS is made of: what can be wrong with them, what is told of it, and when a change is taken."""
+"""The TLS files: their errors, the messages about them, and when a change is used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 from tests.support.certificates import Authority, Pair, identity
 from tests.wire.rig import until
 from xdsprism import ConfigError, Server, Store, Tls, UsageError
+from xdsprism.file_watch import symlink_steps
 from xdsprism.http2.facts import CertificatesInUse, CertificatesRefused, Fact
-from xdsprism.server.certificate_renewal import CertificateRenewal, symlink_steps
+from xdsprism.server import tls
+from xdsprism.server.certificate_renewal import CertificateRenewal
 from xdsprism.server.tls import Material, expiry_warnings, read_material, read_renewed
 
 HOUR = 3600.0
@@ -54,25 +56,25 @@ def test_a_file_that_is_not_there(files: Tls, tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
 def test_a_file_that_may_not_be_read(files: Tls, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may read everything, perhaps."""
-    read = Path.read_bytes
+    read = tls.read_file
 
-    def refuse(path: Path) -> bytes:
-        if path == tmp_path / name:
+    def refuse(path: str) -> bytes:
+        if path == str(tmp_path / name):
             raise PermissionError(13, "Permission denied")
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    assert wrong(files) == f"{name}: can't be read: give the user that xdsprism runs as the right to"
+    monkeypatch.setattr(tls, "read_file", refuse)
+    assert wrong(files) == f"{name}: can't be read: give read permission to the user that runs xdsprism"
 
 
 def test_a_directory(files: Tls, tmp_path: Path) -> None:
     (tmp_path / "server.key").unlink()
     (tmp_path / "server.key").mkdir()
-    assert wrong(files) == "server.key: can't be read: Is a directory"
+    assert wrong(files) == "server.key: can't be read: it is a directory, and only regular files are read"
 
 
 @pytest.mark.parametrize("name", ["server.pem", "ca.pem"])
-def test_what_is_no_certificate(files: Tls, tmp_path: Path, name: str) -> None:
+def test_a_file_without_a_certificate_is_refused(files: Tls, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("hello\n")
     told = "there is no certificate in it: it should be PEM, with a line `-----BEGIN CERTIFICATE-----`"
     assert wrong(files) == f"{name}: {told}"
@@ -89,10 +91,10 @@ def test_a_certificate_in_der(files: Tls, tmp_path: Path) -> None:
 def test_a_certificate_that_is_cut_off_inside(files: Tls, tmp_path: Path, name: str) -> None:
     lines = (tmp_path / name).read_text().splitlines()
     (tmp_path / name).write_text("\n".join([*lines[:3], lines[-1]]))
-    assert wrong(files).startswith(f"{name}: OpenSSL does not take")
+    assert wrong(files).startswith(f"{name}: OpenSSL does not accept")
 
 
-def test_what_is_no_key(files: Tls, tmp_path: Path) -> None:
+def test_a_file_without_a_key_is_refused(files: Tls, tmp_path: Path) -> None:
     (tmp_path / "server.key").write_bytes((tmp_path / "server.pem").read_bytes())
     told = "there is no private key in it: it should be PEM, with a line `-----BEGIN PRIVATE KEY-----`"
     assert wrong(files) == f"server.key: {told}"
@@ -147,27 +149,27 @@ async def test_a_server_does_not_start_on_bad_files(files: Tls, tmp_path: Path, 
 # -- what is no good today
 
 
-def test_a_certificate_that_has_ended_is_used_and_told_of(files: Tls) -> None:
+def test_an_expired_certificate_is_used_with_a_warning(files: Tls) -> None:
     material = read_material(files)
     later = material.valid[0] + 3 * DAY
     told = expiry_warnings(files, material, later)
     assert [text.split(": ")[0] for text in told] == [os.fspath(files.cert), os.fspath(files.client_ca or "")]
     assert [text.split(": ")[1].split(" on ")[0] for text in told] == [
-        "the certificate ended",
-        "a certificate in it ended",
+        "the certificate expired",
+        "a certificate in it expired",
     ]
 
 
-def test_a_certificate_that_has_not_begun_is_told_of(files: Tls) -> None:
+def test_a_certificate_that_is_not_valid_yet_is_reported(files: Tls) -> None:
     material = read_material(files)
     (told,) = expiry_warnings(files, material, material.valid[0] - DAY)
-    assert "is the clock of this host right?" in told
+    assert "check the clock of this host" in told
 
 
 # -- when they change
 
 
-def test_what_is_the_same_is_no_change(files: Tls, tmp_path: Path) -> None:
+def test_equal_files_are_no_change(files: Tls, tmp_path: Path) -> None:
     material = read_material(files)
     for path in files.paths:
         Path(path).write_bytes(Path(path).read_bytes())
@@ -184,12 +186,12 @@ def test_a_change_of_the_client_ca_is_one(files: Tls, tmp_path: Path) -> None:
     assert found.client_ca != material.client_ca
 
 
-def test_what_has_ended_does_not_replace_what_has_not(files: Tls, tmp_path: Path) -> None:
+def test_an_expired_certificate_does_not_replace_a_valid_one(files: Tls, tmp_path: Path) -> None:
     ended = read_material(files)
     now = ended.valid[0] + 3 * DAY
     lasting = replace(ended, valid=(ended.valid[0], now + DAY))
     Pair(*identity(tmp_path, "next")).put(tmp_path / "server.pem", tmp_path / "server.key")
-    with pytest.raises(ConfigError, match=r"server\.pem: the certificate ended on"):
+    with pytest.raises(ConfigError, match=r"server\.pem: the certificate expired on"):
         read_renewed(files, lasting, now)
     assert read_renewed(files, ended, now) is not None, "neither is good, so it is the newer one"
 
@@ -207,17 +209,17 @@ def test_files_that_change_while_they_are_read_are_read_again(
     files: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = Pair(*identity(tmp_path, "next"))
-    read, reads = Path.read_bytes, []
+    read, reads = tls.read_file, []
 
-    def swap(path: Path) -> bytes:
+    def swap(path: str) -> bytes:
         contents = read(path)
         reads.append(path)
         if len(reads) == 3:  # all of them, once
-            monkeypatch.setattr(Path, "read_bytes", read)
+            monkeypatch.setattr(tls, "read_file", read)
             after.put(tmp_path / "server.pem", tmp_path / "server.key")
         return contents
 
-    monkeypatch.setattr(Path, "read_bytes", swap)
+    monkeypatch.setattr(tls, "read_file", swap)
     assert read_material(files).certificate == after.certificate.read_bytes()
 
 
@@ -240,14 +242,42 @@ class Watched:
         return sum(isinstance(fact, kind) for fact in self.facts)
 
 
-def test_a_server_begins_with_what_has_ended_and_says_so(files: Tls, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_starts_with_an_expired_certificate_and_warns(files: Tls, caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched(files, read_material(files).valid[0] + 3 * DAY)
     assert watched.renewal.load() == read_material(files)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert watched.count(CertificatesInUse) == 1
 
 
-async def test_a_fault_is_told_once_and_again_after_it_was_mended(
+def warnings(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [text for text in found if word in text]
+
+
+async def test_a_certificate_that_nears_its_end_is_one_warning_and_one_more_when_it_has_expired(  # OPS-14
+    files: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    material = read_material(files)
+    end, soon = min(material.not_after.values()), min(material.soon.values())
+    assert DAY / 10 < end - soon < DAY / 4  # the last tenth of two days
+    watched = Watched(files, soon - 0.2)
+    watched.renewal.load()
+    assert caplog.records == []
+    running = asyncio.create_task(watched.renewal.run())
+    await until(lambda: watched.waits)
+    watched.now = soon + HOUR  # nobody tells it: it knows when to look
+    await until(lambda: len(warnings(caplog, "expires soon, on ")) == 2)  # one for each file
+    watched.renewal.check_now()
+    await until(lambda: watched.waits)
+    assert len(caplog.records) == 2
+    watched.now = end + HOUR
+    watched.renewal.check_now()
+    await until(lambda: len(warnings(caplog, "expired on ")) == 2)
+    running.cancel()
+    assert len(caplog.records) == 4
+
+
+async def test_a_fault_is_logged_once_and_again_after_its_repair(
     files: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = Watched(files)

@@ -157,7 +157,7 @@ async def agreed(server: ssl.SSLContext, client: ssl.SSLContext, inner: Inner | 
     sizes=st.lists(st.sampled_from([1, 9, 100, 16_384, 16_385, 70_000]), max_size=4),
     cuts=st.lists(st.sampled_from([1, 4, 5, 6, 21, 1_000, 16_400, WHOLE]), min_size=1, max_size=4),
 )
-def test_what_is_said_arrives_however_it_is_cut(
+def test_bytes_arrive_in_both_directions_however_the_records_are_cut(
     server: ssl.SSLContext, client: ssl.SSLContext, sizes: list[int], cuts: list[int]
 ) -> None:
     async def exchange() -> None:
@@ -175,7 +175,7 @@ def test_what_is_said_arrives_however_it_is_cut(
     asyncio.run(exchange())
 
 
-async def test_all_that_is_written_at_once_is_one_write_however_many_records(
+async def test_one_write_of_many_tls_records_is_one_write_to_the_socket(
     server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     pair = await agreed(server, client)
@@ -185,7 +185,9 @@ async def test_all_that_is_written_at_once_is_one_write_however_many_records(
     assert pair.read() == bytes(100_000)
 
 
-async def test_to_what_is_inside_it_is_a_transport(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+async def test_the_protocol_inside_sees_the_socket_transport_through_tls(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
     pair = await agreed(server, client)
     transport = pair.spoken.transport
     assert transport.get_extra_info("ssl_object").version().startswith("TLS")
@@ -199,7 +201,7 @@ async def test_to_what_is_inside_it_is_a_transport(server: ssl.SSLContext, clien
     assert pair.wire.aborted
 
 
-async def test_of_a_client_that_sends_much_no_more_is_read_before_all_of_it_is_heard(
+async def test_reading_pauses_until_all_requests_of_a_client_that_sends_much_are_received(
     server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     # OPS-10
@@ -224,7 +226,7 @@ async def test_of_a_client_that_sends_much_no_more_is_read_before_all_of_it_is_h
     assert heard == asked
 
 
-async def test_a_goodbye_is_answered_and_who_does_not_hang_up_then_is_hung_up_on(
+async def test_close_notify_is_answered_and_a_client_that_then_stays_connected_is_aborted(
     server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     pair = await agreed(server, client)
@@ -239,7 +241,7 @@ async def test_a_goodbye_is_answered_and_who_does_not_hang_up_then_is_hung_up_on
     assert pair.wire.aborted
 
 
-async def test_what_comes_after_our_goodbye_is_not_heard(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+async def test_bytes_that_arrive_after_close_are_ignored(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     pair = await agreed(server, client)
     pair.client.write(b"late")
     pair.secured.close()
@@ -253,7 +255,7 @@ async def test_what_comes_after_our_goodbye_is_not_heard(server: ssl.SSLContext,
     assert not pair.wire.aborted  # it was gone before
 
 
-async def test_nonsense_after_the_handshake_ends_it_with_an_alert(
+async def test_garbage_after_the_handshake_ends_the_connection_with_an_alert(
     server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     pair = await agreed(server, client)
@@ -267,7 +269,7 @@ async def test_nonsense_after_the_handshake_ends_it_with_an_alert(
     assert isinstance(error, ssl.SSLError)
 
 
-async def test_where_there_is_no_agreement_the_client_is_told_why(server: ssl.SSLContext, tmp_path: Path) -> None:
+async def test_a_failed_handshake_sends_the_client_an_alert(server: ssl.SSLContext, tmp_path: Path) -> None:
     strict = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     stranger = Authority(tmp_path).make("server")
     strict.load_cert_chain(stranger.certificate, stranger.key)
@@ -285,7 +287,9 @@ async def test_where_there_is_no_agreement_the_client_is_told_why(server: ssl.SS
     assert pair.wire.ended
 
 
-async def test_who_gives_up_waiting_ends_it(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+async def test_giving_up_during_the_handshake_aborts_the_connection(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
     pair = Pair(server, client)
     pair.secured.give_up()
     assert pair.wire.aborted

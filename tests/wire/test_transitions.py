@@ -149,7 +149,7 @@ def check_words(sent: dict[str, list[bytes]], version: str, *, delta: bool) -> N
 
 @both
 @pytest.mark.parametrize("case", BROKEN.values(), ids=BROKEN)
-async def test_a_client_without_a_version_in_common_is_told_so_until_it_is_upgraded(
+async def test_a_client_without_a_common_version_gets_an_error_until_it_is_upgraded(
     store: Store, case: Case, delta: bool
 ) -> None:
     # VER-1, VER-5, CLI-16
@@ -172,7 +172,7 @@ async def test_a_client_without_a_version_in_common_is_told_so_until_it_is_upgra
 
 
 @both
-async def test_when_a_server_drops_v2_those_who_speak_v3_go_on_and_the_others_keep_what_they_have(
+async def test_when_a_server_drops_v2_v3_clients_go_on_and_others_keep_their_resources(
     store: Store, delta: bool
 ) -> None:
     # VER-1, VER-15

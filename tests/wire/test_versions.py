@@ -225,7 +225,7 @@ async def test_the_nodes_metadata_chooses_the_variant_on_v2(server: Server, old:
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["aggregated", "typed"])
-async def test_a_time_to_live_is_not_told_on_v2_which_has_none(server: Server, typed: bool) -> None:
+async def test_a_ttl_is_not_sent_on_v2(server: Server, typed: bool) -> None:
     # TTL-1, VER-2
     with server.store.transaction() as tx:
         tx.put(cluster("a", "1"), ttl=60)
@@ -269,7 +269,7 @@ async def test_one_change_reaches_clients_of_both_versions_in_one_push(server: S
 
 
 @each_form
-async def test_who_has_a_version_from_one_side_has_it_on_the_other(server: Server, old: str, new: str) -> None:
+async def test_a_version_is_the_same_in_sotw_and_delta(server: Server, old: str, new: str) -> None:
     # VER-15, DLT-5: a version says what is in it, not in which words
     put(server.store, cluster("a", "1"))
     answers = []
@@ -332,7 +332,7 @@ async def test_clients_of_both_versions_see_the_same(server: Server, store: Stor
 
 
 @both
-async def test_a_client_of_v2_refuses_what_is_bad_and_takes_what_is_mended(
+async def test_a_v2_client_nacks_a_bad_resource_and_accepts_its_correction(
     server: Server, store: Store, delta: bool
 ) -> None:
     # VER-5, VER-15, NAK-1, NAK-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -14,9 +15,17 @@ from tests.wire.rig import until
 from tests.wire.test_h2_turns import connected, message
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PING
-from xdsprism.http2.connection import ACK_DELAY
 from xdsprism.http2.limits import Times
+from xdsprism.http2.pings import ACK_DELAY
+from xdsprism.server import wake_queue
+from xdsprism.server.slicing import BUDGET
 from xdsprism.server.wake_queue import SHORTEST_WAIT, WakeQueue
+
+
+@pytest.fixture(autouse=True)
+def _no_turn_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a busy machine could end a turn early."""
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: 0.0)
 
 
 class Loop:
@@ -115,6 +124,28 @@ def test_one_that_has_written_is_forgotten() -> None:
     queue.add_delayed(connection)
     loop.pass_until(0.3)
     assert connection.written == pytest.approx([0.3])
+
+
+# OPS-10
+def test_a_fleet_whose_delayed_output_is_due_at_once_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = count()
+    monkeypatch.setattr(wake_queue, "perf_counter", lambda: next(times) * BUDGET / 3)
+    loop, queue, connections = queued(*[0.1] * 7)
+    loop.pass_until(0.1)
+    assert [bool(connection.written) for connection in connections] == [True] * 3 + [False] * 4
+    assert len(loop.timers) == 1
+    connections[3].delayed_until = 0.2  # it wrote meanwhile, and delayed something else
+    connections[4].delayed_until = inf  # it wrote
+    connections[0].delayed_until = 0.3  # it delays again while others still wait
+    queue.add_delayed(connections[0])
+    loop.pass_until(1.0)
+    assert connections[0].written == pytest.approx([0.1, 0.3])
+    assert connections[3].written == pytest.approx([0.2])
+    assert connections[4].written == []
+    assert connections[5].written == pytest.approx([0.1 + SHORTEST_WAIT])
+    assert connections[6].written == pytest.approx([0.1 + 2 * SHORTEST_WAIT])
+    assert not any(connection.awaits_delayed for connection in connections)
+    assert loop.timers == []
 
 
 # OPS-10

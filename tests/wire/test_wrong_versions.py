@@ -1,4 +1,4 @@
-"""Versions and types that do not go together, or are not there: an error for who asked, in the words that it asked in.
+"""Versions and types that do not match or do not exist: an error in the version of the request.
 
 Whatever was wrong, the other streams of the connection go on.
 """
@@ -43,9 +43,7 @@ FETCHES = [method for method in (*V2_METHODS, *METHODS) if not method.streams]
 
 
 @pytest.mark.parametrize("method", TYPED, ids=lambda method: method.path)
-async def test_a_service_of_one_type_says_what_it_serves_in_the_words_of_the_client(
-    server: Server, method: Defined
-) -> None:
+async def test_a_service_of_one_type_names_its_type_in_the_clients_version(server: Server, method: Defined) -> None:
     # SRV-3, VER-2
     for asked in (_other(method.type_url), UNKNOWN):
         async with Stream(server.address, method.path) as stream:
@@ -81,7 +79,7 @@ async def test_so_does_rest(store: Store, version: str, own: str) -> None:
     ],
     ids=["v3 on v2", "v2 on v3"],
 )
-async def test_who_asks_in_the_other_version_is_told_in_that(server: Server, path: str, asked: str, own: str) -> None:
+async def test_a_response_has_the_version_of_the_request(server: Server, path: str, asked: str, own: str) -> None:
     # SRV-3, VER-3
     async with Stream(server.address, path) as stream:
         await stream.send(type_url=asked)

@@ -22,6 +22,15 @@ def document_of(type_url: TypeUrl, body: bytes) -> dict[str, Any]:
     return _document(type_url, body, message)
 
 
+def shown_document(type_url: TypeUrl, body: bytes) -> tuple[dict[str, Any], bool]:
+    """Convert a resource to JSON without its secrets, and say whether it had any; one of an unknown type is one."""
+    message = _decode(type_url, body)
+    if message is None:
+        return {"@type": type_url, "value": REDACTED}, True
+    found = redact(message)
+    return _document(type_url, message.SerializeToString(), message), found
+
+
 def redacted(type_url: TypeUrl, body: bytes) -> dict[str, Any] | str:
     """Convert a resource to JSON without secrets and without fields that the protos mark as sensitive."""
     message = _decode(type_url, body)

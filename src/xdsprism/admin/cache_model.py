@@ -23,7 +23,7 @@ from ..core.watch.quarantine import Quarantined
 from ..core.watch.upstream import Upstream
 from .read_model import Row, time_of_day, variant_row
 
-VARIANTS = 1_000  # listed of one name
+VARIANTS = 1_000  # variants that are listed of one name
 MAX_QUARANTINED = 100  # quarantined subscriptions that are listed for each server
 
 Upstreams = Iterable[tuple[Params | None, Upstream]]  # each with the group of clients that it is connected for
@@ -55,7 +55,7 @@ def cached_rows(
 ) -> Steps[tuple[list[Row], int]]:
     """List what the cache has for a name: variants, and constraints for which the resource does not exist; in steps.
 
-    Clients choose with how many params they ask for it, so at most VARIANTS are listed. The number is of the others.
+    Clients may subscribe with any number of params, so at most VARIANTS are listed. The number counts the others.
     """
     found = yield from relaying.listing_answers(type_url, name)
     rows: list[Row] = []
@@ -90,11 +90,11 @@ def _contents(variant: Variant, *, body: bool) -> Row:
 
 
 def _source(entry: Entry | None) -> Upstream | None:
-    """Return the server that an entry is from; None if it is from an earlier run, or was withdrawn."""
+    """Return the server that an entry is from; None if it is from an earlier run, or was removed."""
     if entry is None or entry.kept_at is not None:
         return None
-    if entry.source is not None or entry.variant is not None:
-        return entry.source
+    if entry.sent_by is not None or entry.variant is not None:
+        return entry.sent_by
     # An absence does not record its server. It must be one that is active for the authority.
     active = entry.authority.active
     return next((upstream for upstream in active if upstream.connected), active[-1] if active else None)
@@ -109,7 +109,7 @@ def _age(answer: CachedAnswer, moment: ClockReading) -> float:
 def _stale(answer: CachedAnswer, source: Upstream | None, moment: ClockReading) -> tuple[bool, str | None]:
     """Return whether an entry is stale, and since when.
 
-    PRX-5: the server withdrew it. PRX-10: the server is not connected. PRX-25: it is from an earlier run.
+    PRX-5: the server removed it. PRX-10: the server is not connected. PRX-25: it is from an earlier run.
     """
     if answer.finding.stale:
         at = answer.finding.stale_since
@@ -168,7 +168,7 @@ def upstreams(known: Upstreams, moment: ClockReading) -> Row:
 
 
 def room(relaying: Relaying) -> Row:
-    """PRX-35: what all clients together may ask servers for only so much of."""
+    """PRX-35: show how much of the room on the streams to the servers is used."""
     return {"room": {kind.value: relaying.room(kind)._asdict() for kind in Scarce}}
 
 

@@ -1,46 +1,53 @@
-"""Protects the admin port, which has no passwords, from web pages in the browsers of people who can reach it.
+"""Protects the admin port: from web pages in the browsers of people who can reach it, and from who has no token.
 
 - DNS rebinding: a page may make its own name resolve to this port's address, and has the same origin then. So the Host
   header of a request must be a name of this port.
-- Cross-site requests: a page may send requests whose responses it can't read. So a request that changes something must
-  not come from another site.
+- Cross-site requests: a page may send requests whose responses it can't read. So only a GET may come from another site.
 - Embedding: response headers forbid using a response as a script, a style or a frame.
+- Tokens: with a token file (tokens.py), a request needs one of its tokens, except for pages that say nothing about what
+  is served. No error or log line repeats a token.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
-from ..http2.limits import Rate, TokenBucket
+from ..http2.facts import Fact, HttpRequestRefused, RequestRefusal
+from ..server.http_gate import error_answer, is_from_page, peer_of
+from ..token_bucket import Rate, TokenBucket
+from .tokens import Tokens
 
 log = logging.getLogger("xdsprism")
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# What needs no token: probes of an orchestrator have none, and `/` is the same for every server.
+OPEN = frozenset({"/", "/healthz", "/readyz"})
+METRICS = "/metrics"
+TRUSTED = "xdsprism.trusted"  # in the scope: whether whoever asks may see what is served
+CHALLENGE = 'Bearer realm="xdsprism"'  # RFC 6750, section 3
 WARNINGS = Rate(1, 1 / 60)
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
-class Names:
+class HostNames:
     """The host names of a port: where it listens, and those that the operator gives."""
 
     def __init__(self, listen: str, given: Iterable[str] = ()) -> None:
         """`listen` is HOST:PORT; the port is ignored, as it may be forwarded."""
         host = host_of(listen)
         bound = _literal(host)
-        self._is_loopback = host == "localhost" or (bound is not None and _is_loopback(bound))
+        self.is_loopback = host == "localhost" or (bound is not None and _is_loopback(bound))
         self._given = frozenset(map(host_of, given))
         self._names = self._given | {host, "localhost"}
 
@@ -50,7 +57,7 @@ class Names:
         if host in self._names:
             return True
         literal = _literal(host)
-        return literal is not None and (not self._is_loopback or _is_loopback(literal))
+        return literal is not None and (not self.is_loopback or _is_loopback(literal))
 
     def is_own_page(self, origin: str, header: str) -> bool:
         """Whether a page of that origin is from this port, or from a proxy with one of the given names."""
@@ -93,50 +100,65 @@ def policy_for(page: str) -> str:
 
 
 class RequestGuard:
-    """ASGI middleware that refuses requests from web pages of other sites, and adds headers to every response."""
+    """Decides which requests the admin port refuses."""
 
-    def __init__(self, app: ASGIApp, names: Names, policy: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app = app
+    def __init__(
+        self,
+        names: HostNames,
+        *,
+        tokens: Callable[[], Tokens | None] = lambda: None,
+        open_metrics: bool = False,
+        report: Callable[[Sequence[Fact]], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tokens` returns those that are valid now, or None if none is needed; `report` gets facts."""
         self._names = names
+        self._tokens = tokens
+        self._open = OPEN | {METRICS} if open_metrics else OPEN
+        self._report = report
         self._clock = clock
         self._warnings = TokenBucket(WARNINGS, clock())
-        self._headers = {
-            "content-security-policy": policy,
-            "x-content-type-options": "nosniff",
-            "cross-origin-resource-policy": "same-origin",
-            "referrer-policy": "no-referrer",
-        }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
-            await send(message)
+    def refuse(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the response to a request that is not allowed, or None. Note in the scope whether it is trusted."""
+        found = self._fault(scope, headers)
+        if found is None:
+            return None
+        why, response = found
+        self._report([HttpRequestRefused(peer_of(scope), "admin", why)])
+        return response
 
-        refused = self._refuse(scope["method"], Headers(scope=scope))
-        await (refused or self._app)(scope, receive, guarded)
-
-    def _refuse(self, method: str, headers: Headers) -> Response | None:
-        """Return the response to a request that is not allowed, or None."""
+    def _fault(self, scope: Scope, headers: Headers) -> tuple[RequestRefusal, Response] | None:
         hosts = headers.getlist("host") or [""]
         if any(host and not self._names.has(host) for host in hosts):  # HTTP/1.0 may have none; browsers always do
-            return _answer(421, self._misdirected(host_of(hosts[0])))
-        if method in SAFE_METHODS:
+            return RequestRefusal.HOST, error_answer(421, self._misdirected(host_of(hosts[0])))
+        method = scope["method"]
+        if method != "GET" and is_from_page(headers, lambda origin: self._names.is_own_page(origin, hosts[0])):
+            text = "a page of another site may not change anything here: use a page of this port, or curl"
+            return RequestRefusal.PAGE, error_answer(403, text)
+        tokens = self._tokens()
+        given = headers.getlist("authorization")
+        scope[TRUSTED] = tokens is None or (len(given) == 1 and tokens.has(_bearer(given[0])))
+        if scope[TRUSTED] or (method in ("GET", "HEAD") and scope["path"] in self._open):
             return None
-        origins = headers.getlist("origin")
-        site = headers.get("sec-fetch-site", "none")
-        if site not in ("same-origin", "none") or not all(self._names.is_own_page(each, hosts[0]) for each in origins):
-            return _answer(403, "a page of another site may not change anything here: use this port's own, or curl")
-        return None
+        if not given:
+            text = "a token is needed: send `Authorization: Bearer TOKEN`, from the file of --admin-token-file"
+            return RequestRefusal.NO_TOKEN, error_answer(401, text, {"www-authenticate": CHALLENGE})
+        text = "the token is wrong: send `Authorization: Bearer TOKEN`, from the file of --admin-token-file"
+        challenge = f'{CHALLENGE}, error="invalid_token"'
+        return RequestRefusal.WRONG_TOKEN, error_answer(401, text, {"www-authenticate": challenge})
 
     def _misdirected(self, host: str) -> str:
         """Return the error for a foreign Host header, and log it once a minute with the remedy."""
         name = host if _NAME.fullmatch(host) else "NAME"
         remedy = f"start the server with --admin-host {name}"
         if self._warnings.spend(self._clock()):
-            log.warning("the admin port refuses requests for a name that is not its own: if it is, %s", remedy)
-        return f"the Host header names another server than this; if this port goes by that name, {remedy}"
+            text = "the admin port refuses requests for an unknown host name; if it is a name of this port, %s"
+            log.warning(text, remedy)
+        return f"the Host header names another server; if clients reach this port by that name, {remedy}"
 
 
-def _answer(status: int, text: str) -> Response:
-    return Response(json.dumps({"error": text}), status, media_type="application/json")
+def _bearer(header: str) -> str:
+    """Return the token of an Authorization header; nothing if it is of another scheme."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -25,11 +25,12 @@ from ..core.model.types import TYPES, TypeUrl, resolve_type
 from ..core.model.xdstp import spelled
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
+from ..server.http_gate import RESTRICTIONS, Gate
 from ..server.hub import Hub
 from ..sources.files import NotConfirmedError
 from . import cache_model, load_model, read_model
 from .cache_model import ClockReading, RelayView
-from .guard import Names, RequestGuard, policy_for
+from .guard import TRUSTED, HostNames, RequestGuard, policy_for
 from .read_model import LIMIT, ConfigLoads, Page, Row
 
 MAX_ROWS = 10_000  # in one response
@@ -56,8 +57,8 @@ class View:
         return ClockReading(self.hub.clock(), time.time())
 
 
-def build(view: View, names: Names | None = None) -> ASGIApp:
-    """Make the ASGI application of the admin port; `names` are the host names that it accepts."""
+def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
+    """Make the ASGI application of the admin port; `guard` decides which requests it refuses."""
     routes: dict[str, Answer] = {
         "/": _index,
         "/healthz": _healthz,
@@ -82,7 +83,8 @@ def build(view: View, names: Names | None = None) -> ASGIApp:
         exception_handlers={HTTPException: _error_response, UsageError: _error_response},
     )
     app.router.redirect_slashes = False
-    return RequestGuard(app, names or Names("localhost"), policy_for(_static("frame.html")))
+    policy = {"content-security-policy": policy_for(_static("frame.html"))}
+    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | policy)
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
@@ -112,7 +114,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
     """Return an error as JSON, with its text."""
     if isinstance(error, HTTPException):
         if error.detail == "Not Found":
-            error = HTTPException(404, "there is no such page; / lists those that there are")
+            error = HTTPException(404, "there is no such page; / lists all pages")
         return _Json({"error": error.detail}, error.status_code, error.headers)
     return _Json({"error": str(error)}, 400)
 
@@ -139,10 +141,11 @@ async def _readyz(view: View, request: Request) -> Response:
     """Say whether clients should connect: 503 with the reason if not."""
     _params(request)
     reason = view.unready()
+    is_trusted = request.scope.get(TRUSTED, True)  # the reasons name servers and resources
     if reason is not None:
-        return _Json({"status": "not ready", "reason": reason}, 503)
+        return _Json({"status": "not ready", **({"reason": reason} if is_trusted else {})}, 503)
     held = view.loads.held if view.loads is not None else None
-    if held is not None:  # OPS-13: the server is ready, as it serves the last good configuration
+    if held is not None and is_trusted:  # OPS-13: the server is ready, as it serves the last good configuration
         return _Json({"status": "ready", "held_back": f"{'; '.join(held.reasons)}; see /api/config"})
     return _Json({"status": "ready"})
 
@@ -197,7 +200,9 @@ async def _upstreams(view: View, request: Request) -> Response:
 async def _clients(view: View, request: Request) -> Response:
     given = _params(request, "offset", "limit")
     offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
-    page = read_model.clients(view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit)
+    page = read_model.clients(
+        view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit, budget=view.hub.clients
+    )
     return await _page_response(page)
 
 
@@ -221,7 +226,7 @@ async def _confirm(view: View, request: Request) -> Response:
     if change is not None and not _ID.fullmatch(change):
         change = "one that can't be"  # no change has this id, and the error must not repeat what the request had
     if view.confirm is None:
-        raise HTTPException(404, "nothing is loaded here")
+        raise HTTPException(404, "this daemon loads no configuration files")
     try:
         through = await view.confirm(change)
     except NotConfirmedError as error:
@@ -321,7 +326,7 @@ def _type(word: str) -> TypeUrl:
         return resolve_type(word)
     except UsageError as error:
         words = ", ".join(spec.words[0] for spec in TYPES)
-        raise UsageError(f"type= is no resource type: use one of {words}, or a type URL") from error
+        raise UsageError(f"type= is not a resource type: use one of {words}, or a type URL") from error
 
 
 def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:
@@ -329,7 +334,7 @@ def _number(given: dict[str, str], key: str, default: int, most: int | None = No
     if text is None:
         return default
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
-        raise UsageError(f"{key}= is no number")
+        raise UsageError(f"{key}= is not a number")
     if most is not None and not 0 < int(text) <= most:
         raise UsageError(f"{key}= is not between 1 and {most}")
     return int(text)
@@ -348,7 +353,7 @@ def _assignments(request: Request) -> dict[str, str]:
     for text in request.query_params.getlist("param"):
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError("a param= is no KEY=VALUE; its = is written %3D")
+            raise UsageError("a param= is not KEY=VALUE: write it as KEY%3DVALUE")
         if key in params:
             raise UsageError("two param= have the same key")
         params[key] = value

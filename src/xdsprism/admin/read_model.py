@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ..builds import running
+from ..core.model.client_budget import ClientBudget
 from ..core.model.constraints import keys
 from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
@@ -29,10 +30,11 @@ from ..core.session.in_flight import Progress
 from ..core.session.interest import Interest
 from ..core.session.session import Session
 from ..errors import Problem
+from ..file_watch import POLL
 from ..release import __version__
-from ..server.hub import Connected
+from ..server.connection_limits import client_of
+from ..server.xds_call import Connected
 from ..sources.files import LoadReport
-from ..watch import POLL
 from .bodies import redacted
 
 Row = dict[str, Any]
@@ -42,11 +44,12 @@ SUBSCRIPTIONS = 100  # listed for each session
 PARAMS = 100  # listed for each node, and for each subscription
 REJECTED = 100  # listed for each session
 ITEMS = 2_000  # subscriptions, params and rejected resources that are listed for all sessions of a stream together
+EXCEEDED = 100  # clients that exceeded a limit on streams or fetches, the last ones
 NAMES = 20  # listed of the resources that a change which is held back would remove
 SORTED = 10_000  # resources; a type with more is listed unsorted
 
 
-# Returns in steps what a relay has of a name, and how many entries more than that.
+# Returns in steps what a relay has cached of a name, and the number of entries left out.
 Cached = Callable[[TypeUrl, str], Steps[tuple[list[Row], int]]]
 
 
@@ -176,28 +179,41 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
 # -- clients
 
 
-def clients(connected: Iterable[Connected], now: float, wall: float, *, offset: int = 0, limit: int = LIMIT) -> Page:
-    """List the connected clients. `now` and `wall` are the same moment on the hub's clock and on the wall clock."""
+def clients(
+    connected: Iterable[Connected],
+    now: float,
+    wall: float,
+    *,
+    offset: int = 0,
+    limit: int = LIMIT,
+    budget: ClientBudget | None = None,
+) -> Page:
+    """List the connected clients. `now` and `wall` are the same moment on the hub's clock and on the wall clock.
+
+    `budget`: also say which clients exceeded a limit on streams or fetches, whether they have a stream now or not.
+    """
     streams = list(connected)
     shown = streams[offset : offset + limit]
-    head = {"total": len(streams), "offset": offset}
-    return Page(head, "clients", (_client(each, now, wall) for each in shown))
+    last = [*budget.all_exceeded().items()][-EXCEEDED:] if budget is not None else []
+    exceeded = {bounded(client, NAME_BYTES): dict(sorted(counts.items())) for client, counts in reversed(last)}
+    head = {"total": len(streams), "offset": offset, "limited": exceeded}
+    return Page(head, "clients", (_client(each, now, wall, budget) for each in shown))
 
 
 class _Items:
-    """Counts down what is listed of one stream, which has as many types and subscriptions as its client likes."""
+    """Limits the items that are listed of one stream, as its client may have any number of types and subscriptions."""
 
     def __init__(self) -> None:
         self.left = ITEMS
 
-    def take(self, count: int = 1) -> bool:
-        """Take room for so many items; False: there is none left."""
+    def reserve(self, count: int = 1) -> bool:
+        """Reserve room for some items. False: there is not enough left."""
         has_room = self.left > 0
         self.left -= count
         return has_room
 
 
-def _client(each: Connected, now: float, wall: float) -> Row:
+def _client(each: Connected, now: float, wall: float, budget: ClientBudget | None = None) -> Row:
     stream, items = each.stream, _Items()
     return {
         "stream": stream.number,
@@ -208,8 +224,28 @@ def _client(each: Connected, now: float, wall: float) -> Row:
         "method": each.method,
         "delta": stream.delta,
         "since": time_of_day(wall - (now - each.since)),
-        "refused": dict(sorted((stream.room.refused or {}).items())),
+        "refused": dict(sorted((stream.context.budget.refused or {}).items())),
+        "limited": _limited(each, budget),
+        "policy": _policy(each),
         "types": [_session(session, now, wall, items) for session in stream.sessions.values()],
+    }
+
+
+def _limited(each: Connected, budget: ClientBudget | None) -> Row:
+    """Say how often a client exceeded which limit: with this stream, or by streams and fetches that were refused."""
+    refused = budget.exceeded(client_of(each.peer)) if budget is not None else {}
+    return dict(sorted({**refused, **(each.stream.context.budget.limited or {})}.items()))
+
+
+def _policy(each: Connected) -> Row | None:
+    """Say which rule of the policy is for a client, as what, and what was denied; None: there is no policy."""
+    grant = each.stream.context.grant
+    if grant is None:
+        return None
+    return {
+        "identities": [str(identity) for identity in each.peer.proved] or ["anonymous"],
+        "rule": grant.rule,
+        "denied": dict(sorted((each.stream.context.budget.denied or {}).items())),
     }
 
 
@@ -233,7 +269,7 @@ def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
     """Describe the state of one type on one stream."""
     progress = session.progress
     rejected = session.rejections.by_label
-    shown = [name for name in islice(rejected, REJECTED) if items.take()]
+    shown = [name for name in islice(rejected, REJECTED) if items.reserve()]
     row: Row = {
         "type": session.table.spec.label,
         "type_url": session.table.spec.url,
@@ -243,7 +279,7 @@ def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
             "first": [
                 _subscription(session, key)
                 for key in islice(session.subscriptions, SUBSCRIPTIONS)
-                if items.take(1 + min(len(key[1] or ()), PARAMS))
+                if items.reserve(1 + min(len(key[1] or ()), PARAMS))
             ],
         },
         "sent": _step(progress.sent, progress.sent_version, progress.sent_at, now),
@@ -262,7 +298,12 @@ def _subscription(session: Session, key: Key) -> Row:
     name, own = key
     row: Row = {"name": name, "params": _params(own) if own is not None else None}
     if not is_wild(name):
-        variant = session.table.select(name, own or session.context.plain_params(name))  # DYN-13
+        want = session.subscriptions.find(key)
+        denial = session.availability.denial(want) if want is not None else None
+        params = want.params if want is not None else own or session.context.plain_params(name)  # DYN-13
+        variant = session.table.select(name, params) if denial is None else None
+        if denial is not None:
+            row["denied"] = denial.message
         row["variant"] = show(variant.shown) if variant is not None else None
         row["version"] = bounded(variant.version, NAME_BYTES) if variant is not None else None
     return row

@@ -1,4 +1,4 @@
-"""What `get` and `watch` share: options, the client that these describe, and how errors are printed."""
+"""Defines what `get` and `watch` share: options, the client that these describe, and the texts of errors."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Question:
     bootstrap: str | None
     delta: bool | None  # None: if the server has it (PRX-33)
     transport: Literal["v2", "v3"] | None
+    secrets: bool = False  # whether to print them
 
     def client(self) -> Client:
         """Make a client that drops what the server removes, so that the command can show the removal."""
@@ -76,15 +77,16 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         *,
         delta: bool | None,
         transport: Literal["v2", "v3"] | None,
+        show_secrets: bool,
         **rest: Any,
     ) -> None:
         server, bootstrap = typed_first(server, bootstrap)
-        _check_whom(server, bootstrap)
+        _check_server(server, bootstrap)
         type_url = resolve_type(type_word)
         if as_v3(type_url) == VIRTUAL_HOST and delta is False:  # VHD-1
-            raise UsageError("virtual hosts are served in delta only: leave out --sotw")
+            raise UsageError("virtual hosts need delta: leave out --sotw")
         once = tuple(dict.fromkeys(map(canonical, names)))
-        command(Question(type_url, once, params or None, server, bootstrap, delta, transport), **rest)
+        command(Question(type_url, once, params or None, server, bootstrap, delta, transport, show_secrets), **rest)
 
     made: Callable[..., None] = ask
     for decorate in (
@@ -95,6 +97,11 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             default="yaml",
             show_default=True,
             help="The output format.",
+        ),
+        click.option(
+            "--show-secrets",
+            is_flag=True,
+            help="Print keys, passwords and tokens. Without it they are [redacted].",
         ),
         click.option(
             "--transport",
@@ -128,15 +135,15 @@ def typed_first(server: str | None, bootstrap: str | None) -> tuple[str | None, 
     return server if by_server else None, bootstrap if by_bootstrap else None
 
 
-def _check_whom(server: str | None, bootstrap: str | None) -> None:
+def _check_server(server: str | None, bootstrap: str | None) -> None:
     if server is not None and bootstrap is not None:
-        raise UsageError("--server and --bootstrap both say whom to ask: give one of them")
+        raise UsageError("--server and --bootstrap exclude each other: give one of them")
     if server is None and bootstrap is None and not any(os.environ.get(name) for name in ENVIRONMENT):
-        raise UsageError(f"whom to ask? Give --server or --bootstrap, or set {' or '.join(ENVIRONMENT)}")
+        raise UsageError(f"no server to ask: give --server or --bootstrap, or set {' or '.join(ENVIRONMENT)}")
 
 
-class Happenings:
-    """Reads facts about the streams, to tell a server that can't be reached from one that lacks the resource."""
+class StreamOutcomes:
+    """Follows the streams by facts, to tell a server that can't be reached from one that lacks the resource."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.outages: dict[str, str] = {}  # error text -> the server that could not be asked
@@ -190,7 +197,7 @@ def title(type_url: str, name: str) -> str:
     return f"{_LABELS.get(type_url, type_url.rpartition('/')[2])}/{name}"
 
 
-def complaint(type_url: str, name: str, error: WatchError) -> str:
+def describe_error(type_url: str, name: str, error: WatchError) -> str:
     """Say why a resource does not exist or can't be used."""
     if error.status != "NOT_FOUND":
         return f"{title(type_url, name)}: {error.message}"

@@ -14,7 +14,7 @@ from .asking import title, typed_first
 from .options import Address, Seconds, params_option
 
 if TYPE_CHECKING:
-    from ..client.fleet import Fleet, Plan
+    from ..client.fleet import Fleet, FleetPlan
 
 NODE = {"id": "bench"}
 
@@ -87,14 +87,14 @@ def bench(  # noqa: PLR0913 # each is an option
     """  # noqa: D301
     import asyncio
 
-    from ..client.fleet import Plan
+    from ..client.fleet import FleetPlan
 
     server, bootstrap = typed_first(server, bootstrap)
     if (server is None) == (bootstrap is None):
-        raise UsageError("whom to ask? Give --server or --bootstrap, one of them")
+        raise UsageError("no server to load: give either --server or --bootstrap")
     if connections > streams:
         raise UsageError(f"{streams} streams can't be on {connections} connections: give fewer --connections")
-    plan = Plan(resolve_type(type_word), names, params, delta=delta, connections=connections)
+    plan = FleetPlan(resolve_type(type_word), names, params, delta=delta, connections=connections)
     found = asyncio.run(_load(plan, streams, server, bootstrap, duration, timeout))
     _print(plan, found, output)
     if found.unanswered:
@@ -102,7 +102,7 @@ def bench(  # noqa: PLR0913 # each is an option
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoadResult:
     """What came, and how soon."""
 
     streams: int
@@ -122,8 +122,8 @@ class Found:
 
 
 async def _load(
-    plan: Plan, streams: int, server: str | None, file: str | None, duration: float, patience: float
-) -> Found:
+    plan: FleetPlan, streams: int, server: str | None, file: str | None, duration: float, patience: float
+) -> LoadResult:
     import asyncio
 
     from ..client.bootstrap import Bootstrap
@@ -142,7 +142,7 @@ async def _load(
         await fleet.close()
     messages, resources, size = (now - was for was, now in zip(before, after, strict=True))
     firsts = [member.first for member in fleet.members if member.first is not None]
-    return Found(streams, firsts, messages, resources, size, seconds)
+    return LoadResult(streams, firsts, messages, resources, size, seconds)
 
 
 def _counted(fleet: Fleet) -> tuple[int, int, int]:
@@ -150,7 +150,7 @@ def _counted(fleet: Fleet) -> tuple[int, int, int]:
     return sum(m.messages for m in members), sum(m.resources for m in members), sum(m.bytes for m in members)
 
 
-def _print(plan: Plan, found: Found, output: str) -> None:
+def _print(plan: FleetPlan, found: LoadResult, output: str) -> None:
     from statistics import median
 
     usual, worst = (median(found.firsts), max(found.firsts)) if found.firsts else (None, None)

@@ -11,7 +11,14 @@ import click
 from ..core.model.types import Origin
 from ..errors import Problem
 from . import output as out
-from .options import FILES_VALIDATED, descriptors_option, keys, node_params_option, validate_option
+from .options import (
+    FILES_VALIDATED,
+    descriptors_option,
+    keys,
+    node_params_option,
+    policy_option,
+    validate_option,
+)
 
 if TYPE_CHECKING:
     from ..core.model.store import Store
@@ -22,7 +29,7 @@ GAPS = 5  # examples shown of each resource
 
 
 @click.command(short_help="Validate files, and list resources and variants.")
-@click.argument("config", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("config", nargs=-1, type=click.Path(exists=True))
 @click.option(
     "-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), help="The output format.  [default: a table]"
 )
@@ -30,8 +37,11 @@ GAPS = 5  # examples shown of each resource
     "The value that `serve` will get: warn about keys in constraints that no client can have by its node."
 )
 @validate_option("envoy", FILES_VALIDATED)
+@policy_option("The policy file that `serve` will get: validate it, too, or alone if there is no CONFIG.")
 @descriptors_option
-def check(config: tuple[str, ...], output: str | None, node_params: str | None, validate: Validate) -> None:
+def check(
+    config: tuple[str, ...], output: str | None, node_params: str | None, validate: Validate, policy: str | None
+) -> None:
     """Validate CONFIG (files, or directories of them) and list its resources and their variants.
 
     Also lists params that no variant of a resource covers, although other params have one. If `serve` would refuse
@@ -46,15 +56,23 @@ def check(config: tuple[str, ...], output: str | None, node_params: str | None, 
       xdsprism check examples/config -o wide
       xdsprism check examples/config --node-params env,version,node.locality.zone
       xdsprism check config --validate warn --descriptors own-filters.binpb
+      xdsprism check --policy policy.yaml
     """  # noqa: D301
+    from ..errors import UsageError
     from .loading import load
 
+    if policy is not None:
+        _check_policy(policy)
+        if not config:
+            return
+    if not config:
+        raise UsageError("give CONFIG, --policy, or both")
     is_sent = _sent_by_nodes(node_params)
     store, report = load(config, validate)
     rows = _rows(store, padded=output == "wide")
     if output == "name":
         for row in rows:
-            click.echo(f"{row['type']}/{row['name']}")
+            out.say(f"{row['type']}/{row['name']}")
     elif output == "json":
         out.as_json({"resources": rows})
     elif output == "yaml":
@@ -67,8 +85,18 @@ def check(config: tuple[str, ...], output: str | None, node_params: str | None, 
     out.note(f"valid: {report.resources} resources, {variants} variants, {report.files} files")
 
 
+def _check_policy(path: str) -> None:
+    from ..sources.policy_file import load_policy
+
+    policy = load_policy(path)
+    for warning in policy.warnings():
+        out.note(f"warning: {warning}")
+    keys = f", {policy.tokens.count} keys for tokens" if policy.tokens is not None else ""
+    out.note(f"valid policy: {len(policy.rules)} rules, default: {policy.default}{keys}")
+
+
 def _sent_by_nodes(text: str | None) -> Callable[[str], bool]:
-    """Which keys clients have by their node; any, where that is not said. Raises UsageError."""
+    """Return a test for the keys that clients can have by their node; without a text, any key. Raises UsageError."""
     from ..core.model.node_params import can_send, check_names
 
     if text is None:
@@ -79,7 +107,7 @@ def _sent_by_nodes(text: str | None) -> Callable[[str], bool]:
 
 
 def _unsendable(store: Store, is_sent: Callable[[str], bool]) -> Iterator[Problem]:
-    """Each key that constraints mention and no node can give, where it is mentioned first."""
+    """Yield a problem for each key in constraints that no node can give, at its first mention."""
     from ..core.model import constraints
 
     places: dict[str, list[Variant]] = {}
@@ -101,7 +129,7 @@ def _unsendable(store: Store, is_sent: Callable[[str], bool]) -> Iterator[Proble
 
 
 def _why_not(key: str, is_sent: Callable[[str], bool]) -> str | None:
-    """Why no client has this param by its node; None: one can have it."""
+    """Return why no client can have this param by its node; None if one can."""
     from ..core.model.node_params import NODE_FIELDS, is_unknown_field
 
     if is_unknown_field(key):
@@ -112,7 +140,7 @@ def _why_not(key: str, is_sent: Callable[[str], bool]) -> str | None:
 
 
 def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
-    """As /api/resources shows them, with what no variant covers; `padded`: constraints as clients get them (DYN-34)."""
+    """List resources as /api/resources does, with their gaps; `padded`: constraints as clients get them (DYN-34)."""
     from ..admin import read_model
     from ..core.model.expr import show
     from ..core.model.variants import DisjointVariants
@@ -139,4 +167,4 @@ def _table(rows: list[dict[str, Any]], *, wide: bool) -> None:
     if gaps:
         click.echo("\nNo variant for, among others:")
         for row, params in gaps:
-            click.echo(f"{row['type']}/{row['name']}{out.GAP}{out.params_text(params)}")
+            out.say(f"{row['type']}/{row['name']}{out.GAP}{out.params_text(params)}")

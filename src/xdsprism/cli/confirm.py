@@ -8,21 +8,14 @@ import click
 
 from ..errors import XdsError
 from . import output as out
-from .admin_port import request
-from .options import Address
+from .admin_port import AdminClient, admin_options
 
 
 @click.command(short_help="Let through a change that a server holds back.")
-@click.option(
-    "--admin",
-    type=Address(),
-    default="127.0.0.1:18001",
-    show_default=True,
-    help="The admin port of the running server.",
-)
+@admin_options("127.0.0.1:18001", "The admin port of the running server.")
 @click.option("--id", "change", metavar="ID", help="Confirm only this change; the log and /api/config show its id.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")
-def confirm(admin: str, change: str | None, output: str | None) -> None:
+def confirm(admin: AdminClient, change: str | None, output: str | None) -> None:
     """Let a server apply a change that it holds back because the change would remove too much.
 
     Prints what was let through. With --id, only the change that you have seen is confirmed: if the files were edited
@@ -33,24 +26,25 @@ def confirm(admin: str, change: str | None, output: str | None) -> None:
     Example:
       xdsprism confirm --admin 127.0.0.1:18001
       xdsprism confirm --admin 127.0.0.1:18001 --id 5d1c3ab0e2f4
+      xdsprism confirm --admin xds.example:18001 --admin-ca ca.pem --admin-token-file token
     """  # noqa: D301
     from urllib.parse import urlencode
 
     shown = _held_back(admin)
     if change is not None and change != shown["id"]:
-        raise XdsError(f"what is held back is another change by now: {shown['id']}, not {change}: {_why(shown)}")
-    status, answer = request(admin, f"/api/config/confirm?{urlencode({'id': shown['id']})}", "POST")
+        raise XdsError(f"another change is held back by now: {shown['id']}, not {change}: {_why(shown)}")
+    status, answer = admin.request(f"/api/config/confirm?{urlencode({'id': shown['id']})}", "POST")
     if status != 200:
-        raise XdsError(f"{admin}: {answer.get('error', status)}")
+        raise XdsError(f"{admin.address}: {answer.get('error', status)}")
     _print(answer["let_through"], output)
 
 
-def _held_back(admin: str) -> dict[str, Any]:
-    status, config = request(admin, "/api/config")
+def _held_back(admin: AdminClient) -> dict[str, Any]:
+    status, config = admin.request("/api/config")
     if status == 404:
-        raise XdsError(f"{admin} has no configuration that could be held back: it is a relay")
+        raise XdsError(f"{admin.address} is the admin port of a relay: only servers hold changes back")
     if status != 200:
-        raise XdsError(f"{admin}: {config.get('error', status)}")
+        raise XdsError(f"{admin.address}: {config.get('error', status)}")
     shown: dict[str, Any] | None = config.get("held_back")
     if shown is None:
         raise XdsError("nothing is held back")

@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ..core.model.types import resolve_type
 from ..errors import UsageError, XdsError
 from . import output as out
-from .admin_port import request
+from .admin_port import AdminClient, admin_options
 from .asking import title
-from .options import Address, descriptors_option, params_option, validate_option
+from .options import descriptors_option, params_option, policy_option, validate_option
 from .variables import choose_typed
 
 if TYPE_CHECKING:
     from ..messages.validation import Validate
 
 
+class Client(NamedTuple):
+    """A client, and the policy that decides for it."""
+
+    policy: str
+    identity: str
+    node: str
+
+
 @click.command(short_help="Say which variant a client gets, and why.")
 @click.argument("type_word", metavar="TYPE")
 @click.argument("name")
 @click.argument("config", nargs=-1, type=click.Path(exists=True))
-@click.option("--admin", type=Address(), help="Ask a running server or relay instead of reading CONFIG.")
+@admin_options(None, "Ask a running server or relay instead of reading CONFIG.")
 @params_option
+@policy_option("A policy file: explain what the client of --as gets by it. Needs CONFIG.")
+@click.option(
+    "--as",
+    "identity",
+    metavar="IDENTITY",
+    help="Who the client is: spiffe://..., dns:HOST, subject:CN=..., jwt:SUB, or anonymous.",
+)
+@click.option("--node", default="", metavar="ID", help="Which node it says it is, for the rules of --policy.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")
 @validate_option("envoy", "How to check CONFIG, as for `serve`.")
 @descriptors_option
-def explain(
+def explain(  # noqa: PLR0913, PLR0917 # click passes each option
     type_word: str,
     name: str,
     config: tuple[str, ...],
-    admin: str | None,
+    admin: AdminClient | None,
     params: dict[str, str],
     output: str | None,
     validate: Validate,
+    policy: str | None,
+    identity: str | None,
+    node: str,
 ) -> None:
     """Say which variant of a resource a client gets, and why the others do not match.
 
@@ -42,17 +61,27 @@ def explain(
     shows which server a variant came from, and how old it is. Exit status 1: the resource does not exist, or has no
     variant for this client.
 
+    With --policy and --as it says which rule decides, what is denied, and which params are left to choose a variant.
+
     \b
     Example:
       xdsprism explain rds main examples/config --param env=prod
       xdsprism explain rds main --admin 127.0.0.1:18001 --param env=prod
+      xdsprism explain rds main examples/config --policy policy.yaml --as spiffe://example.com/envoy
     """  # noqa: D301
     if not choose_typed("config", "admin")[1]:
         admin = None
     if bool(config) == (admin is not None):
         raise UsageError("give either CONFIG or --admin")
+    if (policy is None) != (identity is None) or (node and policy is None):
+        raise UsageError("--policy and --as go together, and --node with them")
+    if policy is not None and admin is not None:
+        raise UsageError("--policy needs CONFIG: /api/clients of a running server says what it decided for each client")
     type_url = resolve_type(type_word)
-    if admin is not None:
+    answer: dict[str, Any] | None
+    if policy is not None and identity is not None:
+        answer = _by_policy(config, validate, type_url, name, params, Client(policy, identity, node))
+    elif admin is not None:
         answer = _from_server(admin, type_url, name, params)
     else:
         answer = _from_files(config, validate, type_url, name, params)
@@ -78,26 +107,65 @@ def _from_files(
     return read_model.explain(store.table(type_url), name, params)
 
 
-def _from_server(admin: str, type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+def _by_policy(  # what is explained, and to whom
+    config: tuple[str, ...], validate: Validate, type_url: str, name: str, params: dict[str, str], client: Client
+) -> dict[str, Any]:
+    from ..admin import read_model
+    from ..core.model.types import Params
+    from ..core.policy.identity import parse_identity
+    from ..sources.policy_file import load_policy
+    from .loading import load
+
+    grant = load_policy(client.policy).grant(parse_identity(client.identity), client.node)
+    claim = grant.claim_node(Params(params))
+    denial = grant.denies(type_url, name) or claim.denial
+    store, _ = load(config, validate)
+    table = store.allowed(type_url, grant.visible(type_url))
+    found = read_model.explain(table, name, claim.params) if denial is None else None
+    nothing = {"type": table.spec.label, "type_url": type_url, "name": name, "params": params, "keys": [], "others": []}
+    if found is None and denial is None:
+        raise XdsError(f"{title(type_url, name)} does not exist for {client.identity}, by {grant.rule}")
+    return (found or nothing | {"variant": None, "absent": None}) | {
+        "policy": {
+            "identity": client.identity,
+            "node": client.node,
+            "rule": grant.rule,
+            "denied": denial.message if denial is not None else None,
+            "params": dict(claim.params),
+            "ignored": sorted(key for key in params if key not in claim.params) if denial is None else [],
+        }
+    }
+
+
+def _from_server(admin: AdminClient, type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
     from urllib.parse import urlencode
 
     given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
-    status, answer = request(admin, f"/api/explain?{urlencode(given)}")
+    status, answer = admin.request(f"/api/explain?{urlencode(given)}")
     if status not in (200, 404):
-        raise XdsError(f"{admin}: {answer.get('error', status)}")
+        raise XdsError(f"{admin.address}: {answer.get('error', status)}")
     return answer if status == 200 else None
 
 
 def _print(answer: dict[str, Any]) -> None:
+    decided = answer.get("policy")
+    if decided is not None:
+        out.say(f"By {decided['rule']}:")
+        if decided["denied"] is not None:
+            out.say(f"{answer['type']}/{answer['name']} is denied to {decided['identity']}: {decided['denied']}.")
+            return
+        if decided["ignored"]:
+            keys = ", ".join(decided["ignored"])
+            out.say(f"Ignored of its node, and denied in a locator where variants mention it: {keys}")
     what, who = f"{answer['type']}/{answer['name']}", out.params_text(answer["params"])
     chosen = answer["variant"]
     if chosen is not None:
-        click.echo(f"{what} for a client with {who} is")
+        out.say(f"{what} for a client with {who} is")
     elif answer["absent"] is None:
-        click.echo(f"{what} for a client with {who} is not in the cache: it would be asked for.")
+        out.say(f"{what} for a client with {who} is not in the cache: the relay would ask its server for it.")
     else:
-        click.echo(f"{what} does not exist for a client with {who}.")
-        click.echo(f"It is told so, and may remember it, for {answer['absent']}.")
+        out.say(f"{what} does not exist for a client with {who}.")
+        out.say(f"Caches may remember this for all clients that match {answer['absent']}.")
     rows = [["=>", chosen["constraint"], "", _origin(chosen)]] if chosen is not None else []
     rows += [["", _what(other), _because(other), _origin(other)] for other in answer["others"]]
     click.echo()
@@ -121,7 +189,7 @@ def _origin(variant: dict[str, Any]) -> str:
 
 def _because(other: dict[str, Any]) -> str:
     if other["fails"] is None:
-        return "a newer one is for these params too"
+        return "a newer variant matches these params too"
     has = ", ".join(
         f"{key} is {value}" if value is not None else f"there is no {key}" for key, value in other["has"].items()
     )

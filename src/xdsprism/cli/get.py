@@ -10,7 +10,7 @@ import click
 from ..core.model.events import WILDCARD
 from ..core.model.xdstp import is_glob
 from . import output as out
-from .asking import Happenings, Question, asking, complaint, title
+from .asking import Question, StreamOutcomes, asking, describe_error, title
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -57,7 +57,7 @@ def get(question: Question, *, output: str, timeout: float) -> None:
 
 
 @dataclass(slots=True)
-class Found:
+class Answers:
     """The answers to a question."""
 
     unanswered: dict[str, None]
@@ -68,7 +68,7 @@ class Found:
     nameless: list[str] = field(default_factory=list)  # invalid resources without a readable name
     outage: WatchError | None = None  # a server can't be reached
 
-    def take(self, update: Update) -> None:
+    def add(self, update: Update) -> None:
         self.unanswered.pop(update.name, None)
         if update.resource is not None and update.variant is not None:
             self.held[update.variant.name] = update.variant
@@ -76,20 +76,18 @@ class Found:
             self.errors[update.name] = update.error
 
 
-async def _ask(question: Question, seconds: float) -> Found:
+async def _ask(question: Question, seconds: float) -> Answers:
     import asyncio
 
-    happenings = Happenings(asyncio.get_running_loop().time)
+    outcomes = StreamOutcomes(asyncio.get_running_loop().time)
     asked = question.names or (WILDCARD,)
-    found = Found(dict.fromkeys(asked))
+    found = Answers(dict.fromkeys(asked))
     named = [name for name in asked if not _is_collection(name)]
     async with question.client() as client:
-        client.readers[:] = [happenings]
-        lists = [_all(client, question, name, seconds, found, happenings) for name in asked if _is_collection(name)]
-        await asyncio.gather(
-            *lists, *([_by_name(client, question, named, seconds, found, happenings)] if named else ())
-        )
-    found.nameless = happenings.nameless
+        client.readers[:] = [outcomes]
+        lists = [_all(client, question, name, seconds, found, outcomes) for name in asked if _is_collection(name)]
+        await asyncio.gather(*lists, *([_by_name(client, question, named, seconds, found, outcomes)] if named else ()))
+    found.nameless = outcomes.nameless
     return found
 
 
@@ -98,7 +96,7 @@ def _is_collection(name: str) -> bool:
 
 
 async def _by_name(
-    client: Client, question: Question, names: list[str], seconds: float, found: Found, happenings: Happenings
+    client: Client, question: Question, names: list[str], seconds: float, found: Answers, outcomes: StreamOutcomes
 ) -> None:
     import asyncio
     from contextlib import suppress
@@ -106,34 +104,34 @@ async def _by_name(
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds), client.watch(question.type_url, names, params=question.params) as updates:
             async for update in updates:
-                if happenings.is_outage(update.error):
+                if outcomes.is_outage(update.error):
                     found.unanswered.pop(update.name, None)
                     found.outage = update.error
                 else:
-                    found.take(update)
+                    found.add(update)
                 if found.unanswered.keys().isdisjoint(names):
                     return
 
 
 async def _all(
-    client: Client, question: Question, name: str, seconds: float, found: Found, happenings: Happenings
+    client: Client, question: Question, name: str, seconds: float, found: Answers, outcomes: StreamOutcomes
 ) -> None:
     from ..errors import WatchError
 
     try:
         for update in await client.list(question.type_url, name, params=question.params, timeout=seconds):
-            found.take(update)
+            found.add(update)
     except WatchError as error:
-        if error.status == "DEADLINE_EXCEEDED" and not happenings.is_outage(error):
+        if error.status == "DEADLINE_EXCEEDED" and not outcomes.is_outage(error):
             return
         found.outage = error
     del found.unanswered[name]
 
 
-def _explain(question: Question, found: Found, seconds: float) -> None:
+def _explain(question: Question, found: Answers, seconds: float) -> None:
     """Say on stderr why something is missing."""
     for name, error in found.errors.items():
-        out.note(complaint(question.type_url, name, error))
+        out.note(describe_error(question.type_url, name, error))
     for reason in found.nameless:
         out.note(reason)
     for name in found.unanswered:
@@ -153,11 +151,13 @@ def _row(resource: Variant) -> list[str]:
 
 
 def _print(question: Question, resources: list[Variant], output: str) -> None:
-    from .documents import aliases, document
+    from .documents import Documents, aliases
+
+    document = Documents(secrets=question.secrets)
 
     if output == "name":
         for resource in resources:
-            click.echo(title(resource.type_url, resource.name))
+            out.say(title(resource.type_url, resource.name))
     elif output == "wide":
         heading, rows = ["RESOURCE", "VARIANT", "VERSION", "BYTES"], [_row(resource) for resource in resources]
         if any(resource.aliases for resource in resources):
@@ -170,3 +170,4 @@ def _print(question: Question, resources: list[Variant], output: str) -> None:
         out.as_json(document(resources[0]))
     else:
         out.as_json({"resources": [document(resource) for resource in resources]})
+    document.tell()

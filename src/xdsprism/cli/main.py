@@ -8,6 +8,7 @@ import click
 
 from ..builds import running
 from ..errors import ConfigError, UsageError, XdsError
+from ..printable import printable, printable_lines
 from ..release import __version__
 from .bench import bench
 from .check import check
@@ -15,6 +16,7 @@ from .confirm import confirm
 from .explain import explain
 from .get import get
 from .outlet import checked_output
+from .policy import policy
 from .relay import relay
 from .serve import serve
 from .variables import HELP, add_variables, name_variable
@@ -25,7 +27,7 @@ class Failure(click.ClickException):
     """An XdsError, printed as click prints its own errors: one message and an exit status, never a traceback."""
 
     def __init__(self, error: XdsError) -> None:
-        super().__init__(str(error))
+        super().__init__(printable_lines(str(error)))
         self._problems = error.problems if isinstance(error, ConfigError) else ()
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -34,7 +36,7 @@ class Failure(click.ClickException):
             super().show(file)
             return
         for problem in self._problems:
-            click.echo(str(problem), err=True)
+            click.echo(printable(str(problem)), err=True)
         count = len(self._problems)
         click.echo(f"Error: the configuration is refused: {count} problem{'s' if count > 1 else ''}", err=True)
 
@@ -74,6 +76,6 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, confirm, bench):
+for _command in (serve, relay, get, watch, check, explain, confirm, bench, policy):
     add_variables(_command)
     main.add_command(_command)

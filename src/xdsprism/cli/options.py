@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from ipaddress import ip_address
-from math import isfinite
+from math import inf, isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..core.model.limits import Limits
 from ..core.model.node_params import NODE_FIELDS
 from ..core.model.settings import ENGINE
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from ..admin.access import Access
     from ..core.model.settings import Settings
     from ..server.tls import Tls
 
@@ -39,7 +43,7 @@ class Address(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = _ADDRESS.fullmatch(value)
         if found is None or int(found[1]) > 65535:
-            self.fail(f"{value!r} is no HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000", param, ctx)
+            self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:18000 or [::1]:18000", param, ctx)
         return value
 
 
@@ -62,7 +66,8 @@ class HostName(click.ParamType[str]):
             ip_address(value.strip("[]"))
             return value
         if not _HOST.fullmatch(value):
-            self.fail(f"{value!r} is no host name, such as xds.example.com: without scheme, port or path", param, ctx)
+            text = f"{value!r} is not a host name such as xds.example.com: leave out scheme, port and path"
+            self.fail(text, param, ctx)
         return value
 
 
@@ -77,7 +82,7 @@ class Seconds(click.ParamType[float]):
         except ValueError:
             seconds = -1
         if seconds < 0 or not isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return seconds
 
 
@@ -91,7 +96,7 @@ class Percent(click.ParamType[float]):
             return value
         found = _PERCENT.fullmatch(value)
         if found is None or float(found[1]) > 100:
-            self.fail(f"{value!r} is no part of a whole, such as 50%: from 0% to 100%", param, ctx)
+            self.fail(f"{value!r} is not a percentage from 0% to 100%, such as 50%", param, ctx)
         return float(found[1])
 
 
@@ -105,8 +110,31 @@ class Assignment(click.ParamType[tuple[str, str]]):
             return value
         key, equals, rest = value.partition("=")
         if not equals or not key:
-            self.fail(f"{value!r} is no KEY=VALUE, such as env=prod", param, ctx)
+            self.fail(f"{value!r} is not KEY=VALUE, such as env=prod", param, ctx)
         return key, rest
+
+
+class LimitOf(click.ParamType[tuple[str, float]]):
+    """NAME=NUMBER, where NAME is a field of `Limits`. Of a time, NUMBER may be `off`."""
+
+    name = "NAME=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        if isinstance(value, tuple):
+            return value
+        kinds = {each.name: str(each.type) for each in fields(Limits)}
+        name, equals, text = value.partition("=")
+        if not equals or name not in kinds:
+            text = f"{value!r} is not NAME=NUMBER, such as types=64" if not equals else f"there is no limit {name!r}"
+            self.fail(f"{text}; the limits are {', '.join(sorted(kinds))}", param, ctx)
+        is_time = kinds[name] == "float"
+        try:
+            if is_time:
+                return name, inf if text == "off" else float(text)
+            return name, int(text)
+        except ValueError:
+            what = "a number of seconds, or off" if is_time else "a whole number"
+            self.fail(f"{value!r}: {text!r} is not {what}", param, ctx)
 
 
 def params_option(command: F) -> F:
@@ -127,8 +155,25 @@ def _unique(_: click.Context, param: click.Parameter, value: tuple[tuple[str, st
 
 def _not_zero(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value == 0:
-        raise click.BadParameter("0 seconds are no interval", param=param)
+        raise click.BadParameter("an interval must be longer than 0 seconds", param=param)
     return value
+
+
+def _limits(_: click.Context, param: click.Parameter, given: tuple[tuple[str, float], ...]) -> Limits:
+    """Make the limits of those that are given, and the defaults."""
+    values: dict[str, Any] = dict(given)
+    if len(values) != len(given):
+        twice = next(name for name, _ in given if sum(1 for other, _ in given if other == name) > 1)
+        raise click.BadParameter(f"{twice!r} is given twice", param=param)
+    try:
+        return Limits(**values)
+    except UsageError as error:
+        raise click.BadParameter(str(error), param=param) from error
+
+
+def _told(value: float | None) -> str:
+    """Return a default as people write it."""
+    return "3/4 of all" if value is None else "off" if value == inf else f"{value:,g}" if value < 1 else f"{value:,.0f}"
 
 
 def daemon_options(command: F) -> F:
@@ -158,6 +203,30 @@ def daemon_options(command: F) -> F:
                 help="A further host name under which the admin port answers, such as the DNS name of a proxy; "
                 "addresses, localhost and the HOST of --admin always work. Requests for other names are refused, since "
                 "a web page may have sent them. May be given several times.",
+            ),
+            click.option(
+                "--admin-tls-cert",
+                metavar="FILE",
+                help="Use TLS on the admin port, with this certificate; it may be the one of --tls-cert.",
+            ),
+            click.option("--admin-tls-key", metavar="FILE", help="The private key of that certificate (PEM)."),
+            click.option(
+                "--admin-tls-client-ca",
+                metavar="FILE",
+                help="Let only clients with a certificate from one of the authorities in this file (PEM) use the admin "
+                "port.",
+            ),
+            click.option(
+                "--admin-token-file",
+                metavar="FILE",
+                help="Requests to the admin port need a token from this file: one in a line, sent as `Authorization: "
+                "Bearer TOKEN`. /, /healthz and /readyz need none. The file is read again when it changes. If --admin "
+                "is no loopback address, this or --admin-tls-client-ca is needed.",
+            ),
+            click.option(
+                "--admin-open-metrics",
+                is_flag=True,
+                help="With --admin-token-file: /metrics needs no token either.",
             ),
             node_params_option(
                 "Which values of its node are the params of a client that sends none: keys of the node's metadata, "
@@ -219,6 +288,16 @@ def daemon_options(command: F) -> F:
                 "clients send.",
             ),
             click.option(
+                "--limit",
+                "limits",
+                metavar="NAME=NUMBER",
+                type=LimitOf(),
+                multiple=True,
+                callback=_limits,
+                help="What clients may do at most (docs/limits.md). May be given several times. The names and defaults "
+                f"are {', '.join(f'{each.name} ({_told(getattr(Limits(), each.name))})' for each in fields(Limits))}.",
+            ),
+            click.option(
                 "--max-connection-age",
                 metavar="SECONDS",
                 type=Seconds(),
@@ -259,7 +338,7 @@ def daemon_options(command: F) -> F:
 
 
 def node_params_option(text: str, default: str | None = None) -> Callable[[F], F]:
-    """DESIGN 6.2: `serve` and `relay` use it, `check` warns by it."""
+    """Make the option --node-params (DESIGN 6.2): `serve` and `relay` apply it, and `check` warns with it."""
     return click.option(
         "--node-params",
         metavar="KEY,KEY|*|none",
@@ -285,6 +364,22 @@ FILES_VALIDATED = (
 )
 
 
+POLICY = (
+    "A policy file (docs/policy.md): which client may have what, by its certificate or token. A change takes effect on "
+    "open streams. Without it, every client may have everything."
+)
+
+
+def policy_option(text: str) -> Callable[[F], F]:
+    """Add `--policy`."""
+    return click.option("--policy", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=text)
+
+
+def policy_path(given: Mapping[str, Any]) -> Path | None:
+    """Return the policy file of a daemon."""
+    return Path(given["policy"]) if given["policy"] is not None else None
+
+
 def descriptors_option(command: F) -> F:
     return click.option(
         "--descriptors",
@@ -305,14 +400,14 @@ def _know(_: click.Context, __: click.Parameter, files: tuple[str, ...]) -> None
 
 
 def keys(option: str, text: str) -> Collection[str] | None:
-    """DESIGN 6.2. None: all of them."""
+    """Parse a list of keys (DESIGN 6.2). None: all keys."""
     if text == "*":
         return None
     if text == "none":
         return frozenset()
     listed = [key.strip() for key in text.split(",")]
     if not all(listed) or "*" in listed:
-        raise UsageError(f"{option} {text!r} is no list of keys: write env,version or '*' or none")
+        raise UsageError(f"{option} {text!r} is not a list of keys: write env,version or '*' or none")
     return frozenset(listed)
 
 
@@ -327,28 +422,42 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         poll_hold=given["rest_hold"],
         load_interval=given["load_interval"],
         load_clusters=None if clusters == "*" else _clusters(clusters),
+        limits=given["limits"],
     )
 
 
 def _clusters(text: str) -> frozenset[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names) or "*" in names:
-        raise UsageError(f"--load-clusters {text!r} is no list of clusters: write shop,checkout or '*'")
+        raise UsageError(f"--load-clusters {text!r} is not a list of clusters: write shop,checkout or '*'")
     return frozenset(names)
 
 
-def tls_of(given: Mapping[str, Any]) -> Tls | None:
-    cert, key, client_ca = (given[name] for name in ("tls_cert", "tls_key", "tls_client_ca"))
+def tls_of(given: Mapping[str, Any], prefix: str = "") -> Tls | None:
+    """Make the TLS files of the options above; `prefix`: of whose options."""
+    cert, key, client_ca = (given[f"{prefix}{name}"] for name in ("tls_cert", "tls_key", "tls_client_ca"))
+    option = f"--{prefix.replace('_', '-')}tls-"
     if cert is None and key is None:
         if client_ca is not None:
-            raise UsageError("--tls-client-ca needs a certificate of our own: give --tls-cert and --tls-key too")
+            raise UsageError(f"{option}client-ca needs a server certificate: give {option}cert and {option}key too")
         return None
     if cert is None or key is None:
-        missing = "--tls-cert" if cert is None else "--tls-key"
+        missing = f"{option}cert" if cert is None else f"{option}key"
         raise UsageError(f"a certificate and its key go together: give {missing} too")
     from ..server.tls import Tls
 
     return Tls(cert, key, client_ca)
+
+
+def access_of(given: Mapping[str, Any]) -> Access:
+    """Make the settings that protect the admin port."""
+    from ..admin.access import Access
+
+    tokens = given["admin_token_file"]
+    tls = tls_of(given, "admin_")
+    if given["admin"] == "off":
+        return Access()
+    return Access(given["admin_hosts"], tls, Path(tokens) if tokens is not None else None, given["admin_open_metrics"])
 
 
 def optional(address: str) -> str | None:

@@ -9,17 +9,24 @@ from typing import Any
 
 import click
 
+from ..printable import printable, printable_json, printable_lines
+
 GAP = "   "
 
 
 def note(text: str) -> None:
     """Print on stderr what is not data."""
-    click.echo(text, err=True)
+    click.echo(printable_lines(text), err=True)
+
+
+def say(text: str) -> None:
+    """Print a line of data, whose names and texts may be those of a peer."""
+    click.echo(printable(text))
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print columns as wide as their longest cell; nothing is cut, so that cells can be copied."""
-    lines = [list(headers), *[list(row) for row in rows]]
+    lines = [list(headers), *[[printable(cell) for cell in row] for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for number, line in enumerate(lines):
         text = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -27,11 +34,11 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def as_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def json_line(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False)))
 
 
 def as_yaml(*documents: Any) -> None:
@@ -42,7 +49,7 @@ def as_yaml(*documents: Any) -> None:
         text = yaml.dump(
             document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, explicit_start=True, width=120
         )
-        click.echo(text, nl=False)
+        click.echo(printable_json(text), nl=False)
 
 
 @cache
@@ -55,6 +62,8 @@ def _dumper() -> Any:
 
     def text(dumper: Any, value: str) -> Any:
         style = "|" if "\n" in value else None
+        if printable_json(value) != value:
+            style = '"'  # where the escapes of JSON mean the same
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)

@@ -11,12 +11,16 @@ import click
 from ..errors import UsageError
 from .options import (
     ENVIRONMENT,
+    POLICY,
     Seconds,
+    access_of,
     announce,
     daemon_options,
     descriptors_option,
     keys,
     optional,
+    policy_option,
+    policy_path,
     settings_of,
     tls_of,
     validate_option,
@@ -86,6 +90,7 @@ if TYPE_CHECKING:
     "(warn), or not checked (off). A listener with an api_listener, which is for gRPC, is always passed on.",
 )
 @descriptors_option
+@policy_option(POLICY)
 def relay(**given: Any) -> None:
     """Cache in front of other xDS servers.
 
@@ -98,6 +103,7 @@ def relay(**given: Any) -> None:
       xdsprism relay --bootstrap bootstrap.json --cache relay.db
       xdsprism relay --bootstrap istio.json --group-by CLUSTER_ID,NAMESPACE
       xdsprism relay --bootstrap bootstrap.json --validate warn --descriptors own-filters.binpb
+      xdsprism relay --bootstrap b.json --tls-cert relay.pem --tls-key relay.key --tls-client-ca ca.pem --policy p.yaml
     """  # noqa: D301
     from ..app import run
     from ..observe.logs import configure
@@ -110,7 +116,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
     from ..config import RelayConfig
 
     if given["bootstrap"] is None and not any(os.environ.get(name) for name in ENVIRONMENT):
-        raise UsageError(f"nobody to ask: give --bootstrap FILE, or set {' or '.join(ENVIRONMENT)}")
+        raise UsageError(f"no upstream servers: give --bootstrap FILE, or set {' or '.join(ENVIRONMENT)}")
     return RelayConfig(
         Path(given["bootstrap"]) if given["bootstrap"] is not None else None,
         given["listen"],
@@ -121,7 +127,8 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         engine=given["engine"],
         max_connection_age=given["max_connection_age"],
         tls=tls_of(given),
-        admin_hosts=given["admin_hosts"],
+        policy=policy_path(given),
+        access=access_of(given),
         delta=given["delta"],
         upstream_form=given["upstream_form"],
         cache=Path(given["cache"]) if given["cache"] is not None else None,
@@ -137,5 +144,5 @@ def _group_by(text: str | None) -> frozenset[str] | None:
     if text is None:
         return None
     if text in ("*", "none"):
-        raise UsageError(f"--group-by {text!r} is no list of keys: write env,version")
+        raise UsageError(f"--group-by {text!r} is not a list of keys: write env,version")
     return frozenset(keys("--group-by", text) or ())

@@ -10,11 +10,15 @@ import click
 from ..errors import UsageError
 from .options import (
     FILES_VALIDATED,
+    POLICY,
     Percent,
+    access_of,
     announce,
     daemon_options,
     descriptors_option,
     optional,
+    policy_option,
+    policy_path,
     settings_of,
     tls_of,
     validate_option,
@@ -35,6 +39,7 @@ from .options import (
     help="Hold back an edit that removes more than this part of a type's resources, and at least 10 of them, or "
     "everything, until `xdsprism confirm` lets it through. 100%: hold nothing back.",
 )
+@policy_option(POLICY)
 @click.option(
     "--allow-empty",
     is_flag=True,
@@ -54,6 +59,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
       xdsprism serve examples/config --max-removals 20%
       xdsprism serve config --validate warn --descriptors own-filters.binpb
       xdsprism serve examples/config --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
+      xdsprism serve config --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem --policy policy.yaml
     """  # noqa: D301
     from ..app import run
     from ..config import ServeConfig
@@ -62,7 +68,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
     if not given["allow_empty"]:
         for path in config:
             if not Path(path).exists():
-                raise UsageError(f"CONFIG {path!r} does not exist; to start without it, say --allow-empty")
+                raise UsageError(f"CONFIG {path!r} does not exist; to start without it, give --allow-empty")
     configure(given["log_format"], given["log_level"])
     run(
         ServeConfig(
@@ -75,7 +81,8 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             engine=given["engine"],
             max_connection_age=given["max_connection_age"],
             tls=tls_of(given),
-            admin_hosts=given["admin_hosts"],
+            policy=policy_path(given),
+            access=access_of(given),
             max_removals=given["max_removals"],
             allow_empty=given["allow_empty"],
             validate=given["validate"],

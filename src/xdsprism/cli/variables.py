@@ -1,4 +1,4 @@
-"""Options by environment variables: `XDSPRISM_LOG_LEVEL` is `--log-level`, of every command that has it (DESIGN 4).
+"""Read options from environment variables: `XDSPRISM_LOG_LEVEL` sets `--log-level` of every command (DESIGN 4).
 
 An option on the command line wins over a variable.
 """
@@ -60,7 +60,7 @@ def _is_from_variable(ctx: click.Context, param: click.Parameter) -> bool:
 
 
 def _naming(options: list[click.Option], callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Do the same for errors that a command raises later: name the variable of each option in the text."""
+    """Wrap a command so that an error which it raises later names the variable of each option in its text."""
 
     @wraps(callback)
     def call(*args: Any, **given: Any) -> Any:

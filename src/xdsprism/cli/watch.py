@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..printable import printable
 from . import output as out
-from .asking import Happenings, Question, asking, complaint, title
+from .asking import Question, StreamOutcomes, asking, describe_error, title
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..client.updates import Update
     from ..core.model.types import Variant
     from ..errors import WatchError
+    from .documents import Documents
 
 COLOURS = {"added": "green", "changed": "yellow", "removed": "red"}
 SETTLED = 1.0  # seconds that a stream must last before it counts as back again
@@ -63,24 +65,27 @@ async def _watch(question: Question, output: str, seconds: float | None) -> None
 async def _follow(question: Question, output: str) -> None:
     import asyncio
 
-    happenings = _Announced(asyncio.get_running_loop())
+    from .documents import Documents
+
+    outcomes = _AnnouncedOutcomes(asyncio.get_running_loop())
+    document = Documents(secrets=question.secrets)
     shown = Shown()
     async with question.client() as client:
-        client.readers[:] = [happenings]
+        client.readers[:] = [outcomes]
         async with client.watch(question.type_url, question.names or "*", params=question.params) as updates:
             async for update in updates:
-                trouble = update.error or update.ambient_error
-                if trouble is not None and happenings.is_outage(trouble):
-                    if happenings.is_first(trouble):
-                        raise trouble
-                elif trouble is not None:
-                    _print_trouble(update, trouble, shown, output)
+                error = update.error or update.ambient_error
+                if error is not None and outcomes.is_outage(error):
+                    if outcomes.is_first(error):
+                        raise error
+                elif error is not None:
+                    _print_error(update, error, shown, output, document)
                 elif update.variant is not None:
-                    for kind, name, variant in shown.take(update.name, update.variant):
-                        _print_change(kind, title(update.type_url, name), variant, output)
+                    for kind, name, variant in shown.update(update.name, update.variant):
+                        _print_change(kind, title(update.type_url, name), variant, output, document)
 
 
-class _Announced(Happenings):
+class _AnnouncedOutcomes(StreamOutcomes):
     """Says on stderr when a server is lost, and when it is back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,7 +123,7 @@ class Shown:
             str, tuple[Variant, set[str]]
         ] = {}  # by own name: the resource, and the names it was asked for by
 
-    def take(self, asked: str, variant: Variant) -> Iterator[tuple[str, str, Variant | None]]:
+    def update(self, asked: str, variant: Variant) -> Iterator[tuple[str, str, Variant | None]]:
         """Yield the changes to print, now that `variant` is the answer to `asked`."""
         if self._own.get(asked, variant.name) != variant.name:  # VHD-12
             gone = self.drop(asked)
@@ -149,28 +154,29 @@ def _says_the_same(one: Variant, other: Variant) -> bool:
     return (one.body, one.constraint) == (other.body, other.constraint)
 
 
-def _print_trouble(update: Update, error: WatchError, shown: Shown, output: str) -> None:
+def _print_error(update: Update, error: WatchError, shown: Shown, output: str, document: Documents) -> None:
     """Print a removal, or why a resource can't be used or updated."""
     gone = shown.drop(update.name) if update.error is not None else None
     if gone is not None:
-        _print_change("removed", title(update.type_url, gone), None, output)
+        _print_change("removed", title(update.type_url, gone), None, output, document)
     if gone is None or error.status != "NOT_FOUND":
-        out.note(complaint(update.type_url, update.name, error))
+        out.note(describe_error(update.type_url, update.name, error))
 
 
-def _print_change(kind: str, name: str, variant: Variant | None, output: str) -> None:
-    from .documents import aliases, columns, document
+def _print_change(kind: str, name: str, variant: Variant | None, output: str, document: Documents) -> None:
+    from .documents import aliases, columns
 
-    coloured = click.style(kind, fg=COLOURS[kind])
+    coloured, shown = click.style(kind, fg=COLOURS[kind]), printable(name)
     if output == "name":
-        click.echo(f"{coloured} {name}")
+        click.echo(f"{coloured} {shown}")
     elif output == "wide":
         rest = columns(variant) if variant is not None else ("-", "-")
         also = [aliases(variant)] if variant is not None and variant.aliases else []
-        click.echo(out.GAP.join([f"{coloured}{' ' * (9 - len(kind))}{name}", *rest, *also]))
+        click.echo(out.GAP.join([f"{coloured}{' ' * (9 - len(kind))}{shown}", *map(printable, (*rest, *also))]))
     elif output == "json":
         out.json_line({"change": kind, "resource": name, "contents": document(variant) if variant else None})
     else:
-        click.echo(click.style(f"# {kind} {name}", fg=COLOURS[kind]))
+        click.echo(click.style(f"# {kind} {shown}", fg=COLOURS[kind]))
         if variant is not None:
             out.as_yaml(document(variant))
+    document.tell()

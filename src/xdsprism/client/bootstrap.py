@@ -424,7 +424,7 @@ class _Reader:
         )
         if (certificate is None) != (key is None):  # BST-3
             missing, given = ("certificate", "private_key") if certificate is None else ("private_key", "certificate")
-            self._wrong((*where, f"{missing}_file"), f"missing: {given}_file is of no use without it")
+            self._wrong((*where, f"{missing}_file"), f"missing: {given}_file needs it")
         return ChannelCreds(TLS, TlsFiles(ca, certificate, key, self._interval(config, where)))
 
     def _interval(self, config: Mapping[str, Any], path: _Path) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, Problem
+from ..file_reading import read_file
 
 PATH_VARIABLE = "GRPC_XDS_BOOTSTRAP"
 TEXT_VARIABLE = "GRPC_XDS_BOOTSTRAP_CONFIG"
@@ -31,7 +32,7 @@ def find_document(source: str | Path | Mapping[str, Any] | None, environ: Mappin
 
 def _read(path: str | Path, hint: str = "") -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError([Problem("not UTF-8", str(path))]) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
@@ -46,7 +47,7 @@ def _parse(file: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigError([Problem(f"not JSON: {error.msg} (column {error.colno})", file, error.lineno)]) from None
     except UnicodeEncodeError as error:  # JSON allows half of a surrogate pair, protobuf does not
-        raise ConfigError([Problem(f"{error.object[error.start]!a} is no character", file)]) from None
+        raise ConfigError([Problem(f"{error.object[error.start]!a} is not a valid character", file)]) from None
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError([Problem(why, file)]) from None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self
 
 from ..core.codec.client_side import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
 from ..core.model import xdstp
@@ -37,7 +37,7 @@ from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
 from .credentials import checked_credentials
 from .line import Do, Line, at_once
-from .listing import Listing
+from .list_query import ListQuery
 from .transport import RECEIVE_BYTES, GrpcTransport, Transport
 from .updates import Update, Watching, vhost_name
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 Connect = Callable[[ServerConfig], Transport]
 Names = str | Iterable[str]
 Updates = list[Update]
+P = ParamSpec("P")
 
 
 class Client:
@@ -133,8 +134,8 @@ class Client:
         else:
             self._client_cache = self._cache
         if self._client_cache is not None:
-            self.subscriber.listeners.append(self._client_cache.on_changed)
-            self.subscriber.leavers.append(self._client_cache.on_unsubscribed)
+            self.subscriber.listeners.append(_logged(self._client_cache.on_changed))
+            self.subscriber.leavers.append(_logged(self._client_cache.on_unsubscribed))
 
     async def __aenter__(self) -> Self:
         self.enter()
@@ -245,7 +246,7 @@ class Client:
         WatchError if no server can be reached, and if none has answered in time.
         """
         given = Params(params) if params is not None else None
-        with Listing(self, type_url, Key(name, given), delta=self._delta) as listing:
+        with ListQuery(self, type_url, Key(name, given), delta=self._delta) as listing:
             return await listing.collect(timeout)
 
     def loads(self, authority: str | None = None) -> Loads:
@@ -330,10 +331,10 @@ class Client:
             try:
                 config, key = self._key(name, params)
             except UsageError as error:  # XTP-12: an error for this watcher only
-                watch.complain(type_url, name, WatchError("INVALID_ARGUMENT", str(error)))
+                watch.report_unaskable(type_url, name, WatchError("INVALID_ARGUMENT", str(error)))
                 continue
             self.subscriber.watch(watch, self._authority(config), type_url, key)
-        self._settle()
+        self._after_core_call()
         return watch
 
     def end_watch(self, watch: Watch) -> None:
@@ -342,7 +343,7 @@ class Client:
         self._watches.discard(watch)
         self.backpressure.forget(watch)
         if not self.is_closed:
-            self._settle()
+            self._after_core_call()
 
     def abandon_watch(self, watch: Watch) -> None:
         """End the watch of an iterator that was garbage collected, which may happen in any thread."""
@@ -356,7 +357,7 @@ class Client:
     def _running(self) -> asyncio.AbstractEventLoop:
         """The event loop that the client was entered in. Raises UsageError if it was not entered."""
         if self._loop is None:
-            raise UsageError("a client is used inside `async with`")
+            raise UsageError("use the client inside `async with`")
         return self._loop
 
     def _key(self, name: str, params: Params | None) -> tuple[AuthorityConfig, Key]:
@@ -369,7 +370,7 @@ class Client:
     def _check_way(self, type_url: TypeUrl) -> None:
         """VHD-1: refuse virtual hosts on SotW."""
         if type_url == VIRTUAL_HOST and not self._delta:
-            raise UsageError("virtual hosts are served incrementally only: make the client with delta=True")
+            raise UsageError("virtual hosts need delta: make the client with delta=True")
 
     def _authority(self, config: AuthorityConfig) -> Authority:
         known = self._authorities.get(config.name)
@@ -421,7 +422,7 @@ class Client:
                 path=lambda: ads_path(v3=v3, delta=upstream.delta),
                 encoder=lambda: RequestEncoder(node, delta=upstream.delta, v3=v3),
                 decoder=lambda: self._decoder(upstream),
-                settle=self._settle,
+                after_core_call=self._after_core_call,
                 taken=self.backpressure.all_taken,
                 chance=self._chance,
                 work=self._work,
@@ -445,7 +446,7 @@ class Client:
     def _node(self, server: ServerConfig) -> bytes:
         return node_bytes(self.bootstrap.node, __version__, v3=self._is_v3(server), features=self._features)
 
-    def _settle(self) -> None:
+    def _after_core_call(self) -> None:
         """Set the timer for the core's next deadline, and pass its facts on. Called after each call of the core."""
         due = self.subscriber.deadline()
         if self._timer is not None and self._timer_at != due:
@@ -462,7 +463,19 @@ class Client:
         """Called at the core's deadline."""
         self._timer = None
         self.subscriber.tick(self._running.time())
-        self._settle()
+        self._after_core_call()
 
     def _recall(self, entry: Entry) -> Recalled | None:
         return self._client_cache.recall(entry) if self._client_cache is not None else None
+
+
+def _logged(write: Callable[P, None]) -> Callable[P, None]:
+    """Make the disk cache log its errors. OPS-10: none of them may end the stream that brought a change."""
+
+    def write_safely(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            write(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 # OPS-10
+            log.error("the disk cache could not take a change in", exc_info=error)
+
+    return write_safely

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from ..errors import PeerError, UsageError
+from ..file_reading import read_file
 from .bootstrap import GOOGLE_DEFAULT, TLS, ServerConfig, TlsFiles
 
 # A97: seconds by which a token is taken to expire early, for clocks that differ and for the server's processing time.
@@ -174,7 +174,7 @@ def _bytes(field: str, path: str | None) -> bytes | None:
     if path is None:
         return None
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except (OSError, ValueError) as error:
         raise _InvalidFileError(f"{field} {path}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -207,7 +207,7 @@ def _system_roots(environ: Mapping[str, str] = os.environ) -> bytes | None:
     for path in (ssl.get_default_verify_paths().cafile, *_SYSTEM_ROOTS):
         with suppress(OSError):
             if path is not None:
-                return Path(path).read_bytes()
+                return read_file(path)
     return None
 
 
@@ -263,7 +263,7 @@ class _Token:
     def _read(self) -> tuple[str, float]:
         named = f"no token for {self._uri}: jwt_token_file {self._file}"
         try:
-            content = Path(self._file).read_bytes()
+            content = read_file(self._file)
         except (OSError, ValueError) as error:
             raise PeerError("UNAVAILABLE", f"{named}: {getattr(error, 'strerror', None) or error}") from None
         try:

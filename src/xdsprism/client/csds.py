@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from ..core.codec.client_side import node_bytes
 from ..core.model.constraints import canonical
-from ..core.watch.entry import Collection, Entry, State
+from ..core.watch.entry import Entry, State
 from ..errors import UsageError
 from ..messages.redaction import redacted_bytes
 from ..release import __version__
@@ -106,11 +106,11 @@ def _distinct(entries: list[Entry]) -> Iterator[Entry]:
     """
     seen = set()
     for entry in entries:
-        if isinstance(entry, Collection) and entry.state is State.ACKED:
+        if entry.collection is not None and entry.state is State.ACKED:
             continue
-        variant, refusal = entry.variant, entry.refusal
+        variant, error = entry.variant, entry.last_error
         held = (canonical(variant.constraint), variant.version, variant.body) if variant is not None else None
-        shown = entry.type_url, entry.name, entry.state, held, refusal and (refusal.version, refusal.message)
+        shown = entry.type_url, entry.name, entry.state, held, error and (error.version, error.message)
         if shown not in seen:
             seen.add(shown)
             yield entry
@@ -119,17 +119,17 @@ def _distinct(entries: list[Entry]) -> Iterator[Entry]:
 def _describe(entry: Entry, into: Any, offset: float, *, contents: bool) -> None:
     into.type_url, into.name = entry.type_url, entry.name
     into.client_status = ClientResourceStatus.Value(entry.state.name)
-    variant, refusal = entry.variant, entry.refusal
+    variant, error = entry.variant, entry.last_error
     if variant is not None:
         into.version_info = variant.version
-        if entry.source is not None:  # a server, not the disk
+        if entry.sent_by is not None:  # a server, not the disk
             into.last_updated.CopyFrom(_timestamp(entry.updated + offset))
         if contents:  # CSD-2
             into.xds_config.type_url = variant.type_url
             into.xds_config.value = redacted_bytes(variant.type_url, variant.body)
-    if refusal is not None:  # CSD-3: the error beside the contents that are still in use
-        into.error_state.details, into.error_state.version_info = refusal.message, refusal.version
-        into.error_state.last_update_attempt.CopyFrom(_timestamp(refusal.at + offset))
+    if error is not None:  # CSD-3: the error beside the contents that are still in use
+        into.error_state.details, into.error_state.version_info = error.message, error.version
+        into.error_state.last_update_attempt.CopyFrom(_timestamp(error.at + offset))
 
 
 def _timestamp(seconds: float) -> Timestamp:

@@ -1,13 +1,10 @@
 """Reads and writes the SQLite file that caches the last good state of a client or a relay (PRX-25).
 
 The file is only a cache: if anything is wrong with it, the client goes on without it. A row that is damaged is dropped
-with a warning. A file whose structure is damaged is moved aside, not deleted, and the sound rows go into a new file.
+with a warning. A file whose structure is damaged is replaced (disk_file.py).
 
 Changes are collected in memory, where the latest of each name wins. `flush` writes them as one transaction, in a
 thread. If the process is killed at any moment, the file holds the last complete transaction.
-
-The file is locked while it is open (locking_mode=EXCLUSIVE). If two clients wrote to one file, it would hold a state
-that no server ever sent. With the lock, SQLite's log (WAL) needs no shared memory either.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -27,58 +24,33 @@ from google.protobuf.message import DecodeError
 
 from ..core.model.types import TypeUrl, Variant
 from ..errors import UsageError
+from .disk_file import CacheFile, primary_code, transaction
 from .disk_rows import (
     COLUMNS,
     CONTACT,
     CONTACTS,
     INSERT,
-    TABLES,
     UNREADABLE,
     CachedEntry,
     Contacts,
     RowFilter,
     RowKey,
     RowKind,
-    Salvaged,
     contact_of,
     contacts_in,
     entry_of,
     row_of,
-    salvage,
-    structural_damage,
     text_of,
 )
 
 __all__ = ["CachedEntry", "Disk", "RowKind", "may_keep"]
 
-APPLICATION = 0x58445350  # "XDSP", in the header of the file: PRAGMA application_id
-SCHEMA = 5  # PRAGMA user_version; a file of another schema is not converted, as the servers have all of it
-
 _PAGE = 500  # rows read at a time
-_WAIT = 1.0  # seconds to wait for another process to close the file
 
 _DELETE = "DELETE FROM kept WHERE scope = ? AND type_url = ? AND name = ?"
 _DROP = "DELETE FROM kept WHERE id = ?"
 _FIND = f"SELECT id, {COLUMNS} FROM kept WHERE scope = ? AND type_url = ? AND name = ? ORDER BY id"  # noqa: S608
 _NEXT = f"SELECT id, {COLUMNS} FROM kept WHERE id > ? ORDER BY id LIMIT {_PAGE}"  # noqa: S608
-_NO_CONTACT = "DELETE FROM contact WHERE run NOT IN (SELECT run FROM kept)"
-
-# SQLite's errors that do not mean that the contents of the file are damaged.
-_NOT_DAMAGE = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PERM,
-    }
-)
-
-
-class _Unusable(Exception):
-    """The file is of another program, of another schema, or damaged."""
 
 
 def may_keep(variant: Variant) -> bool:
@@ -107,7 +79,8 @@ class Disk:
         self._latest = 0  # the highest run of any entry that was loaded
         self._gate = Lock()  # guards the pending changes and warnings; held so briefly that the event loop may wait
         self._use = Lock()  # guards the connection; held for a whole transaction, so only threads wait for it
-        self._db = self._open()
+        self._file = CacheFile(self._path, self._warn)
+        self._db = self._file.open()
 
     @cached_property
     def run(self) -> int:
@@ -141,7 +114,7 @@ class Disk:
         return entries
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        with self._use, self._recovering(), _transaction(self._db):
+        with self._use, self._recovering(), transaction(self._db):
             self._db.executemany(_DROP, ((number,) for number in numbers))
 
     async def find(self, scope: str, type_url: TypeUrl, name: str) -> list[CachedEntry]:
@@ -155,7 +128,7 @@ class Disk:
                 self._db.text_factory = str  # faster than `text_of`
                 return self._db.execute(_NEXT, (after,)).fetchall()
             except sqlite3.OperationalError as error:
-                if _code(error):
+                if primary_code(error):
                     raise
             finally:
                 self._db.text_factory = text_of
@@ -225,7 +198,7 @@ class Disk:
         """Write a batch of changes; return whether that succeeded."""
         for _ in range(2):
             before = self._db
-            with self._recovering(), _transaction(self._db):
+            with self._recovering(), transaction(self._db):
                 self._db.executemany(_DELETE, batch)
                 rows = (row_of(key[0], entry) for key, entries in batch.items() for entry in entries)
                 self._db.executemany(INSERT, rows)
@@ -240,163 +213,22 @@ class Disk:
         with self._use:
             self._db.close()
 
-    # -- the file
-
-    def _open(self) -> sqlite3.Connection:
-        """Open the file. A damaged one, or one of another schema, is replaced."""
-        if self._path.is_file() and not self._path.stat().st_size:
-            self._warn(f"cache {self._path} has no bytes: began with an empty one")
-        try:
-            return self._connect()
-        except (*UNREADABLE, _Unusable) as error:
-            if self._may_be_sound(error):
-                raise self._refusal(error) from error
-            return self._replace_file(str(error))
-
-    def _replace_file(self, reason: str) -> sqlite3.Connection:
-        """Move the file aside, and copy its sound rows to a new file."""
-        salvaged = self._salvage()
-        try:
-            aside = self._set_aside()
-            db = self._connect()
-        except (OSError, *UNREADABLE, _Unusable) as error:
-            raise self._refusal(error) from error
-        began = "began with an empty one"
-        if salvaged.rows:
-            with _transaction(db):
-                db.executemany(INSERT, salvaged.rows)
-                db.executemany(CONTACT, salvaged.contacts)
-            dropped = f"; lost until servers send them again: {salvaged.report}" if salvaged.report else ""
-            began = f"began with {len(salvaged.rows)} of its entries, which are sound{dropped}"
-        self._warn(f"cache {self._path} can't be read ({reason}): moved to {aside}, {began}")
-        return db
-
-    def _salvage(self) -> Salvaged:
-        try:
-            with closing(self._database()) as db:
-                db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                if _program_and_schema(db) == (APPLICATION, SCHEMA):
-                    return salvage(db)
-        except (*UNREADABLE, MemoryError):  # a damaged length makes SQLite run out of memory
-            pass
-        return Salvaged([], [], "")
-
-    def _connect(self) -> sqlite3.Connection:
-        self._create()
-        db = self._database()
-        try:
-            _prepare(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _database(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-        db.text_factory = text_of
-        return db
-
-    def _create(self) -> None:
-        """Create the file for its owner only, as it may hold secrets. SQLite gives its log the same mode.
-
-        An existing file is not even opened: closing it would release the locks that this process has on it (POSIX).
-        """
-        try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: Exception) -> UsageError:
-        """Return the UsageError for a file that can't be used."""
-        if _code(error) == sqlite3.SQLITE_BUSY:
-            return UsageError(f"cache {self._path} is in use by another process: give each its own file")
-        return UsageError(f"cache {self._path} can't be used ({error}): give a file in a folder that can be written")
-
-    def _set_aside(self) -> Path:
-        """Rename the file and SQLite's log files: SQLite would apply a log that stayed behind to the new file."""
-        number = 1
-        while (aside := self._path.with_name(f"{self._path.name}.aside-{number}")).exists():
-            number += 1
-        for suffix in ("-wal", "-shm", "-journal", ""):
-            source = self._path.with_name(self._path.name + suffix)
-            if source.exists():
-                source.rename(aside.with_name(aside.name + suffix))
-        return aside
-
     @contextmanager
     def _recovering(self) -> Iterator[None]:
         """Suppress SQLite's errors: replace a damaged file, and turn any other error into a warning."""
         try:
             yield
         except UNREADABLE as error:
-            if _code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            if primary_code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 self._warn(f"cache {self._path}: {error}")
                 return
             self._db.close()
             try:
-                self._db = self._replace_file(str(error))
+                self._db = self._file.replace(str(error))
             except UsageError as refusal:
                 self._warn(str(refusal))
-
-    def _may_be_sound(self, error: Exception) -> bool:
-        """Whether the error only says that the file can't be opened now, not that it is damaged."""
-        if _code(error) == sqlite3.SQLITE_READONLY:  # SQLite also reports a damaged header so
-            return not os.access(self._path, os.W_OK)
-        return _code(error) in _NOT_DAMAGE
 
     def _warn(self, text: str) -> None:
         with self._gate:
             if text not in self._warnings:
                 self._warnings.append(text)
-
-
-def _prepare(db: sqlite3.Connection) -> None:
-    """Lock the file, check that it is a cache file of this schema, and only then change anything in it."""
-    db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    with _transaction(db):
-        application, schema = _program_and_schema(db)
-        if (application, schema) == (APPLICATION, SCHEMA):
-            if damage := structural_damage(db):
-                raise _Unusable(damage)
-            db.execute(_NO_CONTACT)
-        elif application == APPLICATION:
-            raise _Unusable(f"it has schema {schema}, and this is {SCHEMA}")
-        elif application or db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise _Unusable("it is the database of another program")
-        else:
-            for statement in TABLES:
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")  # a power cut may lose the last transactions, but never the whole file
-
-
-def _program_and_schema(db: sqlite3.Connection) -> tuple[int, int]:
-    """Return the ids in the header of the file that say which program made it, with which schema."""
-    return _pragma(db, "application_id"), _pragma(db, "user_version")
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN EXCLUSIVE")
-    try:
-        yield
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            with suppress(sqlite3.Error):  # if the file can't be written, the first error is the one to raise
-                db.execute("ROLLBACK")
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's primary error code: the lower 8 bits."""
-    if isinstance(error, UnicodeDecodeError):
-        return sqlite3.SQLITE_CORRUPT
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

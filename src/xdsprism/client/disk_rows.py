@@ -209,7 +209,7 @@ def _shown(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Salvaged:
+class SalvagedRows:
     """The sound rows of a file that is damaged."""
 
     rows: list[tuple[Any, ...]]
@@ -217,10 +217,10 @@ class Salvaged:
     report: str  # lists the rows that were lost, as far as their names can be read
 
 
-def salvage(db: sqlite3.Connection) -> Salvaged:
+def salvage(db: sqlite3.Connection) -> SalvagedRows:
     """Read the sound rows of a damaged cache file, one by one, up to the point where SQLite fails."""
     if [sql for (sql,) in db.execute(_SCHEMA)] != [*TABLES]:
-        return Salvaged([], [], "")
+        return SalvagedRows([], [], "")
     rows, ends = RowFilter(), list[Exception]()
     rows.read(_readable(db, _ALL, ends))
     rows.compare_with_index({row[0]: (str(row[1]), str(row[2]), str(row[3])) for row in _readable(db, _INDEX, ends)})
@@ -228,7 +228,7 @@ def salvage(db: sqlite3.Connection) -> Salvaged:
     known = contacts_in(_readable(db, CONTACTS, ends))
     good = [row_of(scope, entry) for scope, entry in rows.good.values()]
     report = "; ".join(part for part in (rows.report(), "rows that can't be read" if ends else "") if part)
-    return Salvaged(good, [contact_of(*key, at) for key, at in known.items()], report)
+    return SalvagedRows(good, [contact_of(*key, at) for key, at in known.items()], report)
 
 
 def _readable(db: sqlite3.Connection, query: str, ends: list[Exception]) -> Iterator[tuple[Any, ...]]:
@@ -242,6 +242,6 @@ def _readable(db: sqlite3.Connection, query: str, ends: list[Exception]) -> Iter
 def structural_damage(db: sqlite3.Connection) -> str:
     """Read the whole file, and say what is wrong with its structure; empty if it is sound."""
     if [sql for (sql,) in db.execute(_SCHEMA)] != [*TABLES]:
-        return "its tables are not as they were made"
+        return "its tables differ from the schema"
     found = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     return "" if found == "ok" else found.rpartition("\n")[2]  # after a heading

@@ -15,11 +15,11 @@ from ..core.model.types import TypeUrl
 from .bootstrap import ServerConfig
 from .transport import ByteStream, GrpcTransport
 
-Heard = Callable[["Member", Any], None]
+OnResponse = Callable[["Member", Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FleetPlan:
     """The number of streams, and what they subscribe to."""
 
     type_url: TypeUrl
@@ -71,7 +71,7 @@ class Member:
 
     async def run(self) -> None:
         """Receive and ACK responses until cancelled. Raises Ended."""
-        plan, heard = self._fleet.plan, self._fleet.heard
+        plan, on_response = self._fleet.plan, self._fleet.on_response
         parse = (pb.DeltaDiscoveryResponse if plan.delta else pb.DiscoveryResponse).FromString
         async with self._fleet.places:
             clock = asyncio.get_running_loop().time
@@ -86,7 +86,7 @@ class Member:
             await self.send(plan.ack(response, self._request))
             if self.messages == 1:
                 self._fleet.note_answered()  # after the ACK, so that a caller which stops now has sent all ACKs
-            heard(self, response)
+            on_response(self, response)
             message = await self._receive()
 
     async def _begin(self) -> bytes:
@@ -106,12 +106,14 @@ class Member:
 
 
 class Fleet:
-    """One stream for each node. It calls `heard` with every response, after the ACK."""
+    """One stream for each node. It calls `on_response` with every response, after the ACK."""
 
-    def __init__(self, server: ServerConfig, plan: Plan, nodes: Sequence[Node], heard: Heard = lambda *_: None) -> None:
+    def __init__(
+        self, server: ServerConfig, plan: FleetPlan, nodes: Sequence[Node], on_response: OnResponse = lambda *_: None
+    ) -> None:
         clock = asyncio.get_running_loop().time
         self.plan = plan
-        self.heard = heard
+        self.on_response = on_response
         self.places = asyncio.Semaphore(plan.at_once)
         self._transports = [GrpcTransport(server, clock) for _ in range(plan.connections)]
         self.members = [

@@ -147,7 +147,7 @@ class ClientCache:
 
     def recall(self, entry: Entry) -> Recalled | None:
         """Return what an earlier run left for a subscription."""
-        if isinstance(entry, Collection):
+        if entry.collection is not None:
             return self._recall_collection(entry)
         cached = next(self._candidates(entry), None)
         if cached is None:
@@ -157,7 +157,7 @@ class ClientCache:
             return Recalled(cached.written_at, absent=True, absence=absence)
         return Recalled(cached.written_at, (cached.variant,))
 
-    def _recall_collection(self, entry: Collection) -> Recalled | None:
+    def _recall_collection(self, entry: Entry) -> Recalled | None:
         """Return the members of a wildcard or glob. The list counts as complete only if no member is too old."""
         place, type_url, subscription = self._place(entry.authority), entry.type_url, _subscription(entry)
         whole = self._file.complete_lists.get((place, type_url, subscription))
@@ -206,8 +206,8 @@ class ClientCache:
         if entry.kept_at is not None:
             return
         self._contacts.setdefault(entry.authority, self._file.wall())
-        if isinstance(entry, Collection):
-            self._write_list(entry)
+        if entry.collection is not None:
+            self._write_list(entry.collection)
         else:
             self._write_entry(entry, before)
         self._file.mark_dirty()
@@ -221,9 +221,9 @@ class ClientCache:
             self._drop_superseded(entry, gone, None)
         self._drop_superseded(entry, name, now)
         self._file.disk.put(scope, entry.type_url, name, [now] if now is not None else [])
-        if entry.collection is not None:
-            self._update_list(entry.collection, entry, is_cached=now is not None or entry.variant is None)
-        if entry.collection is not None and now is None:  # the same params may have subscribed to it by name before
+        if entry.member_of is not None:
+            self._update_list(entry.member_of, entry, is_cached=now is not None or entry.variant is None)
+        if entry.member_of is not None and now is None:  # the same params may have subscribed to it by name before
             by_name = _make_scope(self._place(entry.authority), (entry.params, None))
             self._file.disk.remove(by_name, entry.type_url, name)
 
@@ -236,21 +236,22 @@ class ClientCache:
             # A server sets a TTL so that nobody uses the resource after such a time without contact: don't keep it.
             may = may_keep(variant) and entry.expires is None
             return CachedEntry(variant, located, self._file.wall(), run=run) if may else None
-        if not self._shared or entry.collection is not None or not _is_absent(entry):
+        if not self._shared or entry.member_of is not None or not _is_absent(entry):
             return None
         absent = _empty_variant(entry, entry.absence if entry.absence is not None else TRUE)
         return CachedEntry(absent, located and entry.absence is not None, self._file.wall(), RowKind.ABSENT, run)
 
     def _write_list(self, collection: Collection) -> None:
         """Note that the list of a wildcard or glob is complete on disk, or remove that note."""
-        scope, type_url = self._scope(collection), collection.type_url
-        self._file.complete_lists.pop((self._place(collection.authority), type_url, _subscription(collection)), None)
-        if collection.state is State.ACKED and not self._uncached.get(collection):
+        entry = collection.entry
+        scope, type_url = self._scope(entry), entry.type_url
+        self._file.complete_lists.pop((self._place(entry.authority), type_url, _subscription(entry)), None)
+        if entry.state is State.ACKED and not self._uncached.get(collection):
             run = self._file.disk.run
-            marker = CachedEntry(_empty_variant(collection, TRUE), False, self._file.wall(), RowKind.LIST, run)  # noqa: FBT003
-            self._file.disk.put(scope, type_url, collection.name, [marker])
+            marker = CachedEntry(_empty_variant(entry, TRUE), False, self._file.wall(), RowKind.LIST, run)  # noqa: FBT003
+            self._file.disk.put(scope, type_url, entry.name, [marker])
         else:
-            self._file.disk.remove(scope, type_url, collection.name)
+            self._file.disk.remove(scope, type_url, entry.name)
 
     def _update_list(self, collection: Collection, entry: Entry, *, is_cached: bool) -> None:
         """Note that a list is incomplete while a member must not be written to disk (PRX-17).
@@ -294,10 +295,10 @@ class ClientCache:
             return
         since = self._file.wall() if _is_connected(entry.authority) else self._contacts.get(entry.authority, 0.0)
         scope = self._scope(entry)
-        if isinstance(entry, Collection):
-            whole = entry.state is State.ACKED and not self._uncached.pop(entry, None)
+        if entry.collection is not None:
+            whole = entry.state is State.ACKED and not self._uncached.pop(entry.collection, None)
             cached = CachedEntry(_empty_variant(entry, TRUE), False, since, RowKind.LIST) if whole else None  # noqa: FBT003
-            for name in entry.members if cached is None else ():
+            for name in entry.collection.members if cached is None else ():
                 self._file.disk.remove(scope, entry.type_url, name)
         else:
             live = self._cacheable(entry)
@@ -321,8 +322,8 @@ class ClientCache:
 
 
 def _subscription(entry: Entry) -> _Subscription:
-    whole = entry if isinstance(entry, Collection) else entry.collection
-    return entry.params, whole.name if whole is not None else None
+    whole = entry.collection or entry.member_of
+    return entry.params, whole.entry.name if whole is not None else None
 
 
 def _make_scope(place: str, subscription: _Subscription) -> str:
@@ -357,7 +358,9 @@ def _is_absent(entry: Entry) -> bool:
     """
     if entry.type_url == VIRTUAL_HOST:
         return False
-    denied = entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == "NOT_FOUND"
+    denied = (
+        entry.state is State.RECEIVED_ERROR and entry.own_error is not None and entry.own_error.status == "NOT_FOUND"
+    )
     return denied or entry.state is State.DOES_NOT_EXIST
 
 

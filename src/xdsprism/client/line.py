@@ -27,6 +27,9 @@ from .transport import ByteStream, Ended, Transport
 T = TypeVar("T")
 
 LINGER = 0.5  # seconds: how long `flush` waits for a server that does not read
+# Turns of the event loop that a request waits: in the first, other tasks add subscriptions to it, and a relay publishes
+# what it heard; in the second, the relay's clients are written to, who come before the ACK.
+TURNS = 2
 
 
 class Do(Protocol):
@@ -52,7 +55,7 @@ class Line:
         path: Callable[[], str],
         encoder: Callable[[], RequestEncoder],
         decoder: Callable[[], ResponseDecoder],
-        settle: Callable[[], None],
+        after_core_call: Callable[[], None],
         taken: Callable[[], Awaitable[None]],
         chance: Callable[[], float],
         work: Do,
@@ -64,7 +67,7 @@ class Line:
         self._path = path  # called for each stream, like the next two: a server may turn out to lack delta (PRX-33)
         self._encoder = encoder
         self._decoder = decoder
-        self._settle = settle  # called after each input to the core
+        self._after_core_call = after_core_call  # called after each input to the core
         self._taken = taken  # waits until watchers have taken the last response
         self._chance = chance
         self._work = work  # decodes and applies a response, at once or in slices
@@ -74,14 +77,14 @@ class Line:
         self._turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
-        self._said = asyncio.Event()  # nothing waits to be written, or there is no stream
-        self._said.set()
+        self._written = asyncio.Event()  # nothing waits to be written, or there is no stream
+        self._written.set()
 
     def wake(self) -> None:
         """Have `_write` poll the core, because subscriptions or answers changed."""
         self._woken.set()
         if self._upstream.connected:
-            self._said.clear()
+            self._written.clear()
 
     async def flush(self) -> None:
         """Wait until all requests are written, for LINGER seconds at most.
@@ -90,7 +93,7 @@ class Line:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
-                await self._said.wait()
+                await self._written.wait()
 
     async def run(self) -> None:
         """Keep a stream open for as long as the upstream is wanted."""
@@ -133,7 +136,7 @@ class Line:
         """Report the end of a stream to the core."""
         if self._upstream.wanted:
             self._subscriber.ended(self._upstream, error, self._loop.time(), self._chance())
-            self._settle()
+            self._after_core_call()
 
     async def _converse(self, stream: ByteStream) -> None:
         """Read and write until one of both ends, and raise its error.
@@ -141,14 +144,14 @@ class Line:
         If both fail, the error of reading wins, since it has the server's status.
         """
         self._subscriber.opened(self._upstream, self._loop.time())
-        self._said.clear()
-        self._settle()
+        self._written.clear()
+        self._after_core_call()
         reading = asyncio.create_task(self._read(stream))
         writing = asyncio.create_task(self._write(stream))
         try:
             await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._said.set()
+            self._written.set()
             for task in (reading, writing):
                 task.cancel()
             outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
@@ -170,10 +173,10 @@ class Line:
                     await self._work(self._subscriber.receiving(self._upstream, response, self._loop.time()))
                 except PeerError as error:
                     raise Ended(error.status, f"{self._upstream.label}: {error.message}") from error
-            self._settle()
+            self._after_core_call()
             await self._taken()
             self._upstream.pending.read_on(self._loop.time())
-            self._settle()
+            self._after_core_call()
 
     async def _write(self, stream: ByteStream) -> None:
         """Write the requests of the core."""
@@ -184,10 +187,11 @@ class Line:
                 requests = await self._aside(self._subscriber.polling(self._upstream, self._loop.time()))
             for type_url, asked in requests:
                 await stream.send(await self._aside(encoder.encoding(type_url, asked.body)))
-            self._settle()
+            self._after_core_call()
             if self._upstream.requests.is_behind:
                 self._woken.set()
             if not self._woken.is_set():
-                self._said.set()
+                self._written.set()
             await self._woken.wait()
-            await asyncio.sleep(0)  # lets other tasks add subscriptions to the same request
+            for _ in range(TURNS):
+                await asyncio.sleep(0)

@@ -4,8 +4,11 @@ Nothing here knows a socket, a clock or an event loop: `server/engine_h2.py` has
 
     frames, codes            frames to and from bytes, and the numbers of the RFC
     blocks, requests         header blocks (HPACK), and the requests that they describe
-    stream, closed_streams   the state of open streams, and which streams closed lately
-    connection, outbound     all rules of a connection: what may arrive when, and what may be sent (flow control)
+    stream, streams          the state of open streams; how one begins and ends
+    closed_streams           which streams closed lately
+    receive_windows, pings   how much a peer may send; when its PINGs are answered
+    frame_reader, outbound   the rules of a connection: what may arrive when, and what may be sent (flow control)
+    connection, events       all of this in one object, and what it tells the layer above
     limits, faults, facts    what a peer may cost us, what it did wrong, and what metrics and logs are told
     lifetime                 keepalive, GOAWAY, draining
     grpc, rpc                gRPC messages, statuses and deadlines on top of streams

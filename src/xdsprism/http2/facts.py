@@ -62,6 +62,7 @@ class HandshakeFailed:
     peer: str
     cause: Cause
     why: str
+    port: str = "xds"  # or `admin` or `rest`
 
 
 class RefusalCause(StrEnum):
@@ -85,6 +86,7 @@ class HttpRefusal(StrEnum):
 
     CONNECTIONS = "connections"  # the port has as many connections as it may have
     ADDRESS = "address"  # the client's address has as many as it may have
+    HANDSHAKES = "handshakes"  # too many connections have just begun, in all or from the client's address
     EVICTED = "evicted"  # it was idle when a new connection needed its slot
     SILENT = "silent"  # it never sent a request
     HEADER = "header"  # it did not send the rest of a request header in time
@@ -98,6 +100,24 @@ class HttpConnectionRefused:
     peer: str
     port: str  # `admin` or `rest`
     why: HttpRefusal
+
+
+class RequestRefusal(StrEnum):
+    """Why the admin or REST port refused a request: a label of metrics."""
+
+    HOST = "host"  # its Host header names another server
+    PAGE = "page"  # a web page sent it
+    NO_TOKEN = "no_token"  # noqa: S105 # no password
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 # no password
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequestRefused:
+    """One of the server's HTTP/1 ports refused a request for who sent it."""
+
+    peer: str
+    port: str  # `admin` or `rest`
+    why: RequestRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +141,7 @@ Fact = (
     | HandshakeFailed
     | CallRefused
     | HttpConnectionRefused
+    | HttpRequestRefused
     | CertificatesInUse
     | CertificatesRefused
 )

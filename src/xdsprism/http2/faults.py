@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ..token_bucket import TokenBucket
 from .codes import Code
 from .limits import Limit
 
@@ -27,3 +28,9 @@ class StreamFault(Exception):
         self.code = code
         self.why = why
         self.limit = limit
+
+
+def charge(allowance: TokenBucket, limit: Limit, now: float) -> None:
+    """Take a token, or fail the connection with ENHANCE_YOUR_CALM."""
+    if not allowance.spend(now):
+        raise ConnectionFault(Code.ENHANCE_YOUR_CALM, f"too many {limit.replace('_', ' ')}", limit)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from .codes import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, Code
 from .faults import ConnectionFault
 
-HEADER = struct.Struct(">HBBBI")  # 24 bits of length as 16 and 8; type; flags; stream
-UINT32 = struct.Struct(">I")
+HEADER: Final = struct.Struct(">HBBBI")  # 24 bits of length as 16 and 8; type; flags; stream
+UINT32: Final = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
 _HEAD = struct.Struct(">HBBB")  # the same without the stream
 _GOAWAY = struct.Struct(">II")
@@ -19,6 +20,11 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """Build a frame of any type."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 255, kind, flags, stream) + payload
+
+
+def uint32(data: bytes, at: int) -> int:
+    """Read four bytes as a number."""
+    return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
 
 
 def data_header_prefix(size: int) -> bytes:

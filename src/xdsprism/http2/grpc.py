@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import binascii
 import re
-import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..errors import STATUS, PeerError
 from .frames import UINT32
@@ -29,9 +28,8 @@ LONGEST = (1 << 31) - 1  # bytes: protobuf can't encode a longer message
 RATIO = 64
 INFLATED = 16 * 1024 * 1024
 ALWAYS = 64 * 1024
-PREFIX = 5  # bytes before a message: the compressed flag, and the length
+PREFIX: Final = 5  # bytes before a message: the compressed flag, and the length
 
-_PREFIX = struct.Struct(">BI")
 _STATUS_200 = b"\x88"  # RFC 7541, appendix A
 _CONTENT_TYPE = b"\x0f\x10"  # the 31st name of the static table, literal without indexing
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
@@ -162,7 +160,7 @@ class MessageReader:
             raise GrpcError("UNIMPLEMENTED", f"can't read {encoding.decode('latin-1')!r}: send plain or gzip")
         self._gzip = encoding == b"gzip"
         self._limit = limit
-        self._buffer = bytearray()
+        self._buffer: bytearray | None = None  # received bytes of a message that is not complete; None: there are none
         self._wanted = PREFIX  # bytes of the buffer before another message can be complete
         self._parting = parting
         self._parted: Pieces | None = None  # while a message above the limit arrives
@@ -171,17 +169,19 @@ class MessageReader:
     @property
     def unfinished(self) -> int:
         """Bytes held of a message that is not complete."""
-        return len(self._buffer) + (PREFIX + self._parted.held if self._parted is not None else 0)
+        held = len(self._buffer) if self._buffer is not None else 0
+        return held + (PREFIX + self._parted.held if self._parted is not None else 0)
 
     def read_single(self, body: bytes) -> bytes | None:
         """Fast path: return the message if the body is exactly one, uncompressed and within the limit; else None."""
         size = len(body) - PREFIX
         if (
-            self._buffer
+            self._buffer is not None
             or self._parted is not None
             or size < 0
             or size > self._limit
-            or _PREFIX.unpack_from(body) != (0, size)
+            or body[0]  # compressed
+            or (body[1] << 24 | body[2] << 16 | body[3] << 8 | body[4]) != size
         ):
             return None
         return body[PREFIX:]
@@ -190,8 +190,10 @@ class MessageReader:
         """Take bytes of the body, cut anywhere; return the messages that are complete. Raises GrpcError."""
         if self._parted is not None:
             return self._feed_pieces(self._parted, body)
-        self._buffer += body
-        return list(self._split()) if len(self._buffer) >= self._wanted else []
+        buffer = self._buffer or bytearray()
+        buffer += body
+        self._buffer = buffer or None
+        return list(self._split(buffer)) if len(buffer) >= self._wanted else []
 
     def _feed_pieces(self, parted: Pieces, body: bytes) -> list[bytes]:
         """Feed a message above the limit to its splitter; go on with the next message after its last byte."""
@@ -209,18 +211,17 @@ class MessageReader:
 
     def clear(self) -> None:
         """Drop what was received of an incomplete message."""
-        self._buffer = bytearray()
+        self._buffer = None
         self._wanted = PREFIX
         self._parted = None
 
     def check_complete(self) -> None:
         """Raise GrpcError if the body ends inside a message."""
-        if self._buffer or self._parted is not None:
+        if self._buffer is not None or self._parted is not None:
             raise GrpcError("INTERNAL", "the last message is not complete")
 
-    def _split(self) -> Iterator[bytes]:
+    def _split(self, buffer: bytearray) -> Iterator[bytes]:
         """Return the complete messages of the buffer; begin to split one that is above the limit."""
-        buffer = self._buffer
         at = 0
         self._wanted = PREFIX
         while len(buffer) - at >= PREFIX:
@@ -240,6 +241,8 @@ class MessageReader:
             yield self._decompressed(buffer[at], bytes(memoryview(buffer)[at + PREFIX : end]))
             at = end
         del buffer[:at]
+        if not buffer:
+            self._buffer = None
 
     def _decompressed(self, flag: int, message: bytes) -> bytes:
         """Return the message of a frame, inflated if its flag says so."""

@@ -42,6 +42,8 @@ class Lifetime:
         "_pinged_at",
         "_preface_by",
         "_times",
+        "_used_at",
+        "_used_to",
         "due",
         "grace_ends",
         "is_over",
@@ -58,6 +60,8 @@ class Lifetime:
         self._drain_at = now + age
         self._pinged_at: float | None = None  # when we sent a keepalive PING that is not answered
         self._announced_at = 0.0
+        self._used_at = now  # when `tick` last found a stream
+        self._used_to = 0  # the newest stream that it found
         self.grace_ends = inf  # once it drains: when the remaining streams are reset
         self.due = self._next_due()  # when to call `tick`; it may be early, and is never late
 
@@ -73,10 +77,10 @@ class Lifetime:
     def drain(self, now: float, grace: float) -> None:
         """Begin to drain the connection; a later call can shorten the grace."""
         if self._connection.failed is not None:
-            self.is_over = self._connection.has_changed = True
+            self.is_over = self._connection.events.has_changed = True
             return
         self.grace_ends = min(self.grace_ends, now + grace)
-        self._connection.has_changed = True
+        self._connection.events.has_changed = True
         if self.stage is Stage.SERVING:
             self.stage = Stage.ANNOUNCED
             self._announced_at = now
@@ -95,11 +99,21 @@ class Lifetime:
             self._end_grace()
         else:
             self._keep_alive(now)
-            if self.stage is Stage.SERVING and now >= self._drain_at:
+            if self.stage is Stage.SERVING and (now >= self._drain_at or self._is_unused(now)):
                 self.drain(now, self._times.age_grace)
             elif self.stage is Stage.ANNOUNCED and now >= self._announced_at + self._times.notice:
                 self._send_final_goaway()
         self.due = self._next_due()
+
+    def _is_unused(self, now: float) -> bool:
+        """Whether the connection has had no stream for too long, as far as `tick` saw; then report that."""
+        connection = self._connection
+        if connection.streams or connection.last_opened != self._used_to:
+            self._used_at, self._used_to = now, connection.last_opened
+        if now < self._used_at + self._times.idle_connection or not connection.is_established:
+            return False
+        connection.report_limit(Limit.IDLE_CONNECTION, Code.NO_ERROR, connection=True)
+        return True
 
     def _keep_alive(self, now: float) -> None:
         """Send a PING after silence, and fail the connection if the client does not answer in time."""
@@ -134,4 +148,6 @@ class Lifetime:
         preface = inf if self._connection.is_established else self._preface_by
         ends = self._drain_at if self.stage is Stage.SERVING else inf
         notice = self._announced_at + self._times.notice if self.stage is Stage.ANNOUNCED else inf
-        return min(keepalive, preface, ends, notice, self.grace_ends)
+        serves = self.stage is Stage.SERVING and not self._connection.streams
+        unused = self._used_at + self._times.idle_connection if serves else inf
+        return min(keepalive, preface, ends, notice, unused, self.grace_ends)

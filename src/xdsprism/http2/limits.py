@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import UsageError
+from ..token_bucket import Rate
 from .codes import DEFAULT_WINDOW
 
 GUARANTEED_BYTES = 64 * 1024  # of incomplete messages that each connection may hold, whatever all others hold
@@ -21,7 +22,10 @@ class Limit(StrEnum):
     """Which limit a peer exceeded: a label of metrics, so the values are few and never change."""
 
     CONNECTIONS = "connections"
-    ADDRESS = "address"
+    ADDRESS = "address_connections"
+    HANDSHAKES = "handshakes"
+    ADDRESS_HANDSHAKES = "address_handshakes"
+    IDLE_CONNECTION = "idle_connection"
     STREAMS = "streams"
     HEADER_LIST = "header_list"
     CONTINUATIONS = "continuations"
@@ -36,17 +40,10 @@ class Limit(StrEnum):
     UNREAD = "unread"
     STALLED = "stalled"
     PREFACE = "preface"
+    FIRST_REQUEST = "first_request"
     KEEPALIVE = "keepalive"
     MESSAGE_SIZE = "message_size"
     UNFINISHED = "unfinished"
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A token bucket's size, and how many tokens come back each second."""
-
-    burst: int
-    per_second: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,9 @@ class Limits:
     """Sizes, counts and rates: generous to any real client, and small compared with what a server can bear."""
 
     connections: int = 1 << 20  # at once; file descriptors limit them further (server/connection_limits.py)
+    address_connections: int | None = None  # the same of one address; None: three quarters of all
+    handshakes: int = 10_000  # connections that have not sent their preface and SETTINGS, over TLS where there is TLS
+    address_handshakes: int | None = None  # the same of one address; None: three quarters of all
     streams: int = 1_024  # at once, on one connection
     header_bytes: int = 16_384  # of one header list, counted as RFC 9113, section 10.5.1 does; gRPC's own is 8 kB
     continuations: int = 64  # frames that one header block may come in
@@ -83,6 +83,8 @@ class Times:
     """Timeouts of a connection, in seconds."""
 
     preface: float = 10.0  # for the client to send its preface and first SETTINGS; also for a TLS handshake
+    first_request: float = 60.0  # for the client to begin a message on a new stream
+    idle_connection: float = 300.0  # without a stream, until it is drained
     keepalive: float = 30.0  # without input, until we send a PING
     keepalive_timeout: float = 20.0  # for the client to answer the PING
     stall: float = 600.0  # that a client may leave a message of ours unread, or one of its own unfinished
@@ -99,29 +101,42 @@ class ConnectionCount:
     even where all clients come through one load balancer.
     """
 
-    __slots__ = ("_addresses", "_limits", "_refusing", "open", "refusing", "unfinished")
+    __slots__ = ("_addresses", "_handshakes", "_limits", "_refusing", "handshakes", "open", "refusing", "unfinished")
 
     def __init__(self, limits: Limits) -> None:
         self.open = 0  # without refused connections, of which a flood must not keep others out
         self.refusing = 0  # refused connections that are being sent a reason
+        self.handshakes = 0  # of `open`, those whose client has not sent its preface and SETTINGS
         self.unfinished = 0  # bytes of messages that are not complete
         self._limits = limits
         self._addresses: dict[str, int] = {}
+        self._handshakes: dict[str, int] = {}
         self._refusing: dict[str, int] = {}
 
     def admit(self, address: str) -> Limit | None:
-        """Count a connection, or return the limit that refuses it."""
-        had = self._addresses.get(address, 0)
-        if had >= max(self._limits.connections * 3 // 4, 1):
+        """Count a connection, which begins with its handshake, or return the limit that refuses it."""
+        limits, had, begun = self._limits, self._addresses.get(address, 0), self._handshakes.get(address, 0)
+        if had >= _share(limits.address_connections, limits.connections):
             return Limit.ADDRESS
-        if self.open >= self._limits.connections:
+        if self.open >= limits.connections:
             return Limit.CONNECTIONS
+        if begun >= _share(limits.address_handshakes, limits.handshakes):
+            return Limit.ADDRESS_HANDSHAKES
+        if self.handshakes >= limits.handshakes:
+            return Limit.HANDSHAKES
         self.open += 1
         self._addresses[address] = had + 1
+        self.handshakes += 1
+        self._handshakes[address] = begun + 1
         return None
 
+    def end_handshake(self, address: str) -> None:
+        """Count a handshake of this address as over."""
+        self.handshakes -= 1
+        _decrement(self._handshakes, address)
+
     def release(self, address: str) -> None:
-        """Count a connection of this address as closed."""
+        """Count a connection of this address as closed. Its handshake is over."""
         self.open -= 1
         _decrement(self._addresses, address)
 
@@ -144,31 +159,12 @@ class ConnectionCount:
         return unfinished <= GUARANTEED_BYTES or self.unfinished <= self._limits.all_unfinished_bytes
 
 
+def _share(of_address: int | None, of_all: int) -> int:
+    """Return how many one address may have: what is said, or three quarters of all."""
+    return of_address if of_address is not None else max(of_all * 3 // 4, 1)
+
+
 def _decrement(counts: dict[str, int], address: str) -> None:
     left = counts.pop(address) - 1
     if left:
         counts[address] = left
-
-
-class TokenBucket:
-    """What is left of a rate: `burst` tokens, refilled at `per_second`."""
-
-    __slots__ = ("_at", "_burst", "_left", "_per_second")
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self._burst = rate.burst
-        self._per_second = rate.per_second
-        self._left = float(rate.burst)
-        self._at = now
-
-    def spend(self, now: float) -> bool:
-        """Take one token. False if there is none."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    def refill(self) -> None:
-        self._left = float(self._burst)

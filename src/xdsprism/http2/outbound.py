@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ..token_bucket import TokenBucket
 from . import frames
 from .codes import (
     DEFAULT_WINDOW,
@@ -31,12 +32,12 @@ from .codes import (
     Code,
 )
 from .faults import ConnectionFault, StreamFault
-from .limits import Limit, Limits, TokenBucket
+from .limits import Limit, Limits
 from .stream import Stream
 
-WRITE_BYTES = 128 * 1024  # bytes of DATA in one write
-LARGEST_FRAME = 64 * 1024  # bytes, even if the peer accepts larger frames: other streams wait behind it
-TINY = 256  # bytes: a window that cuts DATA to less than this is abuse, if it happens often
+WRITE_BYTES: Final = 128 * 1024  # bytes of DATA in one write
+LARGEST_FRAME: Final = 64 * 1024  # bytes, even if the peer accepts larger frames: other streams wait behind it
+TINY: Final = 256  # bytes: a window that cuts DATA to less than this is abuse, if it happens often
 
 _TABLE_EMPTIED = b"\x20"  # RFC 7541, section 6.3: a dynamic table size update to 0
 
@@ -82,6 +83,7 @@ class Outbound:
         "pieces",
         "ready",
         "unread_bytes",
+        "waits",
         "window",
         "write_budget",
     )
@@ -97,13 +99,14 @@ class Outbound:
         self.is_paused = False
         self.pieces: list[bytes | memoryview] = []  # for the next write
         self.ready: list[Stream] = []  # streams with queued DATA and an open window, in turn
+        self.waits = False  # `ready`, `drained` or `finished` may have streams: there is something to `send_queued`
         self._frame_size = SMALLEST_MAX_FRAME
         self._table_size = 4_096  # RFC 7541: the default; we never use the table
         self._table_emptied = False
         self._tiny = TokenBucket(limits.tiny_frames, now)
         self._updates = TokenBucket(limits.window_updates, now)
         self._expected_updates = 0  # WINDOW_UPDATEs that the frames we sent justify
-        # Since the last PING (see `Connection._answer_ping`): HEADERS or DATA were sent; DATA was queued.
+        # Since the last PING (see `Pings.answer`): HEADERS or DATA were sent; DATA was queued.
         self.has_sent = False
         self.has_queued = False
         self._delayed = b""  # a control frame for the end of the next write
@@ -260,11 +263,6 @@ class Outbound:
         return b"".join(pieces)
 
     @property
-    def waits(self) -> bool:
-        """Whether `send_queued` has DATA to frame or streams to report."""
-        return bool(self.ready or self.drained or self.finished)
-
-    @property
     def can_write_more(self) -> bool:
         """Whether another write could carry more of the queued DATA."""
         return self.window > 0 and bool(self.ready)
@@ -275,12 +273,13 @@ class Outbound:
             self.ready.remove(stream)
             stream.is_scheduled = False
         stream.queue.clear()
+        stream.framed_bytes = 0
         stream.end_block = None
 
     def _schedule(self, stream: Stream) -> None:
         """Put a stream in line if it has DATA and an open window."""
         if stream.queue and not stream.is_scheduled and stream.window > 0:
-            stream.is_scheduled = True
+            stream.is_scheduled = self.waits = True
             self.ready.append(stream)
 
     def _send_frame(self, stream: Stream) -> None:
@@ -289,25 +288,29 @@ class Outbound:
         queue = stream.queue
         if not queue or stream.window <= 0:  # while it waited it was reset, or SETTINGS closed its window
             return
-        piece = queue[0]
-        size = min(len(piece), stream.window, self.window, self._frame_size, self.write_budget)
-        if size < TINY and size < len(piece) and size < self.write_budget and not self._tiny.spend(self.now):
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "windows of a few bytes", Limit.TINY_WINDOWS)
-        if size == len(piece):
+        piece, begin = queue[0], stream.framed_bytes
+        left = len(piece) - begin
+        size = min(left, self._frame_size)
+        if size > stream.window or size > self.window or size > self.write_budget:
+            size = min(stream.window, self.window, self.write_budget)
+            if size < TINY and size < self.write_budget and not self._tiny.spend(self.now):
+                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "windows of a few bytes", Limit.TINY_WINDOWS)
+        if size == left:
             queue.pop(0)
+            stream.framed_bytes = 0
         else:
-            queue[0] = piece[size:]
-        self._write(stream, piece[:size], last=not queue and stream.end_block == b"")
+            stream.framed_bytes = begin + size
+        self._write(stream, piece[begin : begin + size], size, last=not queue and stream.end_block == b"")
         if queue:
             self._schedule(stream)
         elif stream.end_block is None:
             self.drained.append(stream)
+            self.waits = True
         elif not stream.has_ended:
             self._end(stream)
 
-    def _write(self, stream: Stream, piece: memoryview, *, last: bool) -> None:
+    def _write(self, stream: Stream, piece: memoryview, size: int, *, last: bool) -> None:
         """Send one DATA frame."""
-        size = len(piece)
         stream.window -= size
         stream.stalled_since = None
         stream.has_ended = last
@@ -317,7 +320,7 @@ class Outbound:
         self.has_sent = self.has_queued = True
         self.pieces += (frames.data_header(size, stream.number, last=last), piece)
         if last:
-            self.finished.append(stream)
+            self._finished(stream)
 
     def _end(self, stream: Stream) -> None:
         """Send what ends the stream: trailers, or an empty DATA frame with END_STREAM."""
@@ -327,7 +330,12 @@ class Outbound:
         else:
             self.control(frames.data_header(0, stream.number, last=True))
         stream.has_ended = True
+        self._finished(stream)
+
+    def _finished(self, stream: Stream) -> None:
+        """Have `Connection` close a stream whose end was sent."""
         self.finished.append(stream)
+        self.waits = True
 
     def _headers(self, stream: Stream, block: bytes, *, last: bool) -> None:
         if self._table_emptied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .codes import Code
@@ -31,10 +31,11 @@ class Request:
     fields: tuple[Field, ...]  # all but the pseudo-header fields
     length: int | None  # the content-length
     size: int  # as SETTINGS_MAX_HEADER_LIST_SIZE counts
+    values: Mapping[bytes, bytes]  # the first value of each field
 
     def get(self, name: bytes) -> bytes:
         """Return the first value of a field, or b""."""
-        return next((value for key, value in self.fields if key == name), b"")
+        return self.values.get(name, b"")
 
 
 def read_request(headers: Sequence[Field]) -> Request:
@@ -50,7 +51,8 @@ def read_request(headers: Sequence[Field]) -> Request:
             _check_field(name, value)
             fields.append((name, value))
     _check_pseudo(pseudo)
-    return Request(pseudo[b":method"], pseudo.get(b":path", b""), tuple(fields), _length(fields), size)
+    values = dict(reversed(fields))
+    return Request(pseudo[b":method"], pseudo.get(b":path", b""), tuple(fields), _length(fields), size, values)
 
 
 def check_trailers(headers: Sequence[Field]) -> None:
@@ -92,7 +94,7 @@ def _check_field(name: bytes, value: bytes) -> None:
     if _BAD_VALUE(value):
         raise _malformed("a value with forbidden characters")
     if name in _CONNECTION or (name == b"te" and value != b"trailers"):
-        raise _malformed("a field that speaks of the connection")
+        raise _malformed("a connection-specific field")
 
 
 def _length(fields: Sequence[Field]) -> int | None:

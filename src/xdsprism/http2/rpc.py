@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..timer_heap import TimerHeap
 from .codes import Code
@@ -47,11 +47,14 @@ class Rpc:
         self.owner: Any = None  # the CallStream of the layer above; None once the call is closed
 
 
-class Message(NamedTuple):
-    """A client sent a message. A tuple, since there is one for each message."""
+class Message:
+    """A client sent a message. Not a dataclass: there is one for each message, and this is made faster."""
 
-    rpc: Rpc
-    message: bytes
+    __slots__ = ("message", "rpc")
+
+    def __init__(self, rpc: Rpc, message: bytes) -> None:
+        self.rpc = rpc
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class RpcConnection:
         self._parting = parting or {}
         self._times = times
         self._events: list[RpcEvent] = []
-        self._deadlines: TimerHeap[Rpc] = TimerHeap()
+        self._deadlines: TimerHeap[int] = TimerHeap()  # by the numbers of streams, so that it keeps none of them
         self._unfinished = 0  # bytes of incomplete messages
         self._scan = now + times.stall / SCANS
 
@@ -147,6 +150,8 @@ class RpcConnection:
         if drained:
             self.out.drained = []
             self._events += [Drained(stream.owner) for stream in drained if stream.owner is not None]
+        out = self.out
+        out.waits = bool(out.ready or out.drained or out.finished)
         return self._take_events()
 
     def tick(self, now: float) -> list[RpcEvent]:
@@ -155,8 +160,11 @@ class RpcConnection:
         self.out.send_delayed(now)
         if now >= self.life.due or self.connection.failed is not None:
             self.life.tick(now)
-        while (rpc := self._deadlines.take(now)) is not None:
-            self._expire(rpc)
+        while (number := self._deadlines.take(now)) is not None:
+            stream = self.connection.streams.get(number)
+            rpc: Rpc | None = stream.owner if stream is not None else None
+            if rpc is not None and not rpc.is_over:
+                self._expire(rpc, now)
         if now >= self._scan:
             self._scan = now + self._times.stall / SCANS
             self._find_stalled(now)
@@ -224,7 +232,7 @@ class RpcConnection:
                 if rpc is not None and not last and not rpc.is_over:
                     message = rpc.reader.read_single(body)
                     if message is not None:  # fast path: nearly every DATA frame is one message
-                        self._events.append(tuple.__new__(Message, (rpc, message)))
+                        self._events.append(Message(rpc, message))
                         continue
                 self._received(event)
             elif isinstance(event, Requested):
@@ -244,7 +252,8 @@ class RpcConnection:
         if stream.is_closed:  # the client reset it in the same bytes: report nothing
             return
         if request.method != b"POST" or not is_grpc(request.get(b"content-type")):
-            self.connection.facts.append(CallRefused(self.connection.peer, RefusalCause.NOT_GRPC, _describe(request)))
+            events = self.connection.events
+            events.facts.append(CallRefused(events.peer, RefusalCause.NOT_GRPC, _describe(request)))
             if event.last:
                 self._send_plain_response(stream)
             return
@@ -267,8 +276,7 @@ class RpcConnection:
         parting = self._parting.get(request.path.decode("latin-1"))
         reader = MessageReader(request.get(b"grpc-encoding"), self._limits.message_bytes, parting)
         rpc = stream.owner = Rpc(stream, reader, inf if seconds is None else self.out.now + seconds)
-        if seconds is not None:
-            self._deadlines.set(rpc, rpc.deadline)
+        self._deadlines.set(rpc.stream.number, min(rpc.deadline, self.out.now + self._times.first_request))
         return rpc
 
     def _received(self, event: Received) -> None:
@@ -327,14 +335,24 @@ class RpcConnection:
         self.out.send(stream, make_payload(b"", body))
         self.out.finish(stream)
 
-    def _expire(self, rpc: Rpc) -> None:
-        """End a call at its deadline; one with a half-sent message first gets DEADLINE_GRACE."""
-        if rpc.is_over:
+    def _expire(self, rpc: Rpc, now: float) -> None:
+        """End a call at its deadline; one with a half-sent message first gets DEADLINE_GRACE.
+
+        Before that it is looked at once, to end it if its client has sent nothing (OPS-3).
+        """
+        if now < rpc.deadline:
+            if self._is_silent(rpc):
+                self.connection.report_limit(Limit.FIRST_REQUEST, Code.NO_ERROR, connection=False)
+                text = f"no request came within {self._times.first_request:g} seconds: send one once the stream is open"
+                self.end(rpc, "DEADLINE_EXCEEDED", text)
+                self._events.append(Ended(rpc, text))
+            elif rpc.deadline < inf:
+                self._deadlines.set(rpc.stream.number, rpc.deadline)
             return
         if rpc.stream.queue and not rpc.is_late:
             rpc.is_late = True
             rpc.deadline += DEADLINE_GRACE
-            self._deadlines.set(rpc, rpc.deadline)
+            self._deadlines.set(rpc.stream.number, rpc.deadline)
             return
         if rpc.stream.queue:  # a status can't follow half a message: reset the stream
             self._close_call(rpc)
@@ -362,11 +380,20 @@ class RpcConnection:
             self.end(rpc, "RESOURCE_EXHAUSTED", "the client did not complete a message in time")
             self._events.append(Ended(rpc, "the client did not complete a message in time"))
 
+    def _is_silent(self, rpc: Rpc) -> bool:
+        """Whether the client has sent no part of a message, and we no response.
+
+        To remember each first message would cost more than to look at what it leaves behind.
+        """
+        stream = rpc.stream
+        if stream.has_sent_headers or rpc.message_began or rpc.reader.unfinished:
+            return False
+        return stream.can_receive and stream.credit == self._limits.stream_window >> 1
+
     def _close_call(self, rpc: Rpc) -> None:
         """Mark a call as over, and drop its deadline and its incomplete message."""
         rpc.is_over = True
-        if rpc.deadline < inf:  # it may be hours away, and calls are short: it must not stay in the heap until then
-            self._deadlines.cancel(rpc)
+        self._deadlines.cancel(rpc.stream.number)  # it may be hours away, and calls are short
         self._count_unfinished(-rpc.reader.unfinished)
         rpc.reader.clear()
 

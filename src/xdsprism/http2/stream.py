@@ -24,6 +24,7 @@ class Stream:
         "credit",
         "end_block",
         "expected_bytes",
+        "framed_bytes",
         "has_ended",
         "has_sent_headers",
         "is_closed",
@@ -51,6 +52,7 @@ class Stream:
         self.credit = credit  # bytes that the peer may send before we send a WINDOW_UPDATE
         self.expected_bytes: int | None = None  # bytes of body still to come, if the request has a content-length
         self.queue: list[memoryview] = []  # DATA that a window holds back
+        self.framed_bytes = 0  # of the first piece of the queue, which are sent already
         self.is_scheduled = False  # it is in `Outbound.ready`, the streams that can send
         self.end_block: bytes | None = None  # what ends it after the queue: trailers, or b"" for END_STREAM alone
         self.stalled_since: float | None = None

@@ -24,12 +24,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from ..core.model.truncation import NAME_BYTES, bounded
 from .document import Path
 from .faults import Faults, kind_of, prefix, refuse
 from .protos import close_matches, find_message, type_name, type_url
 from .rule_kinds import duration_fault
 from .scalars import PARAMETERS, SCALARS, Convert, of_enum, parameter
-from .sensitive import may_hold_a_secret, without_value
+from .sensitive import is_sensitive, may_hold_a_secret, without_key, without_value
 
 
 class UnknownField(str):
@@ -88,17 +89,19 @@ def _entry(field: FieldDescriptor) -> _Field:
     null = kind is not None and kind.full_name in ("google.protobuf.Value", "google.protobuf.NullValue")
     convert = _of_map(field) if is_map(field) else _of_repeated(field) if field.is_repeated else _of_value(field)
     if may_hold_a_secret(field):
-        convert = _without_values(convert)
+        convert = _without_values(convert, keys=is_sensitive(field))
     return _Field(field.name, convert, oneof, takes_null=null and not field.is_repeated)
 
 
-def _without_values(convert: Convert) -> Convert:
-    """OPS-14: remove the value of a secret from the texts of its faults."""
+def _without_values(convert: Convert, *, keys: bool) -> Convert:
+    """OPS-14: remove the value of a secret from its faults; with `keys`, also what stands where a field belongs."""
 
     def convert_secret(value: Any, faults: Faults) -> Any:
         count = len(faults)
         result = convert(value, faults)
-        faults[count:] = [(path, without_value(message)) for path, message in faults[count:]]
+        faults[count:] = [
+            (without_key(path, message) if keys else path, without_value(message)) for path, message in faults[count:]
+        ]
         return result
 
     return convert_secret
@@ -382,7 +385,7 @@ def from_any(value: dict[str, Any], kind: type[Message], faults: Faults) -> Mess
 def unknown_type(name: str) -> str:
     """Return the text of a fault for a type that does not exist, with types of similar names."""
     close = close_matches(type_name(name))
-    return f"unknown type {name}" + (f"; did you mean {' or '.join(close)}?" if close else "")
+    return f"unknown type {bounded(name, NAME_BYTES)}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
 
 # Types with a JSON form of their own. Each converter belongs to the pool of its descriptor, as pools don't mix.

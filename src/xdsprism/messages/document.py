@@ -12,6 +12,9 @@ Path = tuple[str | int, ...]
 # at 100 too.
 MAX_DEPTH = 100
 
+# The readers bound the memory of a document, too: a node of two bytes takes some hundred in memory.
+MAX_NODES = 10_000_000
+
 
 class AmbiguousScalar(str):
     """A plain scalar that YAML 1.2 reads as a string, and YAML 1.1 as a boolean, a number or a date: `no`, `1:30`.

@@ -38,9 +38,9 @@ def _address(address: Any, path: Path, faults: Faults, hint: str) -> None:
     place = (*path, "socket_address")
     inner = address.socket_address
     if not _is_ip(inner.address):
-        faults.append(((*place, "address"), f"{inner.address!r} is no IP address{hint}"))
+        faults.append(((*place, "address"), f"{inner.address!r} is not an IP address{hint}"))
     if inner.WhichOneof("port_specifier") == "named_port":
-        faults.append(((*place, "named_port"), "is not looked up here: write port_value"))
+        faults.append(((*place, "named_port"), "named ports are not resolved here: write port_value"))
 
 
 # -- clusters and endpoints
@@ -100,7 +100,7 @@ def _chains(message: Any, faults: Faults) -> None:
     if _is_connectionless(message):
         if some:
             place = "filter_chains" if message.filter_chains else "default_filter_chain"
-            faults.append(((place,), "can't be set, as UDP without quic_options knows no connections"))
+            faults.append(((place,), "can't be set: UDP without quic_options has no connections"))
     elif not some and not message.HasField("fcds_config") and _is_placed(message):
         faults.append((("filter_chains",), "a listener needs filter_chains or a default_filter_chain"))
     elif message.HasField("filter_chain_matcher"):

@@ -75,7 +75,7 @@ def _added(options: Any, faults: Faults) -> None:
     for index, option in enumerate(options):
         key = option.header.key
         if _is_fixed(key):
-            text = f"{key} can't be changed like this, as nothing that begins with a colon can, nor host"
+            text = f"{key} can't be set here: Envoy sets host and all headers that begin with a colon itself"
             faults.append(((index, "header", "key"), text))
     _values(options, faults)
 
@@ -89,7 +89,7 @@ def _removed(keys: Any, faults: Faults) -> None:
     """Check the headers that a route removes: pseudo-headers and host can't be removed."""
     for index, key in enumerate(keys):
         if _is_fixed(key):
-            faults.append(((index,), f"{key} can't be removed, as nothing that begins with a colon can, nor host"))
+            faults.append(((index,), f"{key} can't be removed: Envoy needs host and what begins with a colon"))
 
 
 def _is_fixed(key: str) -> bool:

@@ -45,7 +45,7 @@ def _compiled(pattern: str) -> tuple[str | None, int]:
     except error as reason:
         text = reason.args[0] if reason.args else ""
         shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return f"{pattern!r} is no regular expression that RE2 takes: {shown}", 0
+        return f"{pattern!r} is not a regular expression that RE2 accepts: {shown}", 0
 
 
 # -- format strings: `%REQ(x-id?:path):12%`
@@ -66,7 +66,8 @@ def format_fault(text: str) -> str | None:
         match = _COMMAND.match(text, at)
         if match is None or int(match[3] or 0) >= _LARGEST:
             rest = text[at : at + 40]
-            return f"{rest!r} begins no command operator such as %REQ(x-id)% or %PROTOCOL%; write %% for a percent sign"
+            what = "a command operator such as %REQ(x-id)% or %PROTOCOL%"
+            return f"{rest!r} does not begin {what}; write %% for a percent sign"
         fault = _command_fault(match[1], match[2] or "")
         if fault is not None:
             return fault
@@ -79,7 +80,7 @@ def _command_fault(command: str, parameters: str) -> str | None:
     if command in _NEED_PARAMETERS and not parameters:
         return f"%{command}% needs parameters in parentheses, such as %{command}(x-id)%"
     if command in _OF_HEADERS and parameters.count("?") > 1:
-        return f"%{command}({parameters})% has more than one alternative: %{command}(a?b)% has the most there can be"
+        return f"%{command}({parameters})% has more than one alternative: Envoy accepts one, as in %{command}(a?b)%"
     return None
 
 
@@ -113,7 +114,7 @@ def variables(template: str) -> list[str]:
 def _path_fault(template: str) -> str | None:
     """Check the characters, slashes and braces of a path template."""
     if not _PRINTABLE.fullmatch(template):
-        return f"{template!r} is no path template: it begins with / and has neither spaces nor letters beyond ASCII"
+        return f"{template!r} is not a path template: it must begin with / and contain only ASCII without spaces"
     if foreign := _FOREIGN.search(template):
         return f"a path template can't have {foreign[0]!r} in it"
     if "//" in template:
@@ -124,7 +125,7 @@ def _path_fault(template: str) -> str | None:
 
 def _name_fault(name: str) -> str | None:
     if not _NAME.fullmatch(name):
-        return f"{name!r} is no name of a variable: letters, digits and _, a letter first"
+        return f"{name!r} is not a variable name: use letters, digits and _, and begin with a letter"
     if len(name) > _MAX_NAME:
         return f"the variable {name} has a name of more than {_MAX_NAME} characters"
     return None
@@ -174,7 +175,7 @@ def certificates_fault(text: str) -> str | None:
         return "holds no certificate: expected PEM, with -----BEGIN CERTIFICATE----- on a line of its own"
     for index, body in enumerate(found):
         if body is None or not _is_certificate(body):
-            return f"certificate {index + 1} of it is broken: what is between BEGIN and END is no certificate in base64"
+            return f"certificate {index + 1} is broken: the text between BEGIN and END is not a certificate in base64"
     return None
 
 
@@ -185,7 +186,7 @@ def private_key_fault(text: str) -> str | None:
         return "holds no private key: expected PEM, with -----BEGIN PRIVATE KEY----- on a line of its own"
     first = found[0]
     broken = first is None or (first != _ENCRYPTED and _inside(first) is None)
-    return "the private key is broken: what is between BEGIN and END is no key in base64" if broken else None
+    return "the private key is broken: the text between BEGIN and END is not a key in base64" if broken else None
 
 
 _ENCRYPTED = b"encrypted"  # stands for the body of an encrypted key, which can't be checked without the passphrase

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.model.truncation import NAME_BYTES, bounded
 from .document import Path
 
 Fault = tuple[Path, str]
@@ -31,7 +32,7 @@ def kind_of(value: object) -> str:
     name = names.get(type(value), "the string" if isinstance(value, str) else "the number")
     if isinstance(value, bool):
         return f"{name} {str(value).lower()}"
-    return name if isinstance(value, (dict, list, type(None))) else f"{name} {value}"
+    return name if isinstance(value, (dict, list, type(None))) else f"{name} {bounded(str(value), NAME_BYTES)}"
 
 
 def each_item(check: Check) -> Check:

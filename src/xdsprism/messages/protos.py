@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from difflib import get_close_matches
-from pathlib import Path
 from threading import RLock
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -20,9 +19,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ..core.model.types import PREFIX
 from ..errors import ConfigError, Problem
+from ..file_reading import read_file
 from .descriptors import Library, shipped
 from .installed import installed
 from .user_descriptors import check_together, defines_more, read_set
+
+MAX_DESCRIPTORS = 256 * 1024 * 1024  # bytes of a file with descriptors
 
 
 def type_name(type_url: str) -> str:
@@ -67,7 +69,7 @@ def add_descriptors(source: str | os.PathLike[str] | bytes) -> None:
     """
     name = "" if isinstance(source, bytes) else os.fspath(source)
     try:
-        _types.add(source if isinstance(source, bytes) else Path(source).read_bytes())
+        _types.add(source if isinstance(source, bytes) else read_file(source, MAX_DESCRIPTORS))
     except OSError as error:
         raise ConfigError([Problem(f"can't be read: {error.strerror}", name)]) from error
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Redacts the fields that the protos mark as sensitive (OPS-14): keys, passwords, tokens. Envoy does the same."""
+"""Redacts secrets (OPS-14): what the protos mark as sensitive, as Envoy does, and what sensitive.py adds to that."""
 
 from __future__ import annotations
 
@@ -9,49 +9,59 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
 from ..core.model.types import TypeUrl
+from .convert import has_own_form, is_map
 from .protos import find_message, type_name
-from .sensitive import is_sensitive
+from .sensitive import is_credential, is_secret_text, is_sensitive
 from .typed_parts import ANY, TYPED
 
 REDACTED = "[redacted]"
+TYPED_STRUCTS = TYPED - {ANY}
 
 
-def redact(message: Message, *, sensitive: bool = False) -> None:
-    """Redact the sensitive fields of a message and of all messages nested in it; with `sensitive`, all fields.
+def redact(message: Message) -> bool:
+    """Redact the secrets in a message and in all messages nested in it. Return whether there were any.
 
-    An Any of an unknown type loses its value, as it may contain secrets.
+    An Any of an unknown type loses its value, as it may contain secrets; so do fields that the proto does not define.
     """
-    if message.DESCRIPTOR.full_name == ANY:
-        _redact_any(message, sensitive=sensitive)
-        return
-    if message.DESCRIPTOR.full_name in TYPED and not sensitive:
-        _redact_typed_struct(message)
-        return
-    for field, value in message.ListFields():
-        hidden = sensitive or is_sensitive(field)
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            _redact_map(value, sensitive=hidden)
-        elif field.message_type is not None:
-            for item in value if field.is_repeated else [value]:
-                redact(item, sensitive=hidden)
-        elif hidden:
-            _hide(message, field)
+    message.DiscardUnknownFields()
+    return _redact(message, sensitive=False)
 
 
 def redacted_bytes(type_url: TypeUrl, body: bytes) -> bytes:
-    """Return the contents of a resource without its secrets; the same object if it has none."""
+    """Return the contents of a resource without its secrets; nothing if its type is unknown or it can't be decoded."""
     kind = find_message(type_name(type_url))
-    if kind is None:
-        return body
     try:
-        message, original = kind.FromString(body), kind.FromString(body)
+        message = kind.FromString(body) if kind is not None else None
     except DecodeError:
-        return b""  # bytes that can't be decoded may contain secrets
+        message = None
+    if message is None:
+        return b""
     redact(message)
-    return body if message == original else message.SerializeToString(deterministic=True)
+    return message.SerializeToString(deterministic=True)
 
 
-def _redact_any(message: Any, *, sensitive: bool) -> None:
+def _redact(message: Message, *, sensitive: bool) -> bool:
+    """Redact a message; with `sensitive`, all of its fields."""
+    name = message.DESCRIPTOR.full_name
+    if name == ANY:
+        return _redact_any(message, sensitive=sensitive)
+    if name in TYPED_STRUCTS and not sensitive:
+        return _redact_typed_struct(message)
+    found = False
+    for field, value in message.ListFields():
+        hidden = sensitive or is_sensitive(field) or is_credential(field, getattr(message, "key", ""))
+        if is_map(field):
+            found |= _redact_map(value, sensitive=hidden)
+        elif field.message_type is not None:
+            for item in value if field.is_repeated else [value]:
+                found |= _redact(item, sensitive=hidden)
+        elif hidden or _has_secret_text(field, value):
+            _hide(message, field)
+            found = True
+    return found
+
+
+def _redact_any(message: Any, *, sensitive: bool) -> bool:
     """Redact the message in an Any; clear its value if it can't be decoded."""
     kind = find_message(type_name(message.type_url))
     try:
@@ -59,19 +69,35 @@ def _redact_any(message: Any, *, sensitive: bool) -> None:
     except DecodeError:
         inner = None
     if inner is None:
+        had_value = bool(message.value)
         message.ClearField("value")
-        return
-    redact(inner, sensitive=sensitive)
-    message.value = inner.SerializeToString()
+        return had_value
+    inner.DiscardUnknownFields()
+    found = _redact(inner, sensitive=sensitive)
+    message.value = inner.SerializeToString(deterministic=True)
+    return found
 
 
-def _redact_map(values: Any, *, sensitive: bool) -> None:
-    """Redact the messages in a map; with `sensitive`, delete the entries whose values are no messages."""
+def _redact_map(values: Any, *, sensitive: bool) -> bool:
+    """Redact the values of a map; its keys are names."""
+    found = False
     for key in list(values):
-        if isinstance(values[key], Message):
-            redact(values[key], sensitive=sensitive)
-        elif sensitive:
-            del values[key]
+        value = values[key]
+        if isinstance(value, Message):
+            found |= _redact(value, sensitive=sensitive)
+        elif sensitive or (isinstance(value, str | bytes) and is_secret_text(value)):
+            found = True
+            if isinstance(value, str):
+                values[key] = REDACTED
+            else:
+                del values[key]
+    return found
+
+
+def _has_secret_text(field: FieldDescriptor, value: Any) -> bool:
+    if field.cpp_type != FieldDescriptor.CPPTYPE_STRING:
+        return False
+    return any(map(is_secret_text, value if field.is_repeated else [value]))
 
 
 def _hide(message: Message, field: FieldDescriptor) -> None:
@@ -90,37 +116,77 @@ def _hide(message: Message, field: FieldDescriptor) -> None:
 # -- a TypedStruct: a message of a named type, written as JSON
 
 
-def _redact_typed_struct(message: Any) -> None:
+def _redact_typed_struct(message: Any) -> bool:
     descriptor = _descriptor(message.type_url)
-    if descriptor is None:
-        message.ClearField("value")
-    else:
-        _redact_struct(message.value, descriptor)
+    if descriptor is not None:
+        return _redact_struct(message.value, descriptor)
+    had_value: bool = message.HasField("value")
+    message.ClearField("value")
+    return had_value
 
 
-def _redact_struct(struct: Struct, descriptor: Descriptor) -> None:
-    """Redact a Struct that is the JSON form of a message type."""
+def _redact_struct(struct: Struct, descriptor: Descriptor) -> bool:
+    """Redact a Struct that is the JSON form of a message type. What is no field of it is hidden."""
+    if descriptor.full_name in TYPED_STRUCTS:
+        return _redact_nested(struct)
+    if has_own_form(descriptor.full_name):
+        found = False
+        for value in struct.fields.values():  # under `value`, if it is packed
+            found |= _redact_value(value, descriptor)
+        return found
     fields = {field.json_name: field for field in descriptor.fields} | dict(descriptor.fields_by_name)
+    name = struct.fields["key"].string_value if "key" in struct.fields else ""
+    found = False
     for key, value in struct.fields.items():
         field = fields.get(key)
-        if field is not None and is_sensitive(field):
+        if key == "@type":
+            continue
+        if field is None or is_sensitive(field) or is_credential(field, name):
             value.string_value = REDACTED
-        elif field is not None and field.message_type is not None:
+            found = True
+        elif is_map(field):
+            inner = _map_value(field)
+            for entry in value.struct_value.fields.values():
+                found |= _redact_value(entry, inner)
+        else:
             for item in value.list_value.values if value.HasField("list_value") else [value]:
-                _redact_value(item, field.message_type)
+                found |= _redact_value(item, field.message_type)
+    return found
 
 
-def _redact_value(value: Value, descriptor: Descriptor) -> None:
-    """Redact a message inside a Struct. An Any in JSON form names its type in `@type`."""
-    if not value.HasField("struct_value"):
-        return
-    if descriptor.full_name == ANY:
-        packed = _descriptor(value.struct_value.fields["@type"].string_value)
-        if packed is None:
+def _redact_value(value: Value, descriptor: Descriptor | None) -> bool:
+    """Redact a value inside a Struct; `descriptor`: of the message that it is the JSON form of, or None."""
+    if descriptor is None or (has_own_form(descriptor.full_name) and descriptor.full_name != ANY):
+        return _redact(value, sensitive=False)
+    if not value.HasField("struct_value"):  # a secret that was written one level too high, perhaps
+        found = not value.HasField("null_value")
+        if found:
             value.string_value = REDACTED
-            return
-        descriptor = packed
-    _redact_struct(value.struct_value, descriptor)
+        return found
+    if descriptor.full_name != ANY:
+        return _redact_struct(value.struct_value, descriptor)
+    packed = _descriptor(value.struct_value.fields["@type"].string_value)  # an Any in JSON form names its type
+    if packed is None:
+        value.string_value = REDACTED
+        return True
+    return _redact_struct(value.struct_value, packed)
+
+
+def _map_value(field: FieldDescriptor) -> Descriptor | None:
+    """Return the message type of a map's values; None if they are no messages."""
+    entry = field.message_type
+    return entry.fields_by_name["value"].message_type if entry is not None else None
+
+
+def _redact_nested(struct: Struct) -> bool:
+    """Redact a TypedStruct that is itself written as JSON."""
+    given = struct.fields
+    url = given["type_url" if "type_url" in given else "typeUrl"].string_value
+    descriptor = _descriptor(url)
+    if descriptor is None or not given["value"].HasField("struct_value"):
+        given["value"].string_value = REDACTED
+        return True
+    return _redact_struct(given["value"].struct_value, descriptor)
 
 
 def _descriptor(type_url: str) -> Descriptor | None:

@@ -285,11 +285,17 @@ _IP: dict[str, _Make] = {
     "ipv4": _flag(_is_ip(4), "must be an IPv4 address"),
     "ipv6": _flag(_is_ip(6), "must be an IPv6 address"),
 }
+_PARTS: dict[str, _Make] = {  # of a string or bytes
+    "prefix": lambda limit: _must(lambda value: value.startswith(limit), f"must start with {limit!r}"),
+    "suffix": lambda limit: _must(lambda value: value.endswith(limit), f"must end with {limit!r}"),
+    "contains": lambda limit: _must(lambda value: limit in value, f"must contain {limit!r}"),
+}
 _FAMILIES: dict[str, dict[str, _Make]] = {
     "bool": {"const": _const},
     "enum": _NUMBER,
     "string": _NUMBER
     | _IP
+    | _PARTS
     | {
         "len": _CHARACTERS["exactly"],
         "min_len": _CHARACTERS["min"],
@@ -298,9 +304,6 @@ _FAMILIES: dict[str, dict[str, _Make]] = {
         "min_bytes": _BYTES_OF_TEXT["min"],
         "max_bytes": _BYTES_OF_TEXT["max"],
         "pattern": _pattern,
-        "prefix": lambda limit: _must(lambda value: value.startswith(limit), f"must start with {limit!r}"),
-        "suffix": lambda limit: _must(lambda value: value.endswith(limit), f"must end with {limit!r}"),
-        "contains": lambda limit: _must(lambda value: limit in value, f"must contain {limit!r}"),
         "not_contains": lambda limit: _must(lambda value: limit not in value, f"must not contain {limit!r}"),
         "email": _flag(_is_email, "must be an e-mail address"),
         "hostname": _flag(_is_hostname, "must be a host name"),
@@ -311,14 +314,12 @@ _FAMILIES: dict[str, dict[str, _Make]] = {
     },
     "bytes": _NUMBER
     | _IP
+    | _PARTS
     | {
         "len": _BYTES_OF_BYTES["exactly"],
         "min_len": _BYTES_OF_BYTES["min"],
         "max_len": _BYTES_OF_BYTES["max"],
         "pattern": _bytes_pattern,
-        "prefix": lambda limit: _must(lambda value: value.startswith(limit), f"must start with {limit!r}"),
-        "suffix": lambda limit: _must(lambda value: value.endswith(limit), f"must end with {limit!r}"),
-        "contains": lambda limit: _must(lambda value: limit in value, f"must contain {limit!r}"),
     },
     "repeated": {
         "min_items": _ELEMENTS["min"],

@@ -29,7 +29,7 @@ def _string(value: Any, faults: Faults) -> Any:
 def parameter(value: Any, faults: Faults) -> Any:
     """Convert the key or value of a parameter. `no` or `1.10` must be quoted, as YAML readers differ on them."""
     if isinstance(value, AmbiguousScalar):
-        return refuse(faults, f"expected a string, and not every YAML reader takes {value} for one; quote it")
+        return refuse(faults, f"expected a string, but some YAML readers read {value} as another type; quote it")
     if value is None:
         return refuse(faults, "expected a string, got null; quote it")
     return _string(value, faults)
@@ -131,7 +131,7 @@ def of_enum(enum: EnumDescriptor) -> Convert:
             return refuse(faults, f"expected a name of {enum.full_name}, got {kind_of(value)}")
         close = get_close_matches(value.upper(), names, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(list(names)[:8])}"
-        return refuse(faults, f"{value} is no value of {enum.full_name}; {hint}")
+        return refuse(faults, f"{value} is not a value of {enum.full_name}; {hint}")
 
     return convert
 

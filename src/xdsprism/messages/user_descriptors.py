@@ -18,10 +18,10 @@ def read_set(content: bytes) -> list[FileDescriptorProto]:
     try:
         files = list(FileDescriptorSet.FromString(content).file)
     except DecodeError as error:
-        raise ValueError(f"is no FileDescriptorSet: {_HOW}") from error
+        raise ValueError(f"is not a FileDescriptorSet: {_HOW}") from error
     # Protobuf decodes many other files as a set, so check that it has plausible contents.
     if not files or not all(file.name.endswith(".proto") for file in files):
-        raise ValueError(f"is no FileDescriptorSet: {_HOW}")
+        raise ValueError(f"is not a FileDescriptorSet: {_HOW}")
     for file in files:
         file.ClearField("source_code_info")
     return files

@@ -63,7 +63,7 @@ def check_resource(type_url: TypeUrl, body: bytes) -> MessageFaults:
     try:
         return check_message(kind.FromString(body))
     except DecodeError as error:
-        return MessageFaults([((), f"the bytes are no {type_name(type_url)}: {error}")], [])
+        return MessageFaults([((), f"the bytes can't be decoded as {type_name(type_url)}: {error}")], [])
 
 
 def is_for_grpc(type_url: TypeUrl, body: bytes) -> bool:

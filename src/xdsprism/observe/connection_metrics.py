@@ -17,10 +17,13 @@ from ..http2.facts import (
     HandshakeFailed,
     HttpConnectionRefused,
     HttpRefusal,
+    HttpRequestRefused,
     Limited,
     RefusalCause,
+    RequestRefusal,
 )
 from ..http2.limits import Limit
+from .metrics import Metrics
 
 
 class ConnectionMetrics:
@@ -28,15 +31,10 @@ class ConnectionMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._open = Gauge("xdsprism_connections", "Open connections", registry=registry)
-        text = "Limits that peers met, by which, and whether all of the connection ended of it"
-        self._limited = Counter("xdsprism_limited", text, ["limit", "ended"], registry=registry)
-        text = "Connections that came to nothing, by why"
+        text = "Connections that ended before HTTP/2 began, by cause"
         self._failed = Counter("xdsprism_handshake_failures", text, ["cause"], registry=registry)
         for cause in Cause:
             self._failed.labels(cause.value)
-        for limit in Limit:
-            self._limited.labels(limit.value, "stream")
-            self._limited.labels(limit.value, "connection")
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -45,19 +43,32 @@ class ConnectionMetrics:
                     self._open.inc()
                 case Disconnected():
                     self._open.dec()
-                case HandshakeFailed(_, cause, _):
+                case HandshakeFailed(_, cause, _, "xds"):
                     self._failed.labels(cause.value).inc()
-                case Limited(_, limit, _, connection):
-                    self._limited.labels(limit.value, "connection" if connection else "stream").inc()
-                case CallRefused() | HttpConnectionRefused() | CertificatesInUse() | CertificatesRefused():
+                case _:
                     pass
+
+
+class LimitMetrics:
+    """Counts what the transports limit, of both engines; `Metrics` counts what the core does, in the same metric."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._limited = metrics.limited
+        for limit in Limit:
+            self._limited.labels(limit.value, "stream")
+            self._limited.labels(limit.value, "connection")
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Limited):
+                self._limited.labels(fact.limit.value, "connection" if fact.connection else "stream").inc()
 
 
 class RefusedCallMetrics:
     """Counts refused calls, of both engines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        text = "Calls that nobody can be served with here, by why"
+        text = "Calls that this server can never serve, by cause"
         self._refused = Counter("xdsprism_refused_calls", text, ["cause"], registry=registry)
         for cause in RefusalCause:
             self._refused.labels(cause.value)
@@ -69,28 +80,47 @@ class RefusedCallMetrics:
 
 
 class HttpPortMetrics:
-    """Counts refused connections of the admin and REST ports: `HttpPort(..., report=metrics)`."""
+    """Counts the refused connections and requests of the admin and REST ports: `HttpPort(..., report=metrics)`."""
 
     def __init__(self, registry: CollectorRegistry, ports: Iterable[str]) -> None:
-        text = "Connections to the admin and REST ports that were refused or hung up on, by why"
+        text = "Connections to the admin and REST ports that the server refused or ended, by cause"
         self._dismissed = Counter("xdsprism_http_refused_connections", text, ["port", "reason"], registry=registry)
         for port in ports:
             for why in HttpRefusal:
                 self._dismissed.labels(port, why.value)
+        text = "Requests to the admin and REST ports that the server refused for who sent them, by cause"
+        self._refused = Counter("xdsprism_http_refused_requests", text, ["port", "reason"], registry=registry)
+        for reason in RequestRefusal:
+            for port in ports:
+                if port == "admin" or reason is RequestRefusal.PAGE:
+                    self._refused.labels(port, reason.value)
+        text = "Connections to the admin and REST ports that ended before HTTP began, by cause"
+        self._failed = Counter("xdsprism_http_handshake_failures", text, ["port", "cause"], registry=registry)
+        for cause in Cause:
+            for port in ports:
+                if cause not in (Cause.HTTP1, Cause.ALPN):
+                    self._failed.labels(port, cause.value)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            if isinstance(fact, HttpConnectionRefused):
-                self._dismissed.labels(fact.port, fact.why.value).inc()
+            match fact:
+                case HttpConnectionRefused(_, port, why):
+                    self._dismissed.labels(port, why.value).inc()
+                case HttpRequestRefused(_, port, reason):
+                    self._refused.labels(port, reason.value).inc()
+                case HandshakeFailed(_, cause, _, "admin" | "rest" as port):
+                    self._failed.labels(port, cause.value).inc()
+                case _:
+                    pass
 
 
 class CertificateMetrics:
     """Reports the expiry and the loads of certificates, of both engines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        text = "When the first certificate in a file ends, in seconds since the epoch"
+        text = "When the first certificate in a file expires, in seconds since the epoch"
         self._ends = Gauge("xdsprism_tls_certificate_not_after_seconds", text, ["file"], registry=registry)
-        text = "Certificates that were loaded, and those that were refused, so that the last good ones stay"
+        text = "Loads of the certificate files, by result; after a refusal the last good certificates stay in use"
         self._loads = Counter("xdsprism_tls_loads", text, ["result"], registry=registry)
         self._loads.labels("ok")
         self._loads.labels("refused")

@@ -16,9 +16,9 @@ class HoldingMetrics:
 
     def __init__(self, registry: CollectorRegistry, label: Callable[[TypeUrl], str]) -> None:
         self._label = label
-        text = "1 if a change waits for a confirmation, as it removes too much, else 0"
+        text = "1 if a change that removes too much waits for a confirmation, else 0"
         self._held = Gauge("xdsprism_config_held_back", text, registry=registry)
-        text = "Resources that it would remove"
+        text = "Resources that the held-back change would remove"
         self._removals = Gauge("xdsprism_config_held_back_removals", text, ["type"], registry=registry)
         self._changes = Counter("xdsprism_held_back_changes", "Changes that were held back", registry=registry)
 

@@ -26,7 +26,7 @@ class LoadMetrics:
     def __init__(self, registry: CollectorRegistry, reports: LoadReports, clock: Callable[[], float]) -> None:
         self._collector = _LoadCollector(reports, clock)
         registry.register(self._collector)
-        text = "Clusters that clients reported loads of, by whether that made sense"
+        text = "Load reports for one cluster, by whether they were valid"
         self._reports = CounterMetric("xdsprism_load_reports", text, ["result"], registry=registry)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
@@ -85,11 +85,11 @@ class _LoadCollector(Collector):
         means = {key: total / answers.found[key] for key, total in utilization.found.items() if answers.found[key]}
         gauges = [
             GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._reports)),
-            requests.gauge("xdsprism_load_requests_per_second", "Requests to backends that clients report"),
-            in_progress.gauge("xdsprism_load_requests_in_progress", "Requests to backends that clients wait for"),
+            requests.gauge("xdsprism_load_requests_per_second", "Requests to backends, as clients report them"),
+            in_progress.gauge("xdsprism_load_requests_in_progress", "Requests in progress, as clients report them"),
             utilization.gauge(
                 "xdsprism_load_utilization",
-                "Utilization that backends tell clients of, on average over their answers",
+                "Mean utilization that backends reported to clients with their answers",
                 means,
             ),
             drops.gauge("xdsprism_load_drops_per_second", "Requests that clients dropped"),

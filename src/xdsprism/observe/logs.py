@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -17,11 +17,13 @@ from ..core.model.facts import (
     ChangeHeldBack,
     ChangeLetThrough,
     Closed,
+    Denied,
     Fact,
     Forgotten,
     FormFound,
     Joined,
     LacksDelta,
+    LimitReached,
     LoadsRefused,
     Lost,
     Nacked,
@@ -29,6 +31,8 @@ from ..core.model.facts import (
     Opened,
     OtherNode,
     Oversize,
+    PolicyRefused,
+    PolicyTaken,
     Published,
     Reached,
     Refused,
@@ -36,8 +40,11 @@ from ..core.model.facts import (
     ShareExceeded,
     SubscriptionQuarantined,
     SubscriptionsRefused,
+    TokenRefused,
 )
+from ..core.model.limits import ClientLimit
 from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
+from ..printable import printable, printable_json
 from .quota import MEMORY, Kind, Peer, Quota
 from .traffic import EVERYDAY
 
@@ -45,9 +52,19 @@ Format = Literal["text", "json"]
 
 SHOWN = 200  # characters of a type URL that a client sent
 INTERVAL = 600.0  # seconds between two equal lines about a stream
-TOLD = 50  # different lines about one stream that are remembered
+REMEMBERED = 50  # different lines about one stream that are remembered
 PAUSE = 60.0  # seconds between two reports of omitted lines
 AMBIGUOUS = "variants for one subscription"  # stands for the peer in the quota, as the fact names no server
+
+# What happens to a client that exceeds a limit.
+LIMITED: Mapping[ClientLimit, str] = {
+    "client_streams": "and another stream of it was refused",
+    "all_streams": "and a stream of it was refused",
+    "requests": "and its further requests wait",
+    "reports": "and its further load reports wait",
+    "fetches": "and a fetch of it was refused",
+    "idle_stream": "and the stream was ended",
+}
 
 log = logging.getLogger("xdsprism")
 
@@ -62,19 +79,21 @@ class FactLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._quota = Quota()
-        self._settled = clock()  # when omitted lines were last reported
+        self._reported_at = clock()  # when omitted lines were last reported
         self._opened: dict[int, Opened] = {}
         self._clients: dict[int, str] = {}
-        self._told: dict[int, dict[int, float]] = {}  # stream: hashes of the lines about it, and when they were written
-        self._told_peers: dict[Peer, dict[int, float]] = {}  # client: the same of lines about all of its streams
+        self._last_written: dict[
+            int, dict[int, float]
+        ] = {}  # stream: hashes of the lines about it, and when they were written
+        self._last_written_of_peers: dict[Peer, dict[int, float]] = {}  # the same for clients
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if type(fact) not in EVERYDAY:  # requests, responses and ACKs are too many to log; metrics count them
                 self._write(fact)
-        if self._quota.has_omitted and self._clock() - self._settled >= PAUSE:
-            self._settled = self._clock()
-            for peer, omitted in self._quota.take_all_omitted(self._settled):
+        if self._quota.has_omitted and self._clock() - self._reported_at >= PAUSE:
+            self._reported_at = self._clock()
+            for peer, omitted in self._quota.take_all_omitted(self._reported_at):
                 _say_omitted(peer, omitted)
 
     def _write(self, fact: Fact) -> None:
@@ -87,7 +106,15 @@ class FactLog:
             case Closed():
                 self._closed(fact)
             case Nacked() | Oversize() | Forgotten() | SubscriptionsRefused() | OtherNode():
-                self._write_trouble(fact)
+                self._write_problem(fact)
+            case Denied():
+                self._write_denied(fact)
+            case LimitReached():
+                self._write_limit(fact)
+            case TokenRefused():
+                self._write_refused_token(fact)
+            case PolicyTaken() | PolicyRefused():
+                _policy(fact)
             case Published(revision, changes):
                 _say(logging.INFO, "revision %(revision)d published, %(n)d changed", revision=revision, n=changes)
             case Refused() | ChangeHeldBack() | ChangeLetThrough():
@@ -102,27 +129,27 @@ class FactLog:
         now = self._clock()
         match fact:
             case LoadsRefused(node, cluster, message, news):
-                text = "%(client)s reports loads of cluster %(cluster)r that make no sense: %(error)s"
-                if news and self._quota.allows(("", node), Kind.TROUBLE, now):
+                text = "%(client)s sent an invalid load report for cluster %(cluster)r: %(error)s"
+                if news and self._quota.allows(("", node), Kind.PROBLEM, now):
                     _say(logging.WARNING, text, client=node, cluster=cluster, error=message)
             case Reached() | Lost():
                 if self._quota.allows(("", fact.server), Kind.PRESENCE, now):
                     _upstream(fact)
             case SubscriptionQuarantined() | NackReported() | Rejected():
-                if self._quota.allows(("", fact.server), Kind.TROUBLE, now):
+                if self._quota.allows(("", fact.server), Kind.PROBLEM, now):
                     _upstream(fact)
             case Ambiguous():
-                if fact.first and self._quota.allows(("", AMBIGUOUS), Kind.TROUBLE, now):  # DESIGN 6.10
+                if fact.first and self._quota.allows(("", AMBIGUOUS), Kind.PROBLEM, now):  # DESIGN 6.10
                     _upstream(fact)
             case _:
-                _found_out(fact)
+                _dialect(fact)
 
-    def _write_trouble(self, fact: Nacked | Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
+    def _write_problem(self, fact: Nacked | Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
         """Log what went wrong on a stream, unless an equal line was written lately."""
         match fact:
             case Nacked(stream, type_url, nonce, version, error):
                 if self._is_news(stream, "NACK", type_url, error.message):
-                    text = "%(client)s refused %(type)s, nonce %(nonce)s: %(error)s"
+                    text = "%(client)s NACKed %(type)s, nonce %(nonce)s: %(error)s"
                     self._about(
                         stream,
                         logging.WARNING,
@@ -134,11 +161,11 @@ class FactLog:
                         version=version,
                     )
             case Oversize(stream, type_url, name, size):
-                text = "%(client)s can't be sent %(type)s %(name)r: its %(size)d bytes are too many for a response"
+                text = "%(client)s is not sent %(type)s %(name)r: %(size)d bytes are too many for a response"
                 if self._is_news(stream, "oversize", type_url, name):
                     self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
             case Forgotten(stream, type_url):  # one line, as a client that scans hosts requests thousands
-                text = "%(client)s asks for more unknown %(type)s than are remembered: a scan of hosts?"
+                text = "%(client)s requests more unknown %(type)s than the server remembers: does it scan hosts?"
                 if self._is_news(stream, "forgotten"):
                     self._about(stream, logging.WARNING, text, type=_label(type_url))
             case SubscriptionsRefused(stream, type_url, limit, _, reason):
@@ -147,47 +174,88 @@ class FactLog:
                     return  # there may be any number of one-request streams; a metric counts them
                 if self._is_news(stream, "refused", limit):
                     text = (
-                        "%(client)s asks for %(type)s past the limit `%(limit)s`: %(reason)s; "
-                        "that is answered as not existing, all else is served (docs/limits.md)"
+                        "%(client)s exceeds the limit `%(limit)s` with %(type)s: %(reason)s; "
+                        "such names are answered as not existing, all others are served (docs/limits.md)"
                     )
                     label = _label(type_url)[:SHOWN]
                     self._about(stream, logging.WARNING, text, type=label, limit=limit, reason=reason)
             case OtherNode(stream):
-                text = "%(client)s named another node later in its stream, which is ignored"
+                text = "%(client)s sent another node later on its stream, which is ignored"
                 if self._is_news(stream, "other node"):
                     self._about(stream, logging.WARNING, text)
 
+    def _write_denied(self, fact: Denied) -> None:
+        """Log the first denial of each kind and type on a stream. A metric counts all of them."""
+        opened = self._opened.get(fact.stream)
+        if opened is not None and opened.brief and fact.kind != "client":
+            return  # there may be any number of one-request streams
+        if self._is_news(fact.stream, "denied", fact.kind, fact.type_url):
+            identity = opened.identity if opened is not None else ""
+            self._about(
+                fact.stream,
+                logging.WARNING,
+                "%(client)s (%(identity)s) is denied %(type)s %(name)r: %(reason)s [%(rule)s]",
+                identity=identity or "anonymous",
+                type=_label(fact.type_url)[:SHOWN],
+                name=_short(fact.name),
+                denial=fact.kind,
+                reason=fact.reason,
+                rule=fact.rule,
+            )
+
+    def _write_limit(self, fact: LimitReached) -> None:
+        """Log the first time in a while that a client exceeds a limit. A metric counts all of them."""
+        what = LIMITED[fact.limit]
+        if fact.stream is not None:
+            if self._is_news(fact.stream, "limited", fact.limit):
+                text = f"%(client)s exceeds the limit `%(limit)s`, {what}: %(reason)s (docs/limits.md)"
+                self._about(fact.stream, logging.WARNING, text, limit=fact.limit, reason=fact.reason)
+        elif self._is_news_of((fact.client, ""), fact.limit):
+            text = f"%(peer)s exceeds the limit `%(limit)s`, {what}: %(reason)s (docs/limits.md)"
+            _say(logging.WARNING, text, peer=fact.client, limit=fact.limit, reason=fact.reason)
+
+    def _write_refused_token(self, fact: TokenRefused) -> None:
+        """OPS-15: the call has no stream. Its client comes back with the same token until somebody mends it."""
+        if self._is_news_of((fact.peer.rpartition(":")[0], ""), f"token {fact.cause}"):
+            text = "a call from %(peer)s is refused: %(reason)s"
+            _say(logging.WARNING, text, peer=fact.peer, cause=fact.cause, reason=fact.reason)
+
     def _write_share(self, fact: ShareExceeded) -> None:
         """PRX-35: there may be thousands, of any of the client's streams."""
-        peer, kind, now = fact.client, fact.kind.value, self._clock()
-        told = self._told_peers.pop(peer, {})
-        if len(self._told_peers) >= MEMORY:
-            del self._told_peers[next(iter(self._told_peers))]
-        self._told_peers[peer] = told  # the one that was told of last is at the end
-        if self._is_new(told, peer, kind) and self._quota.allows(peer, Kind.TROUBLE, now):
+        peer, kind = fact.client, fact.kind.value
+        if self._is_news_of(peer, kind):
             text = (
-                "%(client)s at %(peer)s has more than its share of the %(kind)s that servers can be asked for: "
-                "it keeps what it has, but no server is asked for the newest (docs/limits.md)"
+                "%(client)s at %(peer)s has more than its share of the %(kind)s that the relay can subscribe to: "
+                "it keeps what it has, and its newest subscriptions are refused (docs/limits.md)"
             )
             _say(logging.WARNING, text, client=peer[1] or "a client", peer=peer[0], kind=kind)
 
+    def _is_news_of(self, peer: Peer, what: str) -> bool:
+        """Whether to write a line about this client, of any of its streams: not the same in INTERVAL, or too many."""
+        now = self._clock()
+        last_written = self._last_written_of_peers.pop(peer, {})
+        if len(self._last_written_of_peers) >= MEMORY:
+            del self._last_written_of_peers[next(iter(self._last_written_of_peers))]
+        self._last_written_of_peers[peer] = last_written  # the one that was told of last is at the end
+        return self._is_new(last_written, peer, what) and self._quota.allows(peer, Kind.PROBLEM, now)
+
     def _is_news(self, stream: int, *what: str) -> bool:
         """Whether the last equal line about the stream is more than INTERVAL ago; if not, count it as omitted."""
-        return self._is_new(self._told.setdefault(stream, {}), self._peer(stream), *what)
+        return self._is_new(self._last_written.setdefault(stream, {}), self._peer(stream), *what)
 
-    def _is_new(self, told: dict[int, float], peer: Peer, *what: str) -> bool:
+    def _is_new(self, last_written: dict[int, float], peer: Peer, *what: str) -> bool:
         now, key = self._clock(), hash(what)
-        at = told.get(key)
+        at = last_written.get(key)
         if at is not None and now - at < INTERVAL:
             self._quota.omit(peer, now)
             return False
-        told.pop(key, None)
-        if len(told) >= TOLD:
-            del told[next(iter(told))]
-        told[key] = now
+        last_written.pop(key, None)
+        if len(last_written) >= REMEMBERED:
+            del last_written[next(iter(last_written))]
+        last_written[key] = now
         return True
 
-    def _about(self, stream: int, level: int, message: str, kind: Kind = Kind.TROUBLE, **fields: object) -> None:
+    def _about(self, stream: int, level: int, message: str, kind: Kind = Kind.PROBLEM, **fields: object) -> None:
         """Write a line about a stream, if the quota of its peer allows."""
         if self._quota.allows(self._peer(stream), kind, self._clock()):
             _say(level, message, client=self._name(stream), stream=stream, **fields)
@@ -205,13 +273,14 @@ class FactLog:
         """Log that a client connected, once its first request has named its node."""
         self._clients[stream] = node.id
         opened = self._opened[stream]
-        if opened.brief:  # a client that polls would fill the log
+        # A client that polls would fill the log.
+        if opened.brief or not self._quota.allows(self._peer(stream), Kind.PRESENCE, self._clock()):
             return
-        self._about(
-            stream,
+        _say(
             logging.INFO,
             f"%(client)s connected from %(peer)s{' as %(identity)s' if opened.identity else ''} (%(method)s)",
-            Kind.PRESENCE,
+            client=self._name(stream),
+            stream=stream,
             peer=opened.peer,
             identity=opened.identity,
             method=opened.method.rpartition("/")[2],
@@ -224,19 +293,20 @@ class FactLog:
         stream, peer = fact.stream, self._peer(fact.stream)
         if fact.reason:
             text = "%(client)s disconnected: %(reason)s"
-            self._about(stream, logging.WARNING, text, Kind.PRESENCE, reason=fact.reason)
+            level = logging.INFO if fact.is_usual else logging.WARNING
+            self._about(stream, level, text, Kind.PRESENCE, reason=fact.reason)
         elif not self._opened[stream].brief:
             self._about(stream, logging.INFO, "%(client)s disconnected", Kind.PRESENCE)
         if omitted := self._quota.take_omitted(peer, self._clock()):
             _say_omitted((peer[0], self._name(stream)), omitted)
         del self._opened[stream]
         self._clients.pop(stream, None)
-        self._told.pop(stream, None)
+        self._last_written.pop(stream, None)
 
 
 def _say_omitted(peer: Peer, omitted: int) -> None:
     address, client = peer
-    text = "%(n)d more lines about %(client)s were left out"
+    text = "%(n)d more lines about %(client)s were omitted"
     _say(logging.WARNING, text, n=omitted, client=client or f"clients at {address}", peer=address)
 
 
@@ -258,6 +328,17 @@ def _refused(fact: Refused | ChangeHeldBack | ChangeLetThrough) -> None:
             _say_in_full(logging.WARNING, text, id=change.id, removed=change.summary, why="; ".join(change.reasons))
 
 
+def _policy(fact: PolicyTaken | PolicyRefused) -> None:
+    """Log that another policy is in force, or why it is not. Its texts are the operator's own."""
+    match fact:
+        case PolicyTaken(rules, streams):
+            text = "another policy is in force, of %(rules)d rules: %(n)d open streams may have something else now"
+            _say(logging.INFO, text, rules=rules, n=streams)
+        case PolicyRefused(problems):
+            text = "changed policy refused, the one in force stays: %(problems)s"
+            _say_in_full(logging.ERROR, text, problems="; ".join(problems))
+
+
 def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Rejected | Ambiguous) -> None:
     """Log a fact about an upstream server."""
     match fact:
@@ -271,29 +352,29 @@ def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Re
             text = "%(server)s ends the stream after a request for %(type)s %(name)r: withheld for %(s)d s: %(error)s"
             _say(logging.WARNING, text, server=server, type=_label(type_url), name=_short(name), s=seconds, error=error)
         case NackReported(server, type_url, version, message):
-            text = "told %(server)s that clients refuse %(type)s %(version)s: %(error)s"
+            text = "reported to %(server)s that clients NACKed %(type)s %(version)s: %(error)s"
             _say(logging.INFO, text, server=server, type=_label(type_url), version=_short(version), error=message)
         case Rejected(server, type_url, version, message):
-            text = "refused %(type)s %(version)s of %(server)s: %(error)s"
+            text = "NACKed %(type)s %(version)s of %(server)s: %(error)s"
             _say(logging.WARNING, text, type=_label(type_url), version=_short(version), server=server, error=message)
         case Ambiguous(type_url, name, kept, other):
-            text = "%(type)s %(name)r has two variants for one subscription: used is `%(kept)s`, not `%(other)s`"
+            text = "%(type)s %(name)r has two variants for one subscription: `%(kept)s` is used, `%(other)s` is not"
             _say(logging.WARNING, text, type=_label(type_url), name=_short(name), kept=kept, other=other)
 
 
-def _found_out(fact: Fact) -> None:
+def _dialect(fact: Fact) -> None:
     """Log what an upstream server was found to support; each such fact comes once for each server."""
     match fact:
         case LacksDelta(server):
-            _say(logging.INFO, "%(server)s has no delta method: asking it in state of the world", server=server)
+            _say(logging.INFO, "%(server)s has no delta method: the relay uses SotW", server=server)
         case FormFound(server, RequestForm.NAMES):
             text = (
-                "%(server)s does not know dynamic parameters: asking it by plain names, all clients share what it "
-                "answers; use --group-by to give groups of nodes their own"
+                "%(server)s does not support dynamic parameters: the relay subscribes by plain names, and all clients "
+                "share the answers; use --group-by to give groups of nodes their own"
             )
             _say(logging.WARNING, text, server=server)
         case FormFound(server):
-            _say(logging.DEBUG, "%(server)s knows dynamic parameters", server=server)
+            _say(logging.DEBUG, "%(server)s supports dynamic parameters", server=server)
         case _:
             pass
 
@@ -317,16 +398,6 @@ def _say_in_full(level: int, message: str, **fields: object) -> None:
     log.log(level, message, fields)
 
 
-# Log lines contain texts that peers sent. Escape the characters that could begin a new line, control a terminal, or
-# change the direction of the text. _DIRECTIONS are line separators, direction marks and surrogates, which are no
-# control characters.
-_C1 = (127, *range(128, 160))
-_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
-_ESCAPED = {code: f"\\u{code:04x}" for code in _DIRECTIONS}
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *_C1)} | {10: "\\n", 13: "\\r", 9: "\\t"} | _ESCAPED
-_IN_JSON = {code: f"\\u{code:04x}" for code in _C1} | _ESCAPED  # the json module escapes all others
-
-
 class TextFormatter(logging.Formatter):
     """Formats a line as text, for people and for `grep`."""
 
@@ -338,12 +409,12 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class says so
-        record.message = record.message.translate(_CONTROL)
+        record.message = printable(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         """Indent the traceback, so that a text quoted in it can't look like a log line."""
-        return "\n".join(f"    {line.translate(_CONTROL)}" for line in super().formatException(ei).splitlines())
+        return "\n".join(f"    {printable(line)}" for line in super().formatException(ei).splitlines())
 
 
 class JsonFormatter(logging.Formatter):
@@ -360,7 +431,7 @@ class JsonFormatter(logging.Formatter):
             line |= {key: value for key, value in record.args.items() if key not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str).translate(_IN_JSON)
+        return printable_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:

@@ -19,15 +19,19 @@ from ..core.model.facts import (
     Ambiguous,
     Closed,
     Consulted,
+    Denied,
     Fact,
     Forgotten,
     Joined,
+    LimitReached,
     Looked,
     Lost,
     Nacked,
     NackReported,
     Opened,
     Oversize,
+    PolicyRefused,
+    PolicyTaken,
     Polled,
     Reached,
     Refused,
@@ -36,12 +40,23 @@ from ..core.model.facts import (
     SubscriptionQuarantined,
     SubscriptionsRefused,
     Suppressed,
+    TokenRefused,
 )
-from ..core.model.limits import Scarce
+from ..core.model.limits import ClientLimit, Scarce
 from ..core.model.steps import Steps
 from ..core.model.store import Applied, Store
 from ..core.model.types import TYPES, TypeUrl
 from .traffic import EVERYDAY, SECONDS, Traffic
+
+# What is over for a client that exceeds a limit. A request that comes too early is only delayed.
+ENDED: Mapping[ClientLimit, str] = {
+    "client_streams": "stream",
+    "all_streams": "stream",
+    "requests": "nothing",
+    "reports": "nothing",
+    "fetches": "request",
+    "idle_stream": "stream",
+}
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
@@ -68,9 +83,9 @@ class _Families:
             return Counter(f"xdsprism_{name}", text, ["type"], registry=registry)
 
         self.nacks = counter("nacks", "Responses that clients refused")
-        self.suppressed = counter("suppressed_resends", "Resources not sent because the client had them already")
+        self.suppressed = counter("suppressed_resends", "Resources not sent because the client already had them")
         self.oversize = counter("oversize_resources", "Resources too large for any response")
-        self.forgotten = counter("forgotten_names", "Names that nobody has, of which too many were asked for (VHD-25)")
+        self.forgotten = counter("forgotten_names", "Unknown names that sessions forgot for want of room (VHD-25)")
 
 
 class _StoreCollector(Collector):
@@ -94,7 +109,8 @@ class _StoreCollector(Collector):
             variants.add_metric([label], made)
         yield resources
         yield variants
-        yield GaugeMetricFamily("xdsprism_revision", "How often what is served has changed", self._store.revision)
+        text = "The revision of the store, which grows with each change"
+        yield GaugeMetricFamily("xdsprism_revision", text, self._store.revision)
 
 
 class Metrics:
@@ -117,23 +133,45 @@ class Metrics:
         self._types: dict[TypeUrl, _OfType] = {}
         self._other = _OfType(self._families, OTHER)
         self._streams = Gauge("xdsprism_streams", "Open discovery streams", ["method"], registry=self.registry)
-        self._clients = Gauge("xdsprism_clients", "Distinct nodes with an open stream", registry=self.registry)
+        clients = Gauge("xdsprism_clients", "Distinct nodes with an open stream", registry=self.registry)
+        clients.set_function(lambda: len(self._node_streams))
         self._unserved = Counter(
             "xdsprism_refused_subscriptions",
-            "Subscriptions answered as not existing because they are past a limit (docs/limits.md)",
+            "Subscriptions answered as not existing because they exceed a limit (docs/limits.md)",
             ["type", "limit"],
             registry=self.registry,
         )
-        self._refused = Counter("xdsprism_refused_writes", "Configurations not taken", registry=self.registry)
+        # `ConnectionMetrics` and `LimitMetrics` count what the transports limit here, too.
+        text = "Times that a client exceeded a limit, by limit, and what that ended (docs/limits.md)"
+        self.limited = Counter("xdsprism_limited", text, ["limit", "ended"], registry=self.registry)
+        for limit, ended in ENDED.items():
+            self.limited.labels(limit, ended)
+        self._denied = Counter(
+            "xdsprism_denied_subscriptions",
+            "Subscriptions that the policy denies (docs/policy.md)",
+            ["type", "kind"],
+            registry=self.registry,
+        )
+        self._tokens = Counter(
+            "xdsprism_refused_tokens",
+            "Calls refused because of their bearer token (docs/policy.md)",
+            ["cause"],
+            registry=self.registry,
+        )
+        self._policies = Counter(
+            "xdsprism_policy_changes", "Changed policies, taken or refused", ["result"], registry=self.registry
+        )
+        self._refused = Counter("xdsprism_refused_writes", "Configurations that were refused", registry=self.registry)
         self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=self.registry)
-        self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was taken, else 0", registry=self.registry)
+        self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was accepted, else 0", registry=self.registry)
         self._calls = Counter(
-            "xdsprism_provider_calls", "Calls of providers", ["type", "result"], registry=self.registry
+            "xdsprism_provider_calls", "Calls of providers, by result", ["type", "result"], registry=self.registry
         )
         self._call_seconds = Histogram(
-            "xdsprism_provider_seconds", "How long they took", ["type"], buckets=SECONDS, registry=self.registry
+            "xdsprism_provider_seconds", "Duration of these calls", ["type"], buckets=SECONDS, registry=self.registry
         )
-        self._methods: dict[int, str] = {}
+        self._methods: dict[str, Gauge] = {}  # their open streams
+        self._open: dict[int, Gauge] = {}  # by stream: the gauge that counts it
         self._nodes: dict[int, str] = {}
         self._node_streams: StagedChanges[str] = StagedChanges()
 
@@ -181,8 +219,12 @@ class Metrics:
                 self._of(type_url).oversize.inc()
             case Forgotten(_, type_url, names):
                 self._of(type_url).forgotten.inc(names)
-            case SubscriptionsRefused(_, type_url, limit, count):
-                self._unserved.labels(self.label(type_url), limit).inc(count)
+            case SubscriptionsRefused() | LimitReached() | Denied() | TokenRefused():
+                self._restriction(fact)
+            case PolicyTaken():
+                self._policies.labels("taken").inc()
+            case PolicyRefused():
+                self._policies.labels("refused").inc()
             case Refused(problems):
                 self._refused.inc(bool(problems))  # no new problems: the same configuration was refused before
             case Consulted(type_url, _, _, result, seconds):
@@ -191,19 +233,33 @@ class Metrics:
             case _:
                 pass
 
+    def _restriction(self, fact: SubscriptionsRefused | LimitReached | Denied | TokenRefused) -> None:
+        """Count what a client is not given: beyond a limit, by the policy, or for its token."""
+        match fact:
+            case SubscriptionsRefused(_, type_url, limit, count):
+                self._unserved.labels(self.label(type_url), limit).inc(count)
+            case LimitReached(exceeded):
+                self.limited.labels(exceeded, ENDED[exceeded]).inc()
+            case Denied(_, type_url, kind, count):
+                self._denied.labels(self.label(type_url), kind).inc(count)
+            case TokenRefused(_, cause):
+                self._tokens.labels(cause).inc()
+
     def _connection(self, fact: Opened | Joined | Closed) -> None:
         """Count streams by method, and distinct nodes."""
         match fact:
             case Opened(stream, method):
-                self._methods[stream] = short = method.rpartition("/")[2]
-                self._streams.labels(short).inc()
+                found = self._methods.get(method)
+                if found is None:
+                    found = self._methods[method] = self._streams.labels(method.rpartition("/")[2])
+                found.inc()
+                self._open[stream] = found
             case Joined(stream, node):
                 self._nodes[stream] = node.id
                 self._node_streams[node.id] += 1
             case Closed(stream):
-                self._streams.labels(self._methods.pop(stream)).dec()
+                self._open.pop(stream).dec()
                 self._leave(self._nodes.pop(stream, None))
-        self._clients.set(len(self._node_streams))
 
     def _leave(self, node: str | None) -> None:
         if node is not None:
@@ -230,8 +286,8 @@ class RestMetrics:
     """Counts responses over REST: a reader of facts. `Metrics` counts REST requests that wait as streams."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._polls = Counter("xdsprism_rest_answers", "Answers over REST", ["status"], registry=registry)
-        text = "REST requests that were not let wait for news, as too many did"
+        self._polls = Counter("xdsprism_rest_answers", "Responses over REST", ["status"], registry=registry)
+        text = "REST requests that were answered without waiting for a change, because too many waited"
         self._crowded = Counter("xdsprism_rest_not_held", text, registry=registry)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
@@ -249,9 +305,9 @@ class CacheMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._label = metrics.label
-        text = "Subscriptions by what the cache had for them: an answer, none, or one that may be out of date"
+        text = "Subscriptions, by what the cache had: an answer (hit), none (miss), or one that may be outdated (stale)"
         self._lookups = Counter("xdsprism_cache_lookups", text, ["type", "result"], registry=metrics.registry)
-        text = "Subscriptions, types and groups past a client's share, where servers can be asked for no more"
+        text = "Subscriptions, types and groups beyond a client's share, while the relay has no room for more"
         no_room = Counter("xdsprism_relay_no_room", text, ["kind", "result"], registry=metrics.registry)
         self._no_room = {
             (kind, gave_way): no_room.labels(kind.value, "gave_way" if gave_way else "refused")
@@ -297,9 +353,9 @@ class ClientMetrics:
             text = "1 if there is a stream to the server"
             self._connected = Gauge("xdsprism_upstream_connected", text, ["server"], registry=registry)
         self._failures = counter("upstream_failures", "Streams that ended before any answer", "server")
-        text = "Subscriptions that are not asked for any more, as the server ended the stream for them (PRX-35)"
+        text = "Subscriptions that are withheld because the server ended the stream after they were requested (PRX-35)"
         self._quarantined = counter("upstream_quarantined_subscriptions", text, "server")
-        self._reported = counter("upstream_reported_nacks", "NACKs of clients that the server was told of", "server")
+        self._reported = counter("upstream_reported_nacks", "NACKs of clients that the relay passed on", "server")
         self._rejected = counter("upstream_rejected_responses", "Responses with resources that can't be used", "type")
         self._ambiguous = counter("ambiguous_variants", "Variants that overlap another one of their name", "type")
         self._types: set[TypeUrl] = {spec.url for spec in TYPES}  # types with labels of their own

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from ..http2.limits import Rate, TokenBucket
+from ..token_bucket import Rate, TokenBucket
 
 PEER = Rate(20, 1 / 60)  # lines about one peer, of each kind
 ADDRESS = Rate(1_000, 1.0)  # lines about all that come from one address
@@ -24,7 +24,7 @@ class Kind(Enum):
     """The kind of a line. Each has its own allowance: a client that reconnects often may have other trouble too."""
 
     PRESENCE = "presence"
-    TROUBLE = "trouble"
+    PROBLEM = "trouble"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Quota:
         if peer not in self._with_omitted:
             return 0
         account = self._account(peer, now)
-        if not (account.left[Kind.TROUBLE].spend(now) and self._address(peer[0], now).spend(now)):
+        if not (account.left[Kind.PROBLEM].spend(now) and self._address(peer[0], now).spend(now)):
             return 0
         del self._with_omitted[peer]
         omitted, account.omitted = account.omitted, 0

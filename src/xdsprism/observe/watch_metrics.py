@@ -11,6 +11,6 @@ class WatchMetrics:
     """A gauge that is computed at each scrape. `polling` says why files are polled; empty: they are watched."""
 
     def __init__(self, registry: CollectorRegistry, polling: Callable[[], str]) -> None:
-        text = "1 if the files are looked at every second, as they can't be watched, else 0"
+        text = "1 if the files are polled every second because they can't be watched, else 0"
         polled = Gauge("xdsprism_config_polled", text, registry=registry)
         polled.set_function(lambda: bool(polling()))

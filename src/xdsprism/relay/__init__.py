@@ -1,1 +1,1 @@
-"""Serve many clients from few servers: an xDS relay with a cache that proves what clients may share."""
+"""Serves many clients from few servers: an xDS relay whose cache proves which clients may share a resource."""

@@ -55,41 +55,41 @@ GROUPS = 1000  # PRX-35: each has a stream of its own, and a client that makes u
 
 
 class Sink(Watch):
-    """A watcher without a queue: the relay reads the entry itself whenever it is told that the entry changed.
+    """A watcher without a queue: the relay reads the entry itself after each change.
 
-    heard: called with the entry. Not before `report`, since whoever subscribes reads the first answer from the entry.
+    on_change: called with the entry, after `report` was called. A subscriber reads the first answer from the entry.
     """
 
     __slots__ = ("_reported",)
 
-    def __init__(self, heard: Callable[[Entry], None]) -> None:
+    def __init__(self, on_change: Callable[[Entry], None]) -> None:
         self._reported: list[Entry] = []
-        super().__init__(partial(_report, heard, self._reported))
+        super().__init__(partial(_report, on_change, self._reported))
 
     def report(self, entry: Entry) -> None:
-        """Report changes of this entry, the one that was subscribed to, from now on."""
+        """Report changes of this entry from now on."""
         self._reported.append(entry)
 
     def tell(self, entry: Entry, notice: Notice) -> None:
         """Wake the relay for errors and absences.
 
-        Resources reach it through the listeners of the subscriber (`Feed._new`), so only the others are told here.
+        Resources reach the relay through the listeners of the subscriber (`Feed._new`).
         """
         if notice.variant is None or entry.state is State.RECEIVED_ERROR:
             self.wake()
 
 
-def _report(heard: Callable[[Entry], None], entries: list[Entry]) -> None:
-    """Report that entries changed. A function of its own: a bound method would make a reference cycle of each sink."""
+def _report(on_change: Callable[[Entry], None], entries: list[Entry]) -> None:
+    """Report that entries changed. This is no method, as a bound method would make a reference cycle of each sink."""
     for entry in entries:
-        heard(entry)
+        on_change(entry)
 
 
 class FeedClient(Client):
     """An xDS client whose resources a relay passes on.
 
-    Resources keep the version that the server gave (PRX-22), and are checked as little as the relay is told to (PRX-16,
-    PRX-19; judging.py).
+    Resources keep the server's version (PRX-22). The client checks them only as far as the relay's `validate` setting
+    demands (PRX-16, PRX-19; judging.py).
     """
 
     # CLI-25: the relay does not know whether its clients support lists of endpoints. Only the node in the bootstrap can
@@ -99,7 +99,7 @@ class FeedClient(Client):
     def __init__(
         self,
         bootstrap: Bootstrap,
-        settled: Callable[[], None],
+        after_input: Callable[[], None],
         dialect: Callable[[ServerConfig], Dialect],
         validate: Validate = "off",
         work: Do = at_once,
@@ -110,8 +110,8 @@ class FeedClient(Client):
         self._work = work
         self._aside = aside
         self._known_dialect = dialect
-        self.nobody = Authority("", ())  # the authority of names that no server can be asked for
-        self._settled = settled
+        self.no_authority = Authority("", ())  # the authority of names that no server can be asked for
+        self._after_input = after_input
         self._check = checking(validate)
 
     def subscribe(self, type_url: TypeUrl, key: Key, sink: Sink) -> Entry:
@@ -123,46 +123,46 @@ class FeedClient(Client):
             self._check_way(type_url)
             config = self.bootstrap.authority_of(key[0])
         except UsageError as error:
-            entry = Entry(type_url, key, self.nobody, [])
+            entry = Entry(type_url, key, self.no_authority, [])
             entry.fail(WatchError("NOT_FOUND", str(error)), Event.REMOVED, self.now(), drop=True)
             return entry
         self.subscriber.watch(sink, self._authority(config), type_url, key)
-        self._settle()
+        self._after_core_call()
         return sink.entries[0]
 
     def unsubscribe(self, sink: Sink) -> None:
         """End a subscription."""
         self.subscriber.unwatch(sink)
-        self._settle()
+        self._after_core_call()
 
     def ask_again(self, entry: Entry) -> None:
         """Subscribe once more, to get a new answer."""
         self.subscriber.ask_again(entry)
-        self._settle()
+        self._after_core_call()
 
     def presume_gone(self, entry: Entry) -> None:
-        """Take silence of the server for "does not exist" (PRX-34)."""
+        """Treat silence of the server as "does not exist" (PRX-34)."""
         if self.subscriber.presume_gone(entry, self.now()):
-            self._settle()
+            self._after_core_call()
 
     # -- for the relay and for operators
 
     @property
     def authorities(self) -> list[Authority]:
         """All authorities, with the one for names that no server can be asked for."""
-        return [*self._authorities.values(), self.nobody]
+        return [*self._authorities.values(), self.no_authority]
 
     def seek(self) -> None:
         """Connect to the servers before any subscription, to learn whether one can be reached (PRX-30)."""
         for authority in self._known_authorities():
             self.subscriber.seek(authority)
-        self._settle()
+        self._after_core_call()
 
-    def rest(self) -> None:
+    def stop_seeking(self) -> None:
         """Close the connections that `seek` opened, since this client subscribes to nothing."""
         for authority in self._known_authorities():
-            self.subscriber.rest(authority)
-        self._settle()
+            self.subscriber.stop_seeking(authority)
+        self._after_core_call()
 
     def reaches(self, name: str) -> bool:
         """Whether a stream to a server for this name is open.
@@ -220,10 +220,10 @@ class FeedClient(Client):
             dress=renamed,
         )
 
-    def _settle(self) -> None:
-        """Do what follows from a change, and tell the relay."""
-        super()._settle()
-        self._settled()
+    def _after_core_call(self) -> None:
+        """Do what the client does after a call of the core, and then notify the relay."""
+        super()._after_core_call()
+        self._after_input()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class OnStream:
             self.client.ask_again(self.entry)
 
     def presume_gone(self) -> None:
-        """Take silence of the server for "does not exist" (PRX-34)."""
+        """Treat silence of the server as "does not exist" (PRX-34)."""
         if self.sink.entries:
             self.client.presume_gone(self.entry)
 
@@ -259,9 +259,11 @@ class OnStream:
 class Feed:
     """Makes the relay's upstream subscriptions (core.relay.upstream_feed.UpstreamFeed).
 
-    form: how to ask servers; UNKNOWN: find out what each one understands, and remember it for all clients (PRX-32).
-    group_by: the keys that make groups; None: no groups. heard: called with an entry that changed. settled: called
-    after something came from a server. make: makes a client for a group.
+    form         the form of requests; UNKNOWN: find out which form each server understands (PRX-32)
+    group_by     the keys that make groups; None: no groups
+    on_change    called with an entry that changed
+    after_input  called after input from a server
+    make         makes a client for a group
     """
 
     def __init__(
@@ -270,8 +272,8 @@ class Feed:
         *,
         group_by: Collection[str] | None,
         form: RequestForm,
-        heard: Callable[[Entry], None],
-        settled: Callable[[], None],
+        on_change: Callable[[Entry], None],
+        after_input: Callable[[], None],
         make: Callable[[Bootstrap, Callable[[], None], Params | None], FeedClient],
     ) -> None:
         self.wall: Callable[[], float] = time.time
@@ -280,8 +282,8 @@ class Feed:
         self._dialects: dict[ServerConfig, Dialect] = {}
         self._bootstrap = bootstrap
         self._group_by = group_by
-        self._heard = heard
-        self._settled = settled
+        self._on_change = on_change
+        self._after_input = after_input
         self._make = make
         self._spread = TypeSpread()
         self._further: dict[tuple[Params | None, int], FeedClient] = {}  # by group and stream, but the first (PRX-35)
@@ -302,7 +304,7 @@ class Feed:
         if place is None:
             return Scarce.SUBSCRIPTIONS
         client = self.client(group, place)
-        sink = Sink(self._heard)
+        sink = Sink(self._on_change)
         entry = client.subscribe(type_url, Key(name, params if group is None else None), sink)
         sink.report(entry)
         if not sink.entries:  # no server can be asked for the name, so it takes no room
@@ -433,8 +435,8 @@ class Feed:
     def _new(self, group: Params | None) -> FeedClient:
         """Create a client, and listen to the resources that it gets."""
         bootstrap = self._bootstrap if group is None else _for_group(self._bootstrap, group)
-        made = self._make(bootstrap, self._settled, group)
-        made.subscriber.listeners.append(lambda entry, _: self._heard(entry))
+        made = self._make(bootstrap, self._after_input, group)
+        made.subscriber.listeners.append(lambda entry, _: self._on_change(entry))
         return made
 
 

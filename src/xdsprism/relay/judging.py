@@ -45,7 +45,7 @@ def checking(validate: Validate) -> Check:
                 if len(told) >= REMEMBERED:
                     told.clear()
                 told.add(said)
-                log.warning("%s %r is passed on, though Envoy would refuse it: %s", *said)
+                log.warning("%s %r is passed on although Envoy would refuse it: %s", *said)
         return checked
 
     return check

@@ -5,7 +5,7 @@ The parts, and the way of an update:
     client ── Server, Hub (server/) ── Store (the cache) ── Relaying (core/relay/) ── Feed (feed.py) ── server
 
 1. A session of the hub wants a name: `Relaying.want`. In the next turn the flush subscribes upstream if it must.
-2. A response arrives at a client of the feed, which tells `Relaying.heard` and then `_settled`.
+2. A response arrives at a client of the feed, which tells `Relaying.note_change` and then `_after_input`.
 3. The hub's turn runs the flush (`_flushing`). It publishes the news to the store, and the sessions send them.
 
 Flushes and responses go through one queue (work.py), so that neither sees half of the other. This module makes no
@@ -34,11 +34,12 @@ from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.model.steps import Steps
 from ..core.model.store import Store
 from ..core.model.types import Params, TypeUrl
+from ..core.policy.policy import Policy
 from ..core.relay.fairness import Competitors
 from ..core.relay.nack_reports import NackReports
 from ..core.relay.relaying import LINGER, Relaying
 from ..core.relay.revisiting import Revisits
-from ..core.relay.upstream_subscription import UpstreamSubscription
+from ..core.relay.upstream_subscription import Subject, UpstreamSubscription
 from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
 from ..errors import UsageError
@@ -52,6 +53,7 @@ from .work import Work
 T = TypeVar("T")
 
 MAX_STALE = 24 * 3600.0
+FAILED = 1.0  # seconds until the next flush after one that failed
 AGING = 1.0  # seconds between two looks at the age of all answers, at least
 
 
@@ -76,6 +78,7 @@ class Relay:
     validate    what to do with a resource that Envoy would reject: pass it on ("off"), pass it on and log it ("warn"),
                 or reject it by a NACK that names it, so that clients keep what they have ("envoy"). A listener with an
                 `api_listener` passes
+    policy      which client may have what, as for a Server
     report_nacks  report the clients' NACKs to the servers, which then wait up to 5 s for an ACK (PRX-18)
     """
 
@@ -97,6 +100,7 @@ class Relay:
         engine: Engine = ENGINE,
         max_connection_age: float | None = None,
         tls: Tls | None = None,
+        policy: Policy | None = None,
         connect: Connect | None = None,
         validate: Validate = "off",
     ) -> None:
@@ -108,11 +112,11 @@ class Relay:
             self.bootstrap,
             group_by=group_by,
             form=form,
-            heard=self._heard,
-            settled=self._settled,
+            on_change=self._on_change,
+            after_input=self._after_input,
             make=self._client,
         )
-        self._revisits = Revisits(self.feed, self._is_forgotten, self._question_limits)
+        self._revisits = Revisits(self.feed, self._forgotten, self._question_limits)
         self.relaying = Relaying(
             self.store,
             self.feed,
@@ -124,6 +128,7 @@ class Relay:
             limits=self._question_limits,
             competitors=Competitors(self._client_of, self._wanting, self.feed.pool, self._revisits.give_way),
             forgot=self._revisits.add,
+            failed=_log_failed,
         )
         self.server = Server(
             self.store,
@@ -134,6 +139,7 @@ class Relay:
             engine=engine,
             max_connection_age=max_connection_age,
             tls=tls,
+            policy=policy,
             demand=self.relaying,
         )
         self._work = Work(lambda: self.server.hub.slices)
@@ -174,6 +180,14 @@ class Relay:
         """Find out whether a server can be reached, before a client asks for anything."""
         self.feed.client(None).seek()
 
+    def enforce(self, policy: Policy | None) -> None:
+        """Put another policy into force, also on streams that are open, as `Server.enforce` does.
+
+        What clients may have now, and the relay does not know, it asks for. What nobody may have any more, of what was
+        asked for, is dropped after `linger` seconds.
+        """
+        self.server.enforce(policy)
+
     def forget(self, type_url: TypeUrl, name: str) -> bool:
         """Drop the cached answers of a name, and ask again (PRX-28). Return whether there were any.
 
@@ -210,7 +224,7 @@ class Relay:
             self._writing.cancel()
             await self.last_good.close()
 
-    def _client(self, bootstrap: Bootstrap, settled: Callable[[], None], group: Params | None) -> FeedClient:
+    def _client(self, bootstrap: Bootstrap, after_input: Callable[[], None], group: Params | None) -> FeedClient:
         """Make the upstream client for a group, with its part of the disk cache."""
         cache = None
         if self.last_good is not None:  # PRX-20: each group has its own part of the cache
@@ -219,7 +233,7 @@ class Relay:
         delta = None if self._delta else False
         client = FeedClient(
             bootstrap,
-            settled,
+            after_input,
             self.feed.dialect,
             self._validate,
             self._work.do,
@@ -270,7 +284,7 @@ class Relay:
         if any(isinstance(fact, Reached) for fact in facts):
             self.is_ready = True
             if self._group_by is not None and None in self.feed.clients:
-                self.feed.clients[None].rest()
+                self.feed.clients[None].stop_seeking()
 
         if self._aging is None and any(isinstance(fact, Reached | Lost) for fact in facts):
             self._aging = asyncio.get_running_loop().call_later(AGING, self._age)
@@ -282,16 +296,20 @@ class Relay:
     def _look_at_ages(self) -> Steps[None]:
         """Look at all ages in steps, and set the timer for the next look."""
         loop = asyncio.get_running_loop()
-        due = yield from self.relaying.aging(loop.time())
+        try:
+            due = yield from self.relaying.mark_too_old(loop.time())
+        except Exception:
+            self._aging = loop.call_later(AGING, self._age)  # the next look still comes
+            raise
         self._aging = loop.call_at(max(due, loop.time() + AGING), self._age) if due is not None else None
-        self._settled()
+        self._after_input()
 
-    def _heard(self, entry: Entry) -> None:
-        """Tell the machine that an upstream subscription changed."""
-        self.relaying.heard(entry)
+    def _on_change(self, entry: Entry) -> None:
+        """Tell the core that an upstream subscription changed."""
+        self.relaying.note_change(entry)
 
-    def _settled(self) -> None:
-        """Let the hub take a turn if something that came from a server needs it."""
+    def _after_input(self) -> None:
+        """Schedule a turn of the hub if input from a server needs one."""
         if (self.relaying.is_due and not self._flush_waits) or (
             self._reports is not None and self._reports.due is not None
         ):
@@ -338,35 +356,55 @@ class Relay:
 
     def _flushing(self) -> Steps[None]:
         """Run one flush in steps, pass its facts on, and set the timer for the next one."""
-        loop, hub = asyncio.get_running_loop(), self.server.hub
+        loop = asyncio.get_running_loop()
         self._flush_waits = False
-        self._revisit(loop.time())
-        yield from self.relaying.flushing(loop.time())
+        retry = loop.time() + FAILED
+        try:
+            self._revisit(loop.time())
+            yield from self.relaying.flushing(loop.time())
+        except Exception:  # not GeneratorExit: a relay that stops drops the flush, and has no event loop any more
+            self._flushed(retry)
+            raise
+        self._flushed()
+
+    def _flushed(self, soonest: float = 0.0) -> None:
+        """Pass the facts of a flush on, and set the timer for the next one."""
+        hub = self.server.hub
         # The hub gives facts to its readers at the end of a turn, so ask for one.
         if self.relaying.facts:
             hub.facts += self.relaying.facts
             self.relaying.facts.clear()
             hub.turn()
+        self._set_timer(soonest)
+
+    def _set_timer(self, soonest: float) -> None:
+        """Set the timer for the next flush, at `soonest` or later. After one that failed there is always a next one."""
         reports = self._reports.due if self._reports is not None else None
-        times = (self.relaying.deadline(), reports, self._revisits.due)
+        times = (self.relaying.deadline(), reports, self._revisits.due, soonest or None)
         due = min((time for time in times if time is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer = loop.call_at(due, self.server.hub.turn)
+            self._timer = asyncio.get_running_loop().call_at(max(due, soonest), self.server.hub.turn)
 
-    def _is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
-        """Whether a client waits for a name that its session forgot."""
-        return self.server.hub.interest.is_forgotten(type_url, name)
+    def _forgotten(self, type_url: TypeUrl, name: str) -> list[Params] | None:
+        """Return with which params clients wait for a name that their sessions forgot; None: no client does."""
+        return self.server.hub.interest.forgotten(type_url, name)
 
     def _revisit(self, now: float) -> None:
-        """Ask for forgotten names, and want those that have a resource by now until the next batch (VHD-25)."""
-        found, left = self._revisits.look(now)
+        """Subscribe to a batch of forgotten names, and keep the existing ones until the next batch (VHD-25)."""
+        found, left = self._revisits.poll(now)
         for each in found:
             self.relaying.want(*each)
         for each in left:
             self.relaying.unwant(*each)
+
+
+def _log_failed(subject: Subject, error: Exception) -> None:
+    """Log that the relay could not work out what to do about a name."""
+    type_url, name = subject
+    log.error("%r (%s): the relay keeps what it has of it, and tries again", name, type_url, exc_info=error)
 
 
 def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:
@@ -376,7 +414,7 @@ def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:
 
 
 def _form(wanted: UpstreamForm, group_by: Collection[str] | None, bootstrap: Bootstrap) -> RequestForm:
-    """Return how to ask servers: by locators, by names, or by whatever each understands (PRX-32).
+    """Return the form of upstream requests: locators, names, or UNKNOWN, which is found out per server (PRX-32).
 
     Groups are for servers that know names only. DYN-54: the environment may switch locators off. Raises UsageError if
     locators are demanded against either.
@@ -386,7 +424,7 @@ def _form(wanted: UpstreamForm, group_by: Collection[str] | None, bootstrap: Boo
     reason = "group_by asks by names" if group_by is not None else ""
     reason = reason or ("" if bootstrap.dynamic_parameters else f"{PARAMS_VARIABLE} switches locators off")
     if reason and wanted == "locators":
-        raise UsageError(f"upstream_form 'locators' can't be: {reason}")
+        raise UsageError(f"upstream_form 'locators' is not possible: {reason}")
     if reason or wanted == "names":
         return RequestForm.NAMES
     return RequestForm.LOCATORS if wanted == "locators" else RequestForm.UNKNOWN

@@ -46,6 +46,7 @@ class Work:
         self._slices = slices  # returns None where everything runs at once
         self._tasks: deque[Task] = deque()  # the first one is under way
         self._is_sliced = False  # a job in the slices continues the first task
+        self._error: Exception | None = None  # of a task that nobody waits for, to be raised
 
     @property
     def is_busy(self) -> bool:
@@ -55,6 +56,7 @@ class Work:
     def begin(self, steps: Steps[None]) -> None:
         """Run a task whose result nobody waits for: at once if it is short and the queue is empty, else in slices."""
         self._add(Task(steps, self._failed))
+        self._raise()
 
     async def do(self, steps: Steps[T]) -> T:
         """Run a task, and return its result.
@@ -87,6 +89,7 @@ class Work:
         """Run all tasks to their end now."""
         while self._tasks:
             self._finish_first()
+        self._raise()
 
     def _add(self, task: Task) -> None:
         """Queue a task, and start it if it is the only one."""
@@ -152,12 +155,18 @@ class Work:
     def _failed(self, _result: None, error: Exception | None) -> None:
         """Report an error of a task that nobody waits for.
 
-        It is raised to the event loop, or only logged while other tasks in the slices have to go on.
+        Where the task ran at once, whoever began it gets the error, after all other tasks. In slices it is logged.
         """
         if error is not None and not self._is_sliced:
-            raise error
+            self._error = error
+        elif error is not None:
+            log.error("the relay failed to process a response of an upstream server", exc_info=error)
+
+    def _raise(self) -> None:
+        """Raise the error of a task that ran at once."""
+        error, self._error = self._error, None
         if error is not None:
-            log.error("the relay could not take in what its servers said", exc_info=error)
+            raise error
 
     def _leave(self, task: Task) -> None:
         """Finish a task whose caller was cancelled if it was begun, else drop it."""
@@ -172,4 +181,4 @@ class Work:
 
 def _log_slip(error: Exception) -> None:
     """Log an error that escaped from the slices."""
-    log.error("the relay's long work ended", exc_info=error)
+    log.error("long work of the relay failed", exc_info=error)

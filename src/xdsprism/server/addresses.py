@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from ..errors import UsageError
@@ -26,6 +27,15 @@ def format_peer(name: object) -> str:
         return "unknown"
     host, port = name[:2]
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches HOST:PORT."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]:

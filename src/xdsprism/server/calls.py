@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..core.model.events import EncodedResponse
+from ..core.policy.identity import Identity
+from ..core.policy.tokens import Standing
 from ..errors import PeerError
 from ..http2.grpc import PiecesFactory
 from ..native import mypyc_attr
@@ -33,7 +35,7 @@ class CallPort:
     __slots__ = ()
 
     def wake(self) -> None:
-        """Poll the call soon. A call may say so at any time."""
+        """Poll the call soon. A call may ask for this at any time."""
 
     def hold_back(self, *, waits: bool) -> None:
         """Read no further messages of the client (`waits`), or go on."""
@@ -124,13 +126,53 @@ class UnaryCall(Call):
         """Go on until the response is sent: it won't take long, and OK without a response would be an error."""
 
 
+SILENT_SECONDS = 1.0  # until a client that sends no message gets the status of a refused call
+
+
+class RefusedCall(Call):
+    """A call that ends with an error from its beginning on: of an unknown method, with a bad token, or beyond a limit.
+
+    The status waits for the client's first message: grpcio clients lose the status of a call that ends while their
+    first message is in flight. A client that sends nothing gets it after SILENT_SECONDS.
+    """
+
+    def __init__(self, status: str, message: str, now: float) -> None:
+        super().__init__()
+        self._status = status
+        self._message = message
+        self._due = now + SILENT_SECONDS
+        self._opened = False
+
+    def receive(self, message: bytes) -> None:
+        del message
+        raise self._error()
+
+    def half_close(self) -> None:
+        raise self._error()
+
+    def poll(self) -> Iterator[bytes]:
+        if self._opened:
+            raise self._error()
+        self._opened = True
+        return iter(())
+
+    def _error(self) -> PeerError:
+        """Make the error when it is raised. One that the call kept would refer to the call, by the frames it passed."""
+        return PeerError(self._status, self._message)
+
+    def deadline(self) -> float | None:
+        return self._due
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The client of a call, as far as the transport knows it."""
+    """The client of a call: at first as the transport knows it, then as its bearer token says (bearers.py)."""
 
     address: str  # as gRPC writes it: `ipv4:127.0.0.1:40000`
-    identities: tuple[str, ...] = ()  # names in its verified certificate: SPIFFE ids, other URIs, hosts
-    authorization: tuple[str, ...] = field(default=(), repr=False)  # values of that header, not verified yet
+    identities: tuple[str, ...] = ()  # names in its verified certificate: SPIFFE ids, other URIs, hosts; of its token
+    authorization: tuple[str, ...] = field(default=(), repr=False)  # values of that header, until they are verified
+    proved: tuple[Identity, ...] = ()  # what the certificate and the token prove, for a policy
+    standing: Standing | None = field(default=None, repr=False, compare=False)  # of a call that came with a token
 
     @property
     def identity(self) -> str:

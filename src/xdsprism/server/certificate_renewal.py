@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from ..errors import ConfigError
+from ..file_watch import follow_files
 from ..http2.facts import CertificatesInUse, CertificatesRefused, Fact
-from ..watch import Watch, make_plan
-from .tls import Material, Tls, expiry_warnings, read_material, read_renewed
+from .tls import Material, Tls, expiry_warnings, next_warning, read_material, read_renewed
 
 log = logging.getLogger("xdsprism.server")
 
@@ -20,7 +19,7 @@ log = logging.getLogger("xdsprism.server")
 QUIET = 1.0
 # Seconds until unusable files are read again: a certificate may become valid, and a `chmod` causes no event.
 RETRY = 60.0
-MAX_LINKS = 40  # symlinks in one path, as in Linux
+LOOK = 3600.0  # seconds until the clock is looked at again: a certificate may have come near its end
 
 
 class CertificateRenewal:
@@ -41,6 +40,7 @@ class CertificateRenewal:
         self._wall = wall
         self.quiet, self.retry = QUIET, RETRY
         self._wake = asyncio.Event()
+        self._warned: set[str] = set()  # what was logged about the end of the certificates in use
         self._last_refusal = ""  # why the files were last refused; empty after a success
 
     def load(self) -> Material:
@@ -55,27 +55,14 @@ class CertificateRenewal:
 
     async def run(self) -> None:
         """Watch the files and renew, until cancelled."""
-        watch: Watch | None = None
-        try:
-            while True:
-                self._wake.clear()
-                plan = make_plan(self._tls.paths, symlink_steps(self._tls.paths))
-                if watch is None or watch.plan != plan:
-                    if watch is not None:
-                        await watch.stop()
-                    watch = Watch(plan, lambda _: self._wake.set())
-                    await watch.start()
-                await self._try_renew()
-                if make_plan(self._tls.paths, symlink_steps(self._tls.paths)) == plan:
-                    await self._wait_for_change()
-        finally:
-            if watch is not None:
-                await watch.stop()
+        await follow_files(self._tls.paths, self._wake, self._try_renew, self._wait_for_change)
 
     async def _wait_for_change(self) -> None:
-        """Wait for an event; while the files are unusable, at most `retry` seconds."""
+        """Wait for an event, or until a certificate nears its end; at most `retry` seconds while files are unusable."""
+        now = self._wall()
+        seconds = max(min(next_warning(self._current, now) - now, LOOK), self.quiet)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.retry if self._last_refusal else None):
+            async with asyncio.timeout(min(seconds, self.retry) if self._last_refusal else seconds):
                 await self._wake.wait()
 
     async def _try_renew(self) -> None:
@@ -101,12 +88,20 @@ class CertificateRenewal:
             self._secure(found)
             self._report_in_use()
             log.info("new certificates are in use, from %s", ", ".join(found.not_after))
+        self._warn()
 
     def _report_in_use(self) -> None:
-        """Report the certificates that are now in use, and warn about expired ones."""
+        """Report the certificates that are now in use, and warn about those near their end."""
         self._report([CertificatesInUse(self._current.not_after)])
+        self._warned.clear()
+        self._warn()
+
+    def _warn(self) -> None:
+        """Log what was not said yet about the end of the certificates in use."""
         for text in expiry_warnings(self._tls, self._current, self._wall()):
-            log.warning("%s", text)
+            if text not in self._warned:
+                self._warned.add(text)
+                log.warning("%s", text)
 
     def _report_refused(self, why: str) -> None:
         """Report why changed files are not used, once for each reason."""
@@ -114,19 +109,3 @@ class CertificateRenewal:
             self._last_refusal = why
             self._report([CertificatesRefused(why)])
             log.error("new certificates refused, the last good ones stay: %s", why)
-
-
-def symlink_steps(paths: Iterable[str]) -> set[Path]:
-    """Return every symlink on the paths to these files, and the files: a change of any of them changes a file."""
-    return {step for path in paths for step in _steps_of(Path(path).absolute())}
-
-
-def _steps_of(path: Path) -> Iterator[Path]:
-    """Follow the symlinks of one path, and yield each of them and the file at the end."""
-    for _ in range(MAX_LINKS):
-        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
-        if link is None:
-            yield path
-            return
-        yield link
-        path = (link.parent / link.readlink() / path.relative_to(link)).absolute()

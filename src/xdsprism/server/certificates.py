@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from ..core.policy.identity import Identity, proved
+
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
 # Tags of DER (X.690), and the context-specific tags that RFC 5280 defines for certificates.
@@ -24,6 +26,19 @@ _COMMON_NAME, _ALT_NAMES = b"\x55\x04\x03", b"\x55\x1d\x11"
 
 # Encodings of the string types in a name, by tag. Names with other tags are rare, and are not used as identities.
 _TEXTS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
+
+# The kinds of attributes that RFC 4514 (section 3) has names for.
+_ATTRIBUTES = {
+    b"\x55\x04\x03": "CN",
+    b"\x55\x04\x07": "L",
+    b"\x55\x04\x08": "ST",
+    b"\x55\x04\x0a": "O",
+    b"\x55\x04\x0b": "OU",
+    b"\x55\x04\x06": "C",
+    b"\x55\x04\x09": "STREET",
+    b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x19": "DC",
+    b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x01": "UID",
+}
 
 Part = tuple[int, bytes]  # tag and contents
 
@@ -37,6 +52,7 @@ class Certificate:
     uris: tuple[str, ...]
     hosts: tuple[str, ...]
     common_name: str  # of several, the last and most specific
+    subject: str = ""  # as RFC 4514 writes it, the most specific attribute first
 
     @property
     def identities(self) -> tuple[str, ...]:
@@ -71,6 +87,13 @@ def identities_of(certificate: bytes) -> tuple[str, ...]:
     return known.identities if known is not None else ()
 
 
+@lru_cache(maxsize=1024)
+def proved_by(certificate: bytes) -> tuple[Identity, ...]:
+    """Return what a verified certificate (DER or PEM) proves, for a policy; nothing if it can't be parsed."""
+    known = _read(certificate)
+    return proved(known.uris, known.hosts, known.subject) if known is not None else ()
+
+
 def _read(certificate: bytes) -> Certificate | None:
     try:
         if certificate.startswith(b"-----"):
@@ -86,11 +109,11 @@ def read_certificate(der: bytes) -> Certificate:
     if fields and fields[0][0] == _VERSION:
         del fields[0]
     if len(fields) < 6:
-        raise ValueError("a certificate has more fields than that")
+        raise ValueError("too few fields for a certificate")
     _serial, _algorithm, _issuer, (_, validity), (_, subject), _key, *rest = fields
     times = [_time(part) for part in _parts(validity)]
     if len(times) != 2:
-        raise ValueError("a certificate is valid from one time to another")
+        raise ValueError("the validity is not two times")
     names = _alt_names(rest)
     return Certificate(
         times[0],
@@ -98,6 +121,7 @@ def read_certificate(der: bytes) -> Certificate:
         tuple(text for tag, text in names if tag == _URI),
         tuple(text for tag, text in names if tag == _DNS_NAME),
         _common_name(subject),
+        _subject_text(subject),
     )
 
 
@@ -125,6 +149,46 @@ def _common_name(subject: bytes) -> str:
     return name
 
 
+def _subject_text(subject: bytes) -> str:
+    """Write a subject as RFC 4514 does. Attributes of other kinds have their number and their bytes."""
+    groups: list[str] = []
+    for _, group in _parts(subject):
+        pairs: list[str] = []
+        for _, pair in _parts(group):
+            members = [*_parts(pair)]
+            if len(members) != 2 or members[0][0] != _OID:
+                raise ValueError("an attribute is a kind and a value")
+            (_, kind), (tag, value) = members
+            if kind in _ATTRIBUTES and tag in _TEXTS:
+                pairs.append(f"{_ATTRIBUTES[kind]}={_escaped(value.decode(_TEXTS[tag]))}")
+            else:
+                pairs.append(f"{_dotted(kind)}=#{value.hex()}")
+        groups.append("+".join(pairs))
+    return ",".join(reversed(groups))
+
+
+def _escaped(text: str) -> str:
+    """Escape what has a meaning in the text form of a subject (RFC 4514, section 2.4)."""
+    escaped = "".join(f"\\{each}" if each in '"+,;<>\\=' else "\\00" if each == "\0" else each for each in text)
+    if escaped[:1] in (" ", "#"):
+        escaped = f"\\{escaped}"
+    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(text) > 1 else escaped
+
+
+def _dotted(kind: bytes) -> str:
+    """Write an object identifier as numbers (X.690, section 8.19)."""
+    numbers: list[int] = []
+    number = 0
+    for each in kind:
+        number = number << 7 | each & 0x7F
+        if not each & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2) if numbers else 0
+    head = [first, numbers[0] - 40 * first] if numbers else []
+    return ".".join(map(str, [*head, *numbers[1:]]))
+
+
 def _time(part: Part) -> float:
     """Parse UTCTime, whose two-digit years are 1950 to 2049, or GeneralizedTime (section 4.1.2.5)."""
     tag, contents = part
@@ -132,7 +196,7 @@ def _time(part: Part) -> float:
     if tag == _UTC_TIME:
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError("that is no time")
+        raise ValueError("not a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
@@ -142,7 +206,7 @@ def _inside(der: bytes, tag: int) -> bytes:
         if found == tag:
             return contents
         break
-    raise ValueError("that is no certificate")
+    raise ValueError("not a certificate")
 
 
 def _parts(der: bytes) -> Iterator[Part]:
@@ -157,7 +221,7 @@ def _parts(der: bytes) -> Iterator[Part]:
             size = length & 0x7F
             length = int.from_bytes(der[at : at + size])
             if not 0 < size <= 4 or len(der) < at + size:
-                raise ValueError("no length that DER allows")
+                raise ValueError("the length is not valid in DER")
             at += size
         if len(der) < at + length:
             raise ValueError("cut short")

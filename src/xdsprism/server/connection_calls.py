@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import Final
 
 from ..core.model.events import EncodedResponse
 from ..errors import PeerError
@@ -25,53 +26,18 @@ from ..http2.outbound import DataPayload
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
 from ..timer_heap import TimerHeap
-from .calls import DETACHED, Call, CallPort, Method, Peer
+from .calls import DETACHED, Call, CallPort, Method, Peer, RefusedCall
 
 log = logging.getLogger("xdsprism.server")
 
 DETAILS = 1_000  # characters of an error in a status
-SILENT_SECONDS = 1.0  # until a client that sends no message to an unknown method gets its status
-BATCH_BYTES = 8 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
-
-
-class UnknownMethodCall(Call):
-    """A call of a method that the server does not have; it ends with UNIMPLEMENTED.
-
-    The status waits for the client's first message: grpcio clients lose the status of a call that ends while their
-    first message is in flight. A client that sends nothing gets it after SILENT_SECONDS.
-    """
-
-    def __init__(self, path: str, now: float) -> None:
-        super().__init__()
-        self._path = path
-        self._due = now + SILENT_SECONDS
-        self._opened = False
-
-    def receive(self, message: bytes) -> None:
-        del message
-        raise self._error()
-
-    def half_close(self) -> None:
-        raise self._error()
-
-    def poll(self) -> Iterator[bytes]:
-        if self._opened:
-            raise self._error()
-        self._opened = True
-        return iter(())
-
-    def _error(self) -> PeerError:
-        """Make the error when it is raised. One that the call kept would refer to the call, by the frames it passed."""
-        return PeerError("UNIMPLEMENTED", f"no method {self._path}"[:DETAILS])
-
-    def deadline(self) -> float | None:
-        return self._due
+BATCH_BYTES: Final = 8 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
 
 
 class CallStream(CallPort):
     """One call and the HTTP/2 stream that carries it: polls the call, and writes what the stream accepts."""
 
-    __slots__ = ("_calls", "_is_last_poll", "_is_woken", "_messages", "call", "is_over", "rpc", "timer")
+    __slots__ = ("_calls", "_is_last_poll", "_is_woken", "_messages", "_stream", "call", "is_over", "rpc", "timer")
 
     def __init__(self, calls: ConnectionCalls, rpc: Rpc, call: Call) -> None:
         self.rpc = rpc
@@ -79,6 +45,7 @@ class CallStream(CallPort):
         self.is_over = False
         self.timer: float | None = None  # when to poll although nothing woke the call
         self._calls = calls
+        self._stream = rpc.stream
         self._is_woken = False
         self._messages: Iterator[bytes | EncodedResponse] | None = (
             None  # messages of the last poll that are not written yet
@@ -112,8 +79,7 @@ class CallStream(CallPort):
 
     def write_messages(self) -> None:
         """Poll the call and send its messages, until it has none or the stream has to queue one."""
-        calls, rpc, call = self._calls, self.rpc, self.call
-        stream = rpc.stream
+        calls, call, stream = self._calls, self.call, self._stream
         queue = stream.queue
         try:
             while not queue and not self.is_over:
@@ -129,13 +95,13 @@ class CallStream(CallPort):
                     if stream.has_sent_headers:
                         calls.out.send(stream, payload)
                     else:
-                        calls.rpcs.send(rpc, payload)
+                        calls.rpcs.send(self.rpc, payload)
                     if queue:
                         return
                 self._messages = None
                 if self._is_last_poll and not call.is_busy:
                     self.close()
-                    calls.rpcs.end(rpc)
+                    calls.rpcs.end(self.rpc)
                     return
                 deadline = call.deadline()
                 if deadline != self.timer:
@@ -178,9 +144,7 @@ class CallStream(CallPort):
 
 def _frame(message: EncodedResponse) -> DataPayload:
     """Frame a shared response, once for all streams that send it."""
-    payload = framed(message.body)
-    if payload.rest is None:  # a large message is a view: framing it is cheap, and keeping it is not
-        message.framed = payload
+    payload = message.framed = framed(message.body)
     return payload
 
 
@@ -194,6 +158,7 @@ class ConnectionCalls:
         "_timers",
         "backlog",
         "call_streams",
+        "events",
         "on_wake",
         "out",
         "rpcs",
@@ -205,6 +170,7 @@ class ConnectionCalls:
     ) -> None:
         """`woken` is called when there is something to `flush`; not again before the next `flush`."""
         self.rpcs = rpcs
+        self.events = rpcs.connection.events
         self.out = rpcs.out
         self.call_streams: set[CallStream] = set()
         self._methods = methods
@@ -213,44 +179,47 @@ class ConnectionCalls:
         self.woken: list[CallStream] = []
         self._draining = False
         self._timers: TimerHeap[CallStream] = TimerHeap()
-        self.backlog: deque[RpcEvent] = deque()  # events received beyond BATCH_BYTES
+        self.backlog: deque[RpcEvent] | None = None  # events received beyond BATCH_BYTES
 
     def receive(self, data: bytes, now: float) -> bool:
         """Process received bytes and the backlog, one batch at most. Return whether there is something to `flush`."""
         events: Iterable[RpcEvent] = self.rpcs.receive(data, now)
-        if len(data) > BATCH_BYTES or self.backlog:
-            self.backlog.extend(events)
-            events = self._next_batch()
+        backlog = self.backlog
+        if len(data) > BATCH_BYTES or backlog is not None:
+            if backlog is None:
+                backlog = self.backlog = deque()
+            backlog.extend(events)
+            events = self._next_batch(backlog)
         return self._process(events)
 
-    def _next_batch(self) -> Iterator[RpcEvent]:
+    def _next_batch(self, backlog: deque[RpcEvent]) -> Iterator[RpcEvent]:
         """Take events from the backlog, in order, up to BATCH_BYTES of messages."""
         left = BATCH_BYTES
-        while self.backlog and left > 0:
-            event = self.backlog.popleft()
+        while backlog and left > 0:
+            event = backlog.popleft()
             left -= len(event.message) + PREFIX if isinstance(event, Message) else PREFIX
             yield event
+        if not backlog:
+            self.backlog = None
 
     def _process(self, events: Iterable[RpcEvent]) -> bool:
         """Pass messages to their calls. Return whether there is something to flush."""
         for event in events:
-            if type(event) is not Message:
+            if not isinstance(event, Message):
                 self._process_other(event)
                 continue
-            call_stream: CallStream | None = event[0].owner
+            call_stream: CallStream | None = event.rpc.owner
             if call_stream is not None and not call_stream.is_over:
                 try:
-                    call_stream.call.receive(event[1])
+                    call_stream.call.receive(event.message)
                 except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
                     call_stream.fail(error)
         out = self.out
-        return bool(
-            self.woken or out.pieces or out.ready or out.drained or out.finished or self.rpcs.connection.has_changed
-        )
+        return bool(self.woken or out.pieces or out.waits or self.events.has_changed)
 
     def tick(self, now: float) -> None:
         """Do what is due at `now`: deadlines, keepalive, draining, and timers of calls."""
-        self.rpcs.connection.has_changed = True
+        self.events.has_changed = True
         for event in self.rpcs.tick(now):
             self._process_other(event)
         if self.rpcs.life.is_draining:  # the connection reached its maximum age
@@ -273,7 +242,7 @@ class ConnectionCalls:
                 woken, self.woken = self.woken, []
                 for call_stream in woken:
                     call_stream.write_messages()
-            events = self.rpcs.send_queued() if out.ready or out.drained or out.finished else ()
+            events = self.rpcs.send_queued() if out.waits else ()
             for event in events:
                 self._process_other(event)
             if not events and (not self.woken or out.is_paused):
@@ -286,7 +255,8 @@ class ConnectionCalls:
 
     def connection_lost(self, why: str = "") -> None:
         """Close every call: the connection is lost."""
-        self.backlog.clear()
+        if self.backlog is not None:
+            self.backlog.clear()
         for call_stream in list(self.call_streams):
             call_stream.close(why)
         self.woken.clear()  # they refer to this object
@@ -298,7 +268,7 @@ class ConnectionCalls:
         if when is None:
             self._timers.cancel(call_stream)
         else:
-            self.rpcs.connection.has_changed = True
+            self.events.has_changed = True
             self._timers.set(call_stream, when)
 
     def _process_other(self, event: RpcEvent) -> None:
@@ -320,8 +290,9 @@ class ConnectionCalls:
         method = self._methods.get(event.path)
         if method is None:
             refused = CallRefused(self._peer.address, RefusalCause.METHOD, event.path)
-            self.rpcs.connection.facts.append(refused)  # OPS-15
-            method = Method(event.path, lambda _: UnknownMethodCall(event.path, self.out.now))
+            self.events.facts.append(refused)  # OPS-15
+            text = f"no method {event.path}"[:DETAILS]
+            method = Method(event.path, lambda _: RefusedCall("UNIMPLEMENTED", text, self.out.now))
         try:
             call = method.open(_with_authorization(self._peer, event.fields))
         except PeerError as error:

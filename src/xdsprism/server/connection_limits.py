@@ -21,7 +21,9 @@ from typing import Protocol
 from ..http2.codes import Code
 from ..http2.facts import Fact, Limited
 from ..http2.faults import ConnectionFault
-from ..http2.limits import ConnectionCount, Limit, Limits, Rate, TokenBucket
+from ..http2.limits import ConnectionCount, Limit, Limits
+from ..token_bucket import Rate, TokenBucket
+from .calls import Peer
 
 try:
     import resource
@@ -38,6 +40,8 @@ WARNINGS = Rate(1, 1 / 60)  # log lines about refusals
 WHY = {
     Limit.CONNECTIONS: "too many connections to this server",
     Limit.ADDRESS: "too many connections to this server from one address",
+    Limit.HANDSHAKES: "too many connections to this server that have just begun",
+    Limit.ADDRESS_HANDSHAKES: "too many connections to this server from one address that have just begun",
 }
 
 
@@ -91,16 +95,25 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
+def client_of(peer: Peer) -> str:
+    """Return as whom a client counts: as the first identity that it proved, or else as its address, on any port."""
+    if peer.proved:
+        return str(peer.proved[0])
+    host = host_of(peer.address).removeprefix("ipv4:").removeprefix("ipv6:")
+    return host.replace("%5B", "").replace("%5D", "").strip("[]")  # grpc may quote them
+
+
 class ConnectionSlot:
     """One connection's share of the limits, from its accept on; or the reason why it is refused."""
 
-    __slots__ = ("_address", "_count", "_left", "is_silent", "refused")
+    __slots__ = ("_address", "_count", "_left", "is_silent", "refused", "shakes_hands")
 
     def __init__(self, count: ConnectionCount, address: str, refused: ConnectionFault | None) -> None:
         self.refused = refused
         self._count = count
         self._address = address
         self._left = False
+        self.shakes_hands = refused is None  # it counts as a connection in the handshake
         # Close a refused connection without a reason, if too many others are being told theirs.
         self.is_silent = refused is not None and not count.begin_refusal(address)
 
@@ -109,11 +122,18 @@ class ConnectionSlot:
         fault = self.refused
         return [Limited(peer, fault.limit, fault.code, connection=True)] if fault and fault.limit else []
 
+    def end_handshake(self) -> None:
+        """Count the handshake as over: the client speaks the protocol of the port. Idempotent."""
+        if self.shakes_hands:
+            self.shakes_hands = False
+            self._count.end_handshake(self._address)
+
     def release(self) -> None:
         """Give the slot back. Idempotent, since several things can end a connection at once."""
         if self._left:
             return
         self._left = True
+        self.end_handshake()
         if self.refused is None:
             self._count.release(self._address)
         elif not self.is_silent:
@@ -151,10 +171,14 @@ class ConnectionLimits:
     def _warn(self, address: str, limit: Limit) -> None:
         """Log a refusal. WARNINGS limits how often, so that a flood of connections does not flood the log."""
         if self._is_admin:
-            text = "refused a connection from %s: the admin port has its limit of %d connections: see what it runs"
+            text = "refused a connection from %s: the admin port has its limit of %d connections: check what runs there"
         elif limit is Limit.ADDRESS:
-            text = "refused a connection from %s: it has three quarters of the %d connections allowed: see what it runs"
+            text = "refused a connection from %s: it has its share of the %d connections: check what runs there, "
+            text += "or start the server with a higher --limit address_connections=N"
+        elif limit in {Limit.HANDSHAKES, Limit.ADDRESS_HANDSHAKES}:
+            text = "refused a connection from %s: too many of the %d connections are in the handshake "
+            text += f"(limit `{limit}`): check what connects and stays silent"
         else:
-            text = "refused a connection from %s: there are %d connections, and no descriptors for more. "
-            text += "Let the process have more (ulimit -n; LimitNOFILE= of systemd), or run another server"
+            text = "refused a connection from %s: there are %d connections, and no more are accepted. Let the process "
+            text += "have more descriptors (ulimit -n; LimitNOFILE= of systemd), or run another server"
         log.warning(text, address, self._most)

@@ -13,18 +13,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from math import inf
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from ..errors import PeerError, UsageError
-from ..http2.facts import CallRefused, Fact, RefusalCause
+from ..http2.codes import Code
+from ..http2.facts import CallRefused, Fact, Limited, RefusalCause
 from ..http2.grpc import GrpcError, PiecesFactory, inflated
-from ..http2.limits import Limits, Times
+from ..http2.limits import Limit, Limits, Times
 from .addresses import find_fault, why_not
 from .calls import Call, CallPort, Method, Peer
-from .certificates import identities_of
+from .certificates import identities_of, proved_by
 from .connection_limits import connections_for, descriptor_limit
 from .large_messages import LARGEST, LargeMessages
 from .tls import Material
@@ -59,7 +61,7 @@ AGE_GRACE = Times().age_grace
 # process may end.
 SLOW = 0.05
 LINGER = 0.5
-# Now and then grpc loses a call that arrives while the server stops, and would wait for it until the grace is over. So,
+# Sometimes grpc loses a call that arrives while the server stops, and would wait for it until the grace is over. So,
 # once every call that we know of is over, grpc has so many seconds to send their last bytes.
 LAST_BYTES = 5.0
 DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
@@ -74,15 +76,15 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         *,
         receive_bytes: int,
         limits: Limits = LIMITS,
-        preface: float = Times().preface,
+        times: Times | None = None,
         age: float | None = None,
         tls: Material | None = None,
     ) -> None:
         """Make a server for these methods. It serves after `start`.
 
-        Of `limits`, grpc can enforce those on connections, and on streams per connection. `preface`: seconds that a
-        client has for the TLS handshake and its first SETTINGS. `age`: seconds until a connection drains, to which grpc
-        adds up to a tenth, or takes it off. grpc only announces that to the client (GOAWAY). We have to end the
+        Of `limits`, grpc can enforce those on connections, and on streams per connection; of `times`, `preface` and
+        `idle_connection`, and the engine itself `first_request`. `age`: seconds until a connection drains, to which
+        grpc adds up to a tenth, or takes it off. grpc only announces that to the client (GOAWAY). We have to end the
         streams, later than grpc announces it, so `_longest` is a tenth more.
         """
         self._longest = age * 1.1 if age is not None else None
@@ -92,7 +94,9 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         self._idle.set()
         self._ends: float | None = None  # once the server stops: when its last call must be over
         self._tls = tls
-        # They are told of refused calls only: grpc does not report what else happens to its connections.
+        times = times or Times()
+        self._first_request = times.first_request
+        # These get refused calls only: grpc does not report other events of its connections.
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self._large = LargeMessages(receive_bytes)
         largest = max(receive_bytes, LARGEST)  # over all methods: grpc has no limit per method
@@ -101,7 +105,8 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_concurrent_streams", limits.streams),
             ("grpc.max_allowed_incoming_connections", min(limits.connections, connections_for(descriptor_limit()))),
-            ("grpc.server_handshake_timeout_ms", round(preface * 1_000)),
+            ("grpc.server_handshake_timeout_ms", round(times.preface * 1_000)),
+            *_idle(times.idle_connection),
         )
         if age is not None:
             grace = round(AGE_GRACE * 1_000)
@@ -201,6 +206,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
 
         return refuse
 
+    def _report_silence(self, peer: str) -> None:
+        for reader in self.readers:
+            reader([Limited(peer, Limit.FIRST_REQUEST, Code.NO_ERROR, connection=False)])
+
     async def _serve(self, method: Method, context: Any) -> None:
         """Run one call from its beginning to its end."""
         call = method.open(_peer_of(context))
@@ -215,13 +224,19 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
             old = loop.time() + self._longest
             timer = loop.call_at(old, call.drain, old + AGE_GRACE)
         try:
-            await Conversation(call, context, self._large, method.parting).run()
+            conversation = Conversation(call, context, self._large, method.parting)
+            await conversation.run(self._first_request, self._report_silence)
         finally:
             if timer is not None:
                 timer.cancel()
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
+
+
+def _idle(seconds: float) -> tuple[tuple[str, int], ...]:
+    """Return grpc's option for connections without streams; without it, grpc lets them be."""
+    return (("grpc.max_connection_idle_ms", max(round(seconds * 1_000), 1)),) if seconds < inf else ()
 
 
 class Conversation(CallPort):
@@ -240,12 +255,26 @@ class Conversation(CallPort):
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._ended = False
+        self._has_heard = False  # the client sent a message
         self._error: Exception | None = None
         call.attach(self)
 
-    async def run(self) -> None:
-        """Run the RPC: read in one task and write in this one, until either ends it."""
+    async def run(self, first_request: float = inf, report: Callable[[str], None] = lambda _: None) -> None:
+        """Run the RPC: read in one task and write in this one, until either ends it.
+
+        `first_request`: seconds for the client to send its first message. `report` is called if it sends none.
+        """
+
+        def end_if_silent() -> None:
+            if not self._has_heard and not self._ended:
+                report(self._context.peer())
+                text = f"no request came within {first_request:g} seconds: send one once the stream is open"
+                self._end(PeerError("DEADLINE_EXCEEDED", text))
+                self._awake.set()
+
         reader = asyncio.create_task(self._read())
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(first_request, end_if_silent) if first_request < inf else None
         try:
             await self._write()
         # The client is gone: no status can be sent.
@@ -255,6 +284,8 @@ class Conversation(CallPort):
         except Exception as error:  # noqa: BLE001 # OPS-10: whatever it is, it ends this stream and no other
             self._end(error)
         finally:
+            if timer is not None:
+                timer.cancel()
             reader.cancel()
             self._end()
         await self._tell()
@@ -263,6 +294,7 @@ class Conversation(CallPort):
         """Give each message of the client to the call. An error ends the call."""
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
+                self._has_heard = True
                 if message.startswith(GZIP):
                     message = _inflated(message, self._large.limit)
                 if len(message) > self._large.limit:
@@ -364,7 +396,9 @@ def _peer_of(context: Any) -> Peer:
     """Return who calls: the address, the identities of the client's certificate, and authorization headers."""
     shown = context.auth_context().get("x509_pem_cert", ())
     said = tuple(value for name, value in context.invocation_metadata() or () if name == "authorization")
-    return Peer(context.peer(), identities_of(shown[0]) if shown else (), said)
+    if not shown:
+        return Peer(context.peer(), (), said)
+    return Peer(context.peer(), identities_of(shown[0]), said, proved_by(shown[0]))
 
 
 async def _cancelled() -> None:

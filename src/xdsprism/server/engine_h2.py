@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ..errors import UsageError
 from ..http2.codes import Code
@@ -27,7 +27,7 @@ from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
 from .addresses import address_of, bind_socket, resolve, why_not
 from .calls import Method, Peer
-from .certificates import identities_of
+from .certificates import identities_of, proved_by
 from .connection_calls import ConnectionCalls
 from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
 from .tls_listener import TlsListener
@@ -39,7 +39,7 @@ log = logging.getLogger("xdsprism.server")
 BACKLOG = 4_096  # a whole fleet may reconnect at once
 # Bytes of input that may wait for the engine's turn: of one connection before it is read no further (an ACK has about
 # 100), and of all such connections together.
-SMALL_INPUT = 4 * 1024
+SMALL_INPUT: Final = 4 * 1024
 MOST_INPUT = 8 * 1024 * 1024
 NO_H2 = "no HTTP/2 over TLS"
 JITTER = 0.1  # of the maximum age, more or less: clients that connected together must not reconnect together
@@ -148,16 +148,21 @@ class SocketConnection(asyncio.Protocol):
 
     __slots__ = (
         "_calls",
+        "_certificate",
         "_connected_at",
         "_engine",
+        "_has_begun",
         "_ignored_bytes",
         "_input",
         "_is_closing",
+        "_is_lost",
         "_is_queued",
         "_is_reading_paused",
         "_is_writing_paused",
         "_large_input",
         "_loop",
+        "_lost_at",
+        "_lost_by",
         "_peer",
         "_slot",
         "_timer",
@@ -184,10 +189,15 @@ class SocketConnection(asyncio.Protocol):
         self._large_input = 0  # bytes of it that the engine has counted
         self._is_queued = False  # it has its input processed in the engine's next turn
         self._is_reading_paused = False  # until the calls have processed their input
+        self._has_begun = False  # the engine's turn has come after it was accepted
         self._is_closing = False
         self._ignored_bytes = 0  # received after `_is_closing`
         self._peer = self.owner = ""
+        self._certificate: bytes | None = None
         self._connected_at = 0.0
+        self._is_lost = False  # it ends in the engine's turn
+        self._lost_at = 0.0
+        self._lost_by: Exception | None = None
 
     @property
     def open_calls(self) -> int:
@@ -196,31 +206,43 @@ class SocketConnection(asyncio.Protocol):
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a slot. The rest is done in the engine's turn, since the loop accepts a whole fleet at once."""
         engine = self._engine
         self._transport = transport
-        self._connected_at = now = self._loop.time()
+        self._connected_at = self._loop.time()
         self._peer = address_of(transport)
         self.owner = host_of(self._peer)
         self._slot = slot = self._slot or engine.connection_limits.admit(self._peer)
-        engine.report([Connected(self._peer)])
         if slot.is_silent:
-            engine.report(slot.facts(self._peer))
+            self._has_begun = True
+            engine.report([Connected(self._peer), *slot.facts(self._peer)])
             self._transport.abort()
             return
         if not _speaks_h2(transport):
-            engine.report([HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
+            self._has_begun = True
+            engine.report([Connected(self._peer), HandshakeFailed(self._peer, Cause.ALPN, NO_H2)])
             self._transport.close()
             return
-        age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # not a secret
-        count, parting = engine.connection_limits.count, engine.parting
-        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
-        peer = Peer(self._peer, _identities(transport))
-        self._calls = ConnectionCalls(rpcs, engine.methods, peer, partial(engine.queue.add_output, self))
+        self._certificate = _certificate(transport)  # of TLS that has not failed yet
         engine.add_connection(self)
-        if slot.refused is not None:
-            rpcs.connection.fail(slot.refused)
         # The client's preface is on its way, or here: after the loop has read it, one write answers it and has ours.
-        self._loop.call_soon(engine.queue.add_output, self)
+        self._loop.call_soon(self._queue_input)
+
+    def _begin(self) -> ConnectionCalls:
+        """Make the calls of this connection."""
+        self._has_begun = True
+        engine, slot = self._engine, self._slot
+        engine.report([Connected(self._peer)])
+        age = engine.times.age * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 # not a secret
+        now, count, parting = self._loop.time(), engine.connection_limits.count, engine.parting
+        rpcs = RpcConnection(engine.limits, engine.times, now, self._peer, age=age, count=count, parting=parting)
+        shown = self._certificate
+        peer = Peer(self._peer, identities_of(shown), proved=proved_by(shown)) if shown else Peer(self._peer)
+        self._calls = calls = ConnectionCalls(rpcs, engine.methods, peer, partial(engine.queue.add_output, self))
+        if slot is not None and slot.refused is not None:
+            rpcs.connection.fail(slot.refused)
+        engine.queue.add_output(self)
+        return calls
 
     def data_received(self, data: bytes) -> None:
         # Only store input, however much of it there is: if a whole fleet sends something, turns process a part each.
@@ -257,12 +279,19 @@ class SocketConnection(asyncio.Protocol):
             self._engine.large_input -= self._large_input
             self._large_input = 0
         calls = self._calls
+        if calls is None and not self._has_begun:
+            try:
+                calls = self._begin()
+            except Exception as error:  # noqa: BLE001 # OPS-10
+                self.fail(error)
         if self._is_closing:
             self._ignored_bytes += len(data)
         elif calls is not None and (data or calls.backlog):
             was_scheduled, self.is_scheduled = self.is_scheduled, True
             try:
                 has_output = calls.receive(data, self._loop.time())
+                if self._slot is not None and self._slot.shakes_hands and calls.rpcs.connection.is_established:
+                    self._slot.end_handshake()
             except Exception as error:  # noqa: BLE001 # OPS-10: the engine goes on with other connections
                 self.fail(error)
                 return
@@ -280,14 +309,14 @@ class SocketConnection(asyncio.Protocol):
 
     def _resume_reading(self) -> None:
         self._is_reading_paused = False
-        if self._transport is not None:
+        if not self._is_lost:
             with suppress(RuntimeError):  # it is closing
                 self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
         if self._calls is not None:
-            self._calls.rpcs.out.pause()
+            self._calls.out.pause()
 
     def resume_writing(self) -> None:
         """Schedule the queued output.
@@ -296,27 +325,39 @@ class SocketConnection(asyncio.Protocol):
         """
         self._is_writing_paused = False
         if self._calls is not None and self._calls.rpcs.connection.failed is None:
-            self._calls.rpcs.out.resume()
+            self._calls.out.resume()
             self._engine.queue.add_output(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.process_input()
-        calls, self._calls = self._calls, None
-        self._transport = None  # otherwise this cycle, with the buffers of TLS, waits for the garbage collector
+        """Have the connection end in a turn of the engine, since a whole fleet may leave at once.
+
+        Its descriptor is free, so a client that comes back finds room although the connection has not ended.
+        """
         if self._timer is not None:
             self._timer.cancel()
-        seconds = self._loop.time() - self._connected_at
-        refused = self._slot.refused if self._slot is not None else None
         if self._slot is not None:
             self._slot.release()
+        self._is_lost = True
+        self._lost_at, self._lost_by = self._loop.time(), error
+        self._engine.queue.add_lost(self)
+
+    def end(self) -> None:
+        """Process the input that came before the connection was lost, close its calls, and report its end."""
+        self.process_input()
+        calls, self._calls = self._calls, None
+        error, self._lost_by = self._lost_by, None
+        self._transport = None  # otherwise this cycle, with the buffers of TLS, waits for the garbage collector
+        seconds = self._lost_at - self._connected_at
         if calls is None:
+            refused = self._slot.refused if self._slot is not None else None
             code, why = (refused.code, refused.why) if refused else (Code.INADEQUATE_SECURITY, NO_H2)
             self._engine.report([Disconnected(self._peer, seconds, code, why)])
-            return
-        calls.connection_lost()
-        fault = calls.rpcs.connection.failed
-        code, why = (fault.code, fault.why) if fault else (Code.NO_ERROR, "" if self._is_closing else str(error or ""))
-        self._engine.report([*calls.rpcs.connection.facts, Disconnected(self._peer, seconds, code, why)])
+        else:
+            calls.connection_lost()
+            fault = calls.rpcs.connection.failed
+            why = fault.why if fault else "" if self._is_closing else str(error or "")
+            code = fault.code if fault else Code.NO_ERROR
+            self._engine.report([*calls.rpcs.connection.facts, Disconnected(self._peer, seconds, code, why)])
         self._engine.remove_connection(self)
 
     # -- the calls
@@ -324,7 +365,7 @@ class SocketConnection(asyncio.Protocol):
     def fail(self, error: Exception) -> None:
         """Abort the connection after an unexpected error."""
         log.error("a connection failed", exc_info=error)
-        if self._transport is not None:
+        if not self._is_lost:
             self._transport.abort()
 
     def drain(self, now: float, grace: float) -> None:
@@ -337,21 +378,21 @@ class SocketConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Write the output of all woken calls: one write, or more while there is queued DATA and room."""
         calls, transport = self._calls, self._transport
-        if calls is None or self._is_closing:
+        if calls is None or self._is_lost or self._is_closing:
             return
         self.is_scheduled = True
-        out = calls.rpcs.out
+        out = calls.out
         while written := calls.flush():
             transport.write(written)
-            if self._is_writing_paused or not out.ready or not out.can_write_more:
+            if self._is_writing_paused or not out.waits or not out.can_write_more:
                 break
         self.is_scheduled = False
-        if calls.rpcs.connection.has_changed:
+        if calls.events.has_changed:
             self._apply_state(calls)
 
     @property
     def delayed_until(self) -> float:
-        return self._calls.out.delayed_until if self._calls is not None else inf
+        return self._calls.out.delayed_until if self._calls is not None and not self._is_lost else inf
 
     def flush_delayed(self, now: float) -> None:
         """Write the delayed output if it is due."""
@@ -362,10 +403,9 @@ class SocketConnection(asyncio.Protocol):
     def _apply_state(self, calls: ConnectionCalls) -> None:
         """Act on changes other than messages: report facts, close the connection, set the timer."""
         state = calls.rpcs.connection
-        state.has_changed = False
+        state.events.has_changed = False
         if state.facts:
-            self._engine.report(state.facts)
-            state.facts = []
+            self._engine.report(state.events.take_facts())
         if calls.rpcs.is_closing:
             self._hang_up()
             return
@@ -439,8 +479,8 @@ def _speaks_h2(transport: asyncio.BaseTransport) -> bool:
     return tls is None or tls.selected_alpn_protocol() == "h2"
 
 
-def _identities(transport: asyncio.BaseTransport) -> tuple[str, ...]:
-    """Return the names in the client's certificate, which the handshake has verified."""
+def _certificate(transport: asyncio.BaseTransport) -> bytes | None:
+    """Return the client's certificate, which the handshake has verified."""
     tls = transport.get_extra_info("ssl_object")
-    shown = tls.getpeercert(binary_form=True) if tls is not None else None
-    return identities_of(shown) if shown else ()
+    shown: bytes | None = tls.getpeercert(binary_form=True) if tls is not None else None
+    return shown

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from ..core.model.events import EncodedResponse, Request, Send
 from ..core.model.facts import Facts
 from ..core.model.steps import Steps
-from ..core.model.type_versions import Names
+from ..core.model.type_versions import TypeNames
 from ..core.model.types import TypeUrl
 from ..core.serve.fetching import Fetch, Patience, Unchanged
 from ..errors import PeerError
 from .calls import Peer
-from .hub import Connected, Hub, XdsCall
+from .hub import Hub
 from .long_work import is_long
 from .slicing import LONG_COUNT
+from .xds_call import Connected, XdsCall
 
 
 class FetchCall(XdsCall):
@@ -24,8 +25,9 @@ class FetchCall(XdsCall):
     response until something changes.
     """
 
-    def __init__(self, hub: Hub, connected: Connected, names: Names, fetch: Fetch) -> None:
+    def __init__(self, hub: Hub, connected: Connected, names: TypeNames, fetch: Fetch) -> None:
         super().__init__(hub, connected, names)
+        self._idleness = None  # it may wait for a change
         self._fetch = fetch
         self._answered = False
         self._found: Send | Unchanged | None = None  # the result of `_finding`, which ran in slices
@@ -48,9 +50,10 @@ class FetchCall(XdsCall):
             self._pass_on()
 
     def deadline(self) -> float | None:
-        return self._fetch.deadline()
+        return self.before_lapse(self._fetch.deadline())
 
     def poll_shared(self) -> Iterator[bytes | EncodedResponse]:
+        self.check()
         if self._answered and self._work is not None:
             return self._work.poll()
         answer = self.answer()
@@ -66,6 +69,7 @@ class FetchCall(XdsCall):
         """Return the response once it is known; None before that, and after it was returned."""
         if self._answered:
             return None
+        self.check()
         if self._work is not None:
             self._work.check()
             return None
@@ -103,16 +107,17 @@ class FetchCall(XdsCall):
 
     def _pass_on(self) -> None:
         """Pass the facts of the fetch to the hub."""
-        self._hub.facts += self._fetch.told
-        self._fetch.told.clear()
+        self._hub.facts += self._fetch.reported_facts
+        self._fetch.reported_facts.clear()
         self._hub.turn()
 
 
 def open_fetch(hub: Hub, method: str, peer: Peer, only_type: TypeUrl, *, v2: bool) -> FetchCall:
-    """Begin a fetch of one resource type."""
+    """Begin a fetch of one resource type. Raises PeerError if the client has too many streams."""
+    hub.admit(peer)
     facts = Facts()
-    stream = hub.stream(facts, delta=False, only_type=only_type)
+    stream = hub.stream(facts, peer, delta=False, only_type=only_type)
     connected = Connected(stream, method, peer, hub.clock())
-    call = FetchCall(hub, connected, Names(only_type, v2=v2), Fetch(stream, facts, only_type))
+    call = FetchCall(hub, connected, TypeNames(only_type, v2=v2), Fetch(stream, facts, only_type))
     hub.enter(call, brief=True)
     return call

@@ -8,12 +8,14 @@ only hurts itself; otherwise of the address that has most idle connections.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
 import time
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -22,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..errors import XdsError
-from ..http2.facts import Fact, HttpConnectionRefused, HttpRefusal
+from ..http2.facts import Cause, Fact, HandshakeFailed, HttpConnectionRefused, HttpRefusal
 from ..http2.limits import Limit, Limits, Times
 from .addresses import address_of, why_not
 from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
@@ -33,12 +35,26 @@ from .tls_transport import TlsTransport
 GRACE = 2  # seconds for requests in progress when the server stops
 BACKLOG = 2048  # connections that may wait to be accepted, as in uvicorn
 PLAIN = "content-type: text/plain\r\nx-content-type-options: nosniff"
+TLS_RECORD = b"\x16\x03"  # how a TLS handshake begins (RFC 8446, section 5.1)
+WRONG = "HTTP/1.1 400 Bad Request"
 LATE = "HTTP/1.1 408 Request Timeout"
 FULL = "HTTP/1.1 503 Service Unavailable"
 
 
 class CannotListenError(XdsError):
     """The server can't listen on an address: it is in use, or not an address of this machine."""
+
+
+class _BoundedLog(logging.LoggerAdapter[logging.Logger]):
+    """Takes the warnings of uvicorn, one for each connection that is no HTTP, to where lines have a rate."""
+
+    def __init__(self, to: logging.Logger, report: Callable[[str], None]) -> None:
+        super().__init__(to)
+        self._report = report
+        self.level = to.level  # uvicorn looks at it
+
+    def warning(self, msg: object, *args: object, **_: object) -> None:
+        self._report(str(msg) % args)
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the class depends on what is installed
@@ -57,6 +73,9 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         self._timer_at = inf
         self._peer = ""
         self._host = ""
+        self._is_new = True  # nothing came yet
+        self._is_refused = False
+        self.logger: Any = _BoundedLog(self.logger, self._report_fault)
 
     # -- asyncio
 
@@ -67,8 +86,9 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         if slot.refused is not None:
             self.transport = transport
             self._port.report(slot.facts(peer))
-            self._refuse(slot.refused.why, silently=slot.is_silent)
+            self._refuse(slot.refused.why, FULL, silently=slot.is_silent)
             return
+        slot.end_handshake()
         super().connection_made(transport)
         self._deadlines = HttpDeadlines(self._port.times, self.loop.time())
         self._port.idle.add(self._host, self)
@@ -77,6 +97,13 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
 
     def data_received(self, data: bytes) -> None:
         if self._deadlines is not None:
+            if self._is_new and data.startswith(TLS_RECORD):
+                self._is_refused = True
+                self._port.report_handshake(self._peer, Cause.TLS, "it speaks TLS")
+                self._refuse("this port speaks plain text, and no TLS", WRONG)  # so that the client knows
+            self._is_new = False
+            if self._is_refused:
+                return
             self._deadlines.note_bytes(self.loop.time())
             self._set_timer(self._deadlines.due)
             super().data_received(data)
@@ -96,6 +123,9 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         self._port.report_refusal(self._peer, HttpRefusal.EVICTED)
         self._leave()
         self.transport.abort()
+
+    def _report_fault(self, what: str) -> None:
+        self._port.report_handshake(self._peer, Cause.OTHER, f"it is no client of HTTP/1 ({what})")
 
     def _leave(self) -> None:
         """Give the slot back."""
@@ -149,11 +179,11 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         if deadlines.fault is not None:
             self._port.report_refusal(self._peer, deadlines.fault)
         if deadlines.is_within_header and not self.transport.is_closing():
-            self._refuse("the header of the request took too long")
+            self._refuse("the header of the request took too long", LATE)
         else:
             self.transport.abort()
 
-    def _refuse(self, why: str, *, silently: bool = False) -> None:
+    def _refuse(self, why: str, status: str, *, silently: bool = False) -> None:
         """Send an error response, and close the connection after a moment.
 
         Go on reading meanwhile: if a socket closes with unread input, the client loses the response.
@@ -161,7 +191,6 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         if silently:
             self.transport.abort()
             return
-        status = FULL if self._deadlines is None else LATE
         head = f"{status}\r\n{PLAIN}\r\ncontent-length: {len(why) + 1}\r\nconnection: close\r\n\r\n"
         self.transport.write(f"{head}{why}\n".encode())
         if self.transport.can_write_eof():
@@ -225,7 +254,7 @@ class HttpPort:
     ) -> None:
         self.times = times or HttpTimes()
         self.report = report
-        self._purpose = purpose
+        self.name = purpose.lower()
         self.idle: IdleConnections[_Connection] = IdleConnections()
         self._connection_limits = connection_limits or ConnectionLimits(Limits(), time.monotonic, is_admin=True)
         self._tls = tls
@@ -259,6 +288,9 @@ class HttpPort:
         slot = self._connection_limits.admit(peer)
         if slot.refused is None:
             return slot
+        if slot.refused.limit in {Limit.HANDSHAKES, Limit.ADDRESS_HANDSHAKES}:
+            self.report_refusal(peer, HttpRefusal.HANDSHAKES)
+            return slot
         is_own = slot.refused.limit is Limit.ADDRESS
         other = self.idle.oldest_of(host_of(peer)) if is_own else self.idle.oldest_of_largest()
         if other is not None:
@@ -272,14 +304,22 @@ class HttpPort:
         return slot
 
     def report_refusal(self, peer: str, why: HttpRefusal) -> None:
-        self.report([HttpConnectionRefused(peer, self._purpose.lower(), why)])
+        self.report([HttpConnectionRefused(peer, self.name, why)])
+
+    def report_handshake(self, peer: str, cause: Cause, why: str) -> None:
+        self.report([HandshakeFailed(peer, cause, why, self.name)])
 
     def _connection(self, slot: ConnectionSlot | None = None, **given: Any) -> _Connection:
         return _Connection(self, slot, **given)
 
     def _make_tls_listener(self) -> TlsListener:
         self._socket.setblocking(False)  # noqa: FBT003 # positional only
-        return TlsListener(self._socket, self._make_tls_transport, self, self.report, Times(preface=self.times.header))
+        times = Times(preface=self.times.header)
+        return TlsListener(self._socket, self._make_tls_transport, self, self._report_of_tls, times)
+
+    def _report_of_tls(self, facts: Sequence[Fact]) -> None:
+        """Report the facts of the listener, which does not know whose port it is."""
+        self.report([replace(fact, port=self.name) if isinstance(fact, HandshakeFailed) else fact for fact in facts])
 
     def _make_tls_transport(self, slot: ConnectionSlot) -> TlsTransport:
         """Make the TLS layer of a new connection, with the certificates that are in use now."""

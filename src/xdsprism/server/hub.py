@@ -18,50 +18,43 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
+from time import time
 
-from ..core.codec.server_requests import Decoder, Known
+from ..core.codec.server_requests import Known
 from ..core.codec.server_responses import Encoder
 from ..core.loads.load_reports import LoadReports
+from ..core.model.client_budget import ClientBudget, Exceeded
 from ..core.model.demand import Demand
-from ..core.model.events import EncodedResponse, Request, Send
-from ..core.model.facts import Closed, Fact, Facts, Opened, Published
+from ..core.model.events import Node
+from ..core.model.facts import Closed, Fact, Facts, LimitReached, Opened, PolicyTaken, Published
 from ..core.model.limits import Client
 from ..core.model.settings import RELAY, SERVER, Settings
-from ..core.model.steps import Steps
+from ..core.model.steps import Steps, finish, pieces
 from ..core.model.store import Applied, Store
-from ..core.model.type_versions import Names, has_twin
+from ..core.model.type_versions import TypeNames
 from ..core.model.types import CLUSTER, ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
+from ..core.policy.grant import Grant
+from ..core.policy.policy import Policy
+from ..core.policy.tokens import Tokens
 from ..core.serve.stream import Stream
 from ..core.session.interest import Interest, Interested
+from ..errors import PeerError
 from ..messages.api_versions import to_v2
-from ..native import mypyc_attr
-from .calls import Call, Peer
-from .connection_limits import host_of
-from .long_work import LongWork, is_long
-from .slicing import LONG_BYTES, LONG_COUNT, Slices
+from .bearers import Bearers
+from .calls import Peer
+from .connection_limits import client_of, host_of
+from .slicing import LONG_COUNT, Slices
+from .xds_call import Connected, XdsCall
 
 log = logging.getLogger("xdsprism.server")
 
-# When a connection drains, a client has ANSWER seconds to ACK the last response before its stream ends. It ends
-# PARTING seconds before the connection at the latest, so that the end of the stream reaches the client.
-ANSWER = 3.0
-PARTING = 0.5
+FEW = 100  # streams that find their grants between two steps
 
 Clock = Callable[[], float]
 Schedule = Callable[[Callable[[], None]], object]  # run soon, once, in the loop's next turn
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A live stream, for status pages."""
-
-    stream: Stream
-    method: str
-    peer: Peer
-    since: float
 
 
 class Hub:
@@ -75,22 +68,31 @@ class Hub:
         schedule: Schedule,
         demand: Demand | None = None,
         slices: Slices | None = None,
+        policy: Policy | None = None,
+        wall: Clock = time,
     ) -> None:
-        """Serve `store`. `slices` runs long work in slices; without it, long work runs at once."""
+        """Serve `store`. `slices` runs long work in slices; without it, long work runs at once.
+
+        `wall` is the clock that tokens expire by, and `clock` the one of everything else.
+        """
+        self.policy = policy  # None: every client may have everything
+        self.policy_listeners: list[Callable[[], None]] = []  # called when the policy has changed
         self.store = store
         self.slices = slices
-        self.settings = replace(settings, epoch=settings.epoch or token_hex(4))
+        self.settings = replace(settings, epoch=settings.epoch or token_hex(16))
         self.interest = Interest(demand)
         self.reports = LoadReports(self.settings, self._clusters)
         self.chores: list[Callable[[], None]] = []  # run at the beginning of each turn
         # PRX-31: the identifier tells other relays what a negative answer means (DYN-11).
         is_relay = self.interest.demand.caches and settings.identifier == SERVER
         identifier = RELAY if is_relay else settings.identifier
+        self.clients = ClientBudget(self.settings.limits)
         self.encoder = Encoder(identifier)
         self.v2_encoder = Encoder(identifier, to_v2)
         self.clock = clock
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.facts = Facts()
+        self._bearers = Bearers(clock, wall, self.facts)
         self.requests: Known = {True: {}, False: {}}
         self._schedule = schedule
         self._calls: dict[int, XdsCall] = {}
@@ -118,33 +120,115 @@ class Hub:
         node = call.connected.stream.node
         return host_of(call.connected.peer.address), node.id if node is not None else ""
 
+    def identify(self, peer: Peer) -> Peer:
+        """Return the client of a call with what its token proves. Raises PeerError if that is bad."""
+        if not peer.authorization:
+            return peer
+        try:
+            return self._bearers.identify(peer, self.tokens)
+        finally:
+            if self.facts:
+                self.turn()
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Which tokens prove something; None: tokens are ignored."""
+        return self.policy.tokens if self.policy is not None else None
+
     def open(self, method: str, peer: Peer, *, delta: bool, only_type: TypeUrl | None, v2: bool = False) -> XdsCall:
         """Begin a discovery stream.
 
-        `v2`: the method is one of xDS v2, which matters if a request does not name its type (VER-3).
+        `v2`: the method is one of xDS v2, which matters if a request does not name its type (VER-3). Raises PeerError
+        if the client has too many streams.
         """
-        stream = self.stream(self.facts, delta=delta, only_type=only_type)
-        call = XdsCall(self, Connected(stream, method, peer, self.clock()), Names(only_type, v2=v2))
+        self.admit(peer)
+        stream = self.stream(self.facts, peer, delta=delta, only_type=only_type)
+        call = XdsCall(self, Connected(stream, method, peer, self.clock()), TypeNames(only_type, v2=v2))
         self.enter(call)
         return call
 
-    def stream(self, facts: Facts, *, delta: bool, only_type: TypeUrl | None) -> Stream:
+    def admit(self, peer: Peer) -> None:
+        """Count a stream of this client. Raises PeerError if it has too many, or all clients have (OPS-3)."""
+        client = client_of(peer)
+        self._check(client, self.clients.open_stream(client))
+
+    def admit_fetch(self, peer: Peer) -> None:
+        """Count a fetch of this client. Raises PeerError if it fetches too often (OPS-4)."""
+        client = client_of(peer)
+        self._check(client, self.clients.fetch(client, self.clock()))
+
+    def _check(self, client: str, exceeded: Exceeded | None) -> None:
+        if exceeded is not None:
+            self.facts.append(LimitReached(exceeded.limit, exceeded.message, client))
+            self.turn()
+            raise PeerError("RESOURCE_EXHAUSTED", exceeded.message, exceeded.seconds)
+
+    def release(self, peer: Peer) -> None:
+        """Count a stream of this client as closed."""
+        self.clients.close_stream(client_of(peer))
+
+    def stream(self, facts: Facts, peer: Peer, *, delta: bool, only_type: TypeUrl | None) -> Stream:
         """Return a new stream over the store, with a number of its own. It is not live before `enter`."""
         self._count += 1
-        return Stream(self._count, self.store, self.interest, self.settings, facts, delta=delta, only_type=only_type)
+        return Stream(
+            self._count,
+            self.store,
+            self.interest,
+            self.settings,
+            facts,
+            delta=delta,
+            only_type=only_type,
+            grant_of=partial(self.grant_of, peer),
+        )
+
+    def grant_of(self, peer: Peer, node: Node) -> Grant | None:
+        """Return what a client may have that says it is this node; None: there is no policy."""
+        return self.policy.grant(peer.proved, node.id) if self.policy is not None else None
+
+    def enforce(self, policy: Policy | None) -> None:
+        """Put a policy into force, or none: for new streams at once, for those that are open in slices."""
+        self.policy = policy
+        if self.slices is not None:
+            self.slices.begin(self._regranting(), _log_unregranted, first=True)
+        else:
+            finish(self._regranting())
+
+    def _regranting(self) -> Steps[None]:
+        """Let each open stream find anew what its client may have, in steps, and wake those for which it changed."""
+        changed = 0
+        for piece in pieces([*self._calls.values()], FEW):
+            for call in piece:
+                standing = call.connected.peer.standing
+                if standing is not None and standing.review(self.tokens):
+                    call.port.wake()  # it ends, and its client comes back: it does not see the new grant
+                elif call.stream.regrant():
+                    changed += 1
+                    call.port.wake()
+            yield
+        for listener in [*self.policy_listeners]:
+            listener()
+        rules = len(self.policy.rules) if self.policy is not None else 0
+        self.facts.append(PolicyTaken(rules, changed))
+        self.turn()
 
     def enter(self, call: XdsCall, *, brief: bool = False) -> None:
         """Make a call live: from now on it is woken when a change concerns its stream. `brief`: it is a fetch."""
         connected = call.connected
         self._calls[connected.stream.number] = call
         peer = connected.peer
+        if peer.standing is not None:  # the policy may have changed while the body of a REST request was read
+            peer.standing.review(self.tokens)
         self.facts.append(Opened(connected.stream.number, connected.method, peer.address, brief, peer.identity))
         self.turn()
 
     def closed(self, number: int, reason: str) -> None:
         """Forget a call whose stream is closed."""
-        if self._calls.pop(number, None) is not None:
-            self.facts.append(Closed(number, reason))
+        call = self._calls.pop(number, None)
+        if call is not None:
+            self.release(call.connected.peer)
+            standing = call.connected.peer.standing
+            is_usual = standing is not None and standing.is_over(self.clock())
+            self.facts.append(Closed(number, reason, is_usual))
             self.turn()
 
     def is_long_to_close(self, subscriptions: int) -> bool:
@@ -163,8 +247,10 @@ class Hub:
 
     def _clusters(self, params: Params) -> Iterator[str]:
         """Yield the names of all clusters that a client with these params gets."""
-        tables = (table for table in self.store.tables() if table.spec.url == CLUSTER)
-        return (variant.name for table in tables for variant in table.everything.snapshot(params).variants)
+        for table in self.store.tables():
+            if table.spec.url == CLUSTER:
+                for variant in table.everything.snapshot(params).variants:
+                    yield variant.name
 
     def turn(self) -> None:
         """Schedule `_run_turn` for the next turn of the loop, once."""
@@ -186,9 +272,12 @@ class Hub:
         self.turn()
 
     def _run_turn(self) -> None:
-        """Notify the sessions of what changed, which wakes their calls, and hand the facts to the readers."""
+        """Notify the sessions of what changed, which wakes their calls."""
         for chore in self.chores:
-            chore()
+            try:
+                chore()
+            except Exception:  # OPS-10: the turn goes on, and others follow
+                log.exception("a part of the server could not do its work in this turn")
         self.turn_due = False
         self._closed_count = 0
         if self.changes:
@@ -196,6 +285,10 @@ class Hub:
         # Streams share encoded responses within a turn. A stream that polls later encodes anew.
         self.encoder.forget()
         self.v2_encoder.forget()
+        self._schedule(self._report)  # after the transport has written: clients do not wait for logs and metrics
+
+    def _report(self) -> None:
+        """Hand the facts to the readers."""
         facts = self.facts.take()
         for reader in self.readers:
             reader(facts)
@@ -246,205 +339,12 @@ class Hub:
             self.turn()
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class XdsCall(Call):
-    """One discovery stream: decodes requests and encodes responses. All decisions are the stream's.
-
-    Each request and each poll is short, and runs at once, or long, and then goes through a `LongWork`. While there is
-    one, everything else of the call goes through it, too, so that the order stays.
-    """
-
-    def __init__(self, hub: Hub, connected: Connected, names: Names) -> None:
-        super().__init__()
-        self.connected = connected
-        self.clock = hub.clock
-        self._hub = hub
-        self._names = names
-        self.stream = connected.stream
-        settings = hub.settings
-        self._decoder = Decoder(
-            delta=connected.stream.delta,
-            limits=settings.limits,
-            known=hub.requests,
-            node_params=settings.node_params,
-        )
-        self._parting: _Parting | None = None  # once the connection drains
-        self._work: LongWork | None = None  # while there is long work
-        self._half_closed = False
-
-    def receive(self, message: bytes) -> None:
-        """Take one message at once, or queue it for slices if it, or the work before it, is long."""
-        if self._work is not None or len(message) > LONG_BYTES:
-            work = self._long_work()
-            if work is not None:
-                work.receive(message)
-                self.port.hold_back(waits=True)
-                return
-        # Many clients send the same bytes, such as the ACK of a shared response: decode them once.
-        request = self._decoder.alike.get(message) or self._decoder.decode(message)
-        # A first request may be long work although it is small: "everything", with a version to compare.
-        if not request.body.nonce and self.stream.weight(request) > LONG_COUNT:
-            work = self._long_work()
-            if work is not None:
-                work.begin(partial(self.taking, request))
-                self.port.hold_back(waits=True)
-                return
-        self.take(request)
-        if self._parting is not None:
-            self.port.wake()
-
-    def take(self, request: Request) -> None:
-        """Give a request to the stream, and ask for a poll if that may have something to send."""
-        hub = self._hub
-        if self._names.others or request.is_v2:
-            request = self._named(request)
-        if self.stream.receive(request, hub.clock()):
-            self.port.wake()
-        if not hub.turn_due:
-            hub.turn()
-
-    def _named(self, request: Request) -> Request:
-        """Return the request with its type URL of v3, marked as v2 if it is of v2."""
-        type_url = self._names.take(request.type_url)
-        # A service of v2 decides for types that are the same in v2 and v3, or that the request does not name.
-        if self._names.is_v2(type_url if has_twin(type_url) else self.stream.only_type or ""):
-            return replace(request, type_url=type_url, v2=True)
-        return request
-
-    def poll(self) -> Iterator[bytes]:
-        """Return the bytes of the responses that are due."""
-        return map(_body_of, self.poll_shared())
-
-    def poll_shared(self) -> Iterator[bytes | EncodedResponse]:
-        """Return the encoded responses that are due. Long work is begun instead, and wakes the call when it is done."""
-        hub = self._hub
-        if self._work is not None:
-            return self._work.poll()
-        if hub.changes and not hub.is_told(self):  # the transport may poll before the hub's turn
-            return iter(())
-        if self.stream.backlog > LONG_COUNT:
-            work = self._long_work()
-            if work is not None:
-                work.begin(self._looking)
-                return iter(())
-        sends = self.stream.poll(hub.clock())
-        if self._parting is not None and self._parting.is_over():
-            self.end()
-        if not hub.turn_due and (sends or hub.facts):
-            hub.turn()
-        if any((send.removed or send.unresolved) and is_long(send) for send in sends):
-            work = self._long_work()
-            if work is not None:
-                work.give(sends)
-                return work.poll()
-        # The usual case: one response, and all types in v3.
-        if len(sends) == 1 and not self._names.others:
-            encoder = hub.encoder
-            return iter((sends[0].encoded.get(encoder) or encoder.encoded(sends[0]),))
-        return map(self.encoded, sends)
-
-    def deadline(self) -> float | None:
-        """Return when to poll again although nothing changed."""
-        return self.stream.deadline() if self._parting is None else self._parting.deadline()
-
-    # -- long work
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether long work is in progress."""
-        return self._work is not None and self._work.is_busy
-
-    def _long_work(self) -> LongWork | None:
-        """Return the call's long work, created if needed; None: this hub runs everything at once."""
-        if self._work is None and self._hub.slices is not None:
-            self._work = LongWork(self, self._hub.slices, host_of(self.connected.peer.address))
-        return self._work
-
-    def reading(self, message: bytes) -> Steps[None]:
-        """Do what `receive` does, in steps."""
-        if len(message) > LONG_BYTES:
-            yield from self.taking((yield from self._decoder.decoding(message)))
-        else:
-            self.take(self._decoder.alike.get(message) or self._decoder.decode(message))
-
-    def taking(self, request: Request) -> Steps[None]:
-        """Do what `take` does, in steps."""
-        yield from self.stream.receiving(self._named(request), self._hub.clock())
-        self._hub.turn()
-
-    def _looking(self) -> Steps[None]:
-        """Poll the stream, in steps, and queue the responses."""
-        sends = yield from self.stream.polling(self._hub.clock())
-        if self._work is not None:
-            self._work.give(sends)
-        self._hub.turn()
-
-    def encoding(self, send: Send) -> Steps[EncodedResponse]:
-        """Encode a response, in steps."""
-        return self.encoder(send).encoding(send)
-
-    def rested(self) -> None:
-        """Go on after long work: it is done, or waits until the transport has taken its responses."""
-        if self._work is not None and self._work.is_over:
-            self._work = None
-            self.finished = self.finished or self._half_closed
-        self.port.hold_back(waits=False)
-        self.port.wake()
-
-    def encoded(self, send: Send) -> EncodedResponse:
-        """Encode a response."""
-        return self.encoder(send).encoded(send)
-
-    def encoder(self, send: Send) -> Encoder:
-        """Return the encoder of the xDS version that the client uses for this type (VER-3)."""
-        return self._hub.v2_encoder if self._names.is_v2(send.type_url) else self._hub.encoder
-
-    def half_close(self) -> None:
-        """End after the responses to what the client has sent: it sends no more requests."""
-        self._half_closed = True
-        self.finished = self.finished or self._work is None  # otherwise `rested` finishes
-
-    def drain(self, by: float) -> None:
-        """End the stream once the client has answered every response: only then it is known to have read them.
-
-        A response that was written may still be in a buffer, and be lost when the connection ends: grpc's buffer with
-        the process, the kernel's if the client sends once more, and in grpc-js what the application has not read.
-        """
-        self._parting = _Parting(self.stream, self.clock, by - PARTING)
-        self.port.wake()
-
-    def close(self, reason: str = "") -> None:
-        """Close the stream; in slices if it, and those that closed in the same turn, have many subscriptions."""
-        if self._work is not None:
-            self._work.close()
-            self._work = None  # it refers to this call
-        slices = self._hub.slices
-        if slices is not None and self._hub.is_long_to_close(self.stream.count):
-            slices.begin(self._closing(reason), _log_unclosed, owner=host_of(self.connected.peer.address))
-            return
-        try:
-            self.stream.close()
-        finally:
-            self._hub.closed(self.stream.number, reason)
-
-    def _closing(self, reason: str) -> Steps[None]:
-        """Close the stream, in steps. Until that is done, it counts as connected."""
-        try:
-            yield from self.stream.closing()
-        finally:
-            self._hub.closed(self.stream.number, reason)
-
-
-def _body_of(message: bytes | EncodedResponse) -> bytes:
-    return message if isinstance(message, bytes) else message.body
-
-
-def _log_unclosed(error: Exception) -> None:
-    log.error("a stream could not be closed", exc_info=error)
-
-
 def _log_untold(error: Exception) -> None:
-    log.error("not every stream could be told of a change", exc_info=error)
+    log.error("could not notify all streams of a change", exc_info=error)
+
+
+def _log_unregranted(error: Exception) -> None:
+    log.error("not every stream could be told of a changed policy", exc_info=error)
 
 
 class _Telling:
@@ -468,24 +368,3 @@ class _Telling:
             return False
         self.held[call] = None
         return True
-
-
-class _Parting:
-    """Decides when a draining stream ends."""
-
-    def __init__(self, stream: Stream, clock: Callable[[], float], by: float) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._by = by
-        self._until: float | None = None  # the client's time to answer; set once all responses are written
-
-    def is_over(self) -> bool:
-        """Whether the client has answered every response, or its time is over."""
-        return self._stream.is_answered or (self._until is not None and self._clock() >= self._until)
-
-    def deadline(self) -> float | None:
-        """Return when to poll again. The transport has written all responses, so the client's time begins."""
-        if self._until is None:
-            self._until = min(self._clock() + ANSWER, self._by)
-        due = self._stream.deadline()
-        return self._until if due is None else min(due, self._until)

@@ -1,7 +1,8 @@
 """Process large requests and responses of one call in slices, in the order in which they came.
 
-A call has a `LongWork` only while there is some. While a job runs, further messages wait, and the transport is told to
-read no more. Responses that the job found are encoded one by one, when the transport has room for the next.
+A call has a `LongWork` only while there is some, or while its client has to wait because it asks too often (OPS-4).
+While a job runs, further messages wait, and the transport is told to read no more. Responses that the job found are
+encoded one by one, when the transport has room for the next.
 
     receive(message) -> queue -> job: decode, give to the stream -> rested: the transport polls
     poll             -> responses; one that takes long to encode becomes a job first
@@ -9,6 +10,7 @@ read no more. Responses that the job found are encoded one by one, when the tran
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -40,7 +42,7 @@ class Worker(Protocol):
 class LongWork:
     """The job of a call that runs, and the messages and responses that wait."""
 
-    __slots__ = ("_call", "_encoded", "_error", "_job", "_owner", "_sends", "_slices", "_waiting")
+    __slots__ = ("_call", "_encoded", "_error", "_job", "_owner", "_sends", "_slices", "_timer", "_waiting")
 
     def __init__(self, call: Worker, slices: Slices, owner: str = "") -> None:
         """`owner`: the address of the client."""
@@ -52,6 +54,7 @@ class LongWork:
         self._waiting: deque[bytes] = deque()  # messages of the client, undecoded
         self._sends: deque[Send] = deque()  # responses that the transport has not taken
         self._encoded: EncodedResponse | None = None  # the first of these, if a job encoded it
+        self._timer: asyncio.TimerHandle | None = None  # while no message is processed (OPS-4)
 
     @property
     def is_busy(self) -> bool:
@@ -59,14 +62,38 @@ class LongWork:
         return self._job is not None
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do, so that the call needs no LongWork any more."""
+    def is_paused(self) -> bool:
+        """Whether messages wait until the client may ask again."""
+        return self._timer is not None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no job is running, and nothing is there to be written."""
         return self._job is None and not self._sends and self._error is None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do, so that the call needs no LongWork any more."""
+        return self.is_quiet and not self.is_paused
+
     def receive(self, message: bytes) -> None:
-        """Queue a message, and begin to process the queue."""
+        """Queue a message, and begin to process the queue unless it has to wait."""
         self._waiting.append(message)
-        self.begin()
+        if not self.is_paused:
+            self.begin()
+
+    def pause(self, until: float) -> None:
+        """Process no further message before that time (OPS-4). Responses go out meanwhile."""
+        if self._timer is None and self._slices.later is not None:
+            self._timer = self._slices.later(until, self._go_on)
+
+    def _go_on(self) -> None:
+        """Process the messages that came during the pause."""
+        self._timer = None
+        if self._waiting:
+            self.begin()
+        elif self._job is None:
+            self._call.rested()
 
     def give(self, sends: Iterable[Send]) -> None:
         """Queue responses."""
@@ -101,6 +128,9 @@ class LongWork:
         if self._job is not None:
             self._job.abandon()
             self._job = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._error = None
         self._waiting.clear()
         self._sends.clear()
@@ -109,7 +139,7 @@ class LongWork:
         """Do the work of a job, then process the messages that came meanwhile."""
         if work is not None:
             yield from work()
-        while self._waiting:
+        while self._waiting and self._timer is None:
             yield from self._call.reading(self._waiting.popleft())
             yield
         self._job = None

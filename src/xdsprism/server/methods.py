@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..core.codec.pieces import RequestPieces
@@ -19,7 +19,9 @@ from ..core.model.types import (
     VIRTUAL_HOST,
     TypeUrl,
 )
-from .calls import Method
+from ..errors import PeerError
+from ..http2.grpc import PiecesFactory
+from .calls import Call, Method, Peer, RefusedCall
 from .fetch import open_fetch
 from .hub import Hub
 from .lrs import LoadCall
@@ -103,13 +105,32 @@ def discovery_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
 def _stream(hub: Hub, api: Api, path: str, *, delta: bool, only_type: TypeUrl | None = None) -> Method:
     # SRV-24: a large delta request can be split. A SotW request can't: what it omits is unsubscribed.
     parting = RequestPieces if delta else None
-    return Method(path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2), parting)
+    return _method(hub, path, lambda peer: hub.open(path, peer, delta=delta, only_type=only_type, v2=api.v2), parting)
 
 
 def _fetch(hub: Hub, api: Api, path: str, only_type: TypeUrl) -> Method:
-    return Method(path, lambda peer: open_fetch(hub, path, peer, only_type, v2=api.v2))
+    def begin(peer: Peer) -> Call:
+        hub.admit_fetch(peer)
+        return open_fetch(hub, path, peer, only_type, v2=api.v2)
+
+    return _method(hub, path, begin)
 
 
 def load_methods(hub: Hub, api: Api = V3) -> Iterator[Method]:
     """Return the load reporting method of one API version; the messages are the same bytes in both (VER-10)."""
-    yield Method(f"/{api.loads}/StreamLoadStats", lambda peer: LoadCall(hub, peer))
+    yield _method(hub, f"/{api.loads}/StreamLoadStats", lambda peer: LoadCall(hub, peer))
+
+
+def _method(hub: Hub, path: str, begin: Callable[[Peer], Call], parting: PiecesFactory | None = None) -> Method:
+    """Return a method that begins a call for whoever its token says it is.
+
+    It is refused, with a status, if the token is bad (OPS-16), or where the client exceeds a limit (OPS-3).
+    """
+
+    def open_call(peer: Peer) -> Call:
+        try:
+            return begin(hub.identify(peer))
+        except PeerError as error:
+            return RefusedCall(error.status, error.message, hub.clock())
+
+    return Method(path, open_call, parting)

@@ -14,7 +14,7 @@ from ..core.codec.resources import name_of, variant_of
 from ..core.model.constraints import Constraint
 from ..core.model.facts import Ambiguous
 from ..core.model.types import Origin, Variant
-from ..core.provide.provider import Job, Provided
+from ..core.provide.provider import Provided, ProviderJob
 from ..core.provide.providing import Providing
 from ..core.provide.recorded import recorded_params
 from ..errors import UsageError, XdsError
@@ -82,14 +82,14 @@ class Providers:
         """Log ambiguous answers, and pass facts to the hub."""
         for fact in self._providing.facts:
             if isinstance(fact, Ambiguous) and fact.first:  # DESIGN 6.10
-                text = "the provider of %r gave two answers to one question: used is that for `%s`, not that for `%s`"
+                text = "the provider of %r returned two variants for the same params: `%s` is used, `%s` is not"
                 log.warning(text, fact.name, fact.kept, fact.other)
         for (_, label), omitted in self._quota.take_all_omitted(_now()):
-            log.warning("%d more lines about %s were left out", omitted, label)
+            log.warning("%d more lines about %s were omitted", omitted, label)
         self._hub.facts += self._providing.facts
         self._providing.facts.clear()
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: ProviderJob) -> None:
         """Make one call, and hand its result or its error to `Providing`."""
         try:
             whose, result = await _ask(job)
@@ -108,15 +108,15 @@ class Providers:
             if news and self._quota.allows(("", job.provider.label), Kind.PRESENCE, _now()):
                 log.info("%s works again for %r", job.provider.label, job.name)
 
-    def _failed(self, job: Job, error: BaseException) -> None:
+    def _failed(self, job: ProviderJob, error: BaseException) -> None:
         """Note the failure of a call, and log it if it is new."""
         message = _text(error)
         news = self._providing.failed(job, message, _now(), random.random())  # noqa: S311 # jitter
-        if news and self._quota.allows(("", job.provider.label), Kind.TROUBLE, _now()):
+        if news and self._quota.allows(("", job.provider.label), Kind.PROBLEM, _now()):
             trace = None if isinstance(error, (XdsError, _Late)) else error
             log.warning("%s failed for %r: %s", job.provider.label, job.name, message, exc_info=trace)
 
-    def _variant(self, job: Job, message: object, whose: Constraint) -> Variant | None:
+    def _variant(self, job: ProviderJob, message: object, whose: Constraint) -> Variant | None:
         """Make a variant of the provider's message, checked like a transaction. Raises UsageError and ConfigError."""
         if message is None:
             return None
@@ -126,7 +126,7 @@ class Providers:
         variant = variant_of(message, name=name, constraint=whose, origin=Origin(job.provider.label))
         if variant.type_url != job.provider.type_url:
             made, asked = (url.rpartition("/")[2] for url in (variant.type_url, job.provider.type_url))
-            raise UsageError(f"it was asked for a {asked} and made a {made}")
+            raise UsageError(f"it must return a {asked}, and returned a {made}")
         self._providing.judge(variant)
         return variant
 
@@ -139,7 +139,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _ask(job: Job) -> tuple[Constraint, Provided]:
+async def _ask(job: ProviderJob) -> tuple[Constraint, Provided]:
     """Call the provider. Return its result, with the constraint on the parameters that it looked at."""
     record = job.record()
     try:

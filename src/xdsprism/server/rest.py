@@ -12,27 +12,31 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from math import ceil
 
 from google.api import annotations_pb2
 from google.protobuf.descriptor_pool import Default
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from ..core.model.events import Send
 from ..core.model.facts import Polled
 from ..core.model.types import TypeUrl
 from ..core.serve.fetching import ANSWER, Patience, Unchanged
 from ..errors import PeerError, UsageError
-from ..http2.facts import Fact
+from ..http2.facts import Fact, HttpRequestRefused, RequestRefusal
 from ..http2.limits import Limits
 from .calls import CallPort, Peer
-from .certificates import identities_of
+from .certificates import identities_of, proved_by
 from .connection_limits import ConnectionLimits, host_of
 from .fetch import FetchCall, open_fetch
 from .health import describe
+from .http_gate import RESTRICTIONS, Gate, error_answer, is_from_page, peer_of
 from .http_port import HttpPort
 from .hub import Hub
 from .methods import Api
@@ -46,7 +50,7 @@ READ = 10.0  # seconds for the client to send it
 TIMEOUT = "x-envoy-expected-rq-timeout-ms"  # how long Envoy waits for the response, by default one second
 MARGIN = 0.75  # the share of that time that the server uses; the rest is for the network
 
-_STATUS = {"INVALID_ARGUMENT": 400, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
+_STATUS = {"INVALID_ARGUMENT": 400, "UNAUTHENTICATED": 401, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
 
 
 def paths(apis: Iterable[Api]) -> Iterator[tuple[str, TypeUrl, Api]]:
@@ -61,19 +65,23 @@ def paths(apis: Iterable[Api]) -> Iterator[tuple[str, TypeUrl, Api]]:
 class Rest:
     """The ASGI application behind a REST port."""
 
-    def __init__(self, hub: Hub, apis: Iterable[Api]) -> None:
+    def __init__(
+        self, hub: Hub, apis: Iterable[Api], report: Callable[[Sequence[Fact]], None] = lambda _: None
+    ) -> None:
         self._hub = hub
+        self._report = report
         self._bytes = BodyBytes()
         self._parser = BodyParser()
         self._calls: set[FetchCall] = set()
         self._draining = False
         known = list(paths(apis))
         self._paths = sorted(path for path, _, _ in known)
-        self.app = Starlette(
+        app = Starlette(
             routes=[Route(path, self._endpoint(path, url, api), methods=["POST"]) for path, url, api in known],
             exception_handlers={HTTPException: self._refuse, Exception: self._fail},
         )
-        self.app.router.redirect_slashes = False
+        app.router.redirect_slashes = False
+        self.app = Gate(app, self._refuse_page, RESTRICTIONS)
 
     def drain(self) -> None:
         """Answer every request that waits for a change now."""
@@ -83,17 +91,19 @@ class Rest:
 
     def _endpoint(self, path: str, type_url: TypeUrl, api: Api) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            peer = _peer_of(request)
-            message = await self._read(request, host_of(peer.address))
-            call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
+            try:
+                peer = self._hub.identify(_peer_of(request))  # before anything is read
+                self._hub.admit_fetch(peer)
+                message = await self._read(request, host_of(peer.address))
+                call = open_fetch(self._hub, path, peer, type_url, v2=api.v2)
+            except PeerError as error:
+                raise _refusal(error) from error
             return await self._serve(call, request, message)
 
         return endpoint
 
     async def _read(self, request: Request, address: str) -> bytes:
         """Read and parse the body of a request."""
-        if "origin" in request.headers:  # browsers say so with every POST, and no client of xDS does
-            raise HTTPException(403, "web pages may not ask for resources here")
         held = 0
 
         def hold(more: int) -> bool:
@@ -104,10 +114,15 @@ class Rest:
 
         try:
             return await self._parser.parse(address, await _read_body(request, hold))
-        except PeerError as error:
-            raise HTTPException(_STATUS.get(error.status, 500), error.message) from error
         finally:
             self._bytes.release(address, held)
+
+    def _refuse_page(self, scope: Scope, headers: Headers) -> Response | None:
+        """Refuse whatever a web page sends: no client of xDS is one."""
+        if not is_from_page(headers, lambda _: False):
+            return None
+        self._report([HttpRequestRefused(peer_of(scope), "rest", RequestRefusal.PAGE)])
+        return self._counted(error_answer(403, "web pages may not ask for resources here"))
 
     def close(self) -> None:
         """Parse nothing more."""
@@ -124,7 +139,7 @@ class Rest:
             return await self._answer(call, request)
         except PeerError as error:
             reason = error.message
-            raise HTTPException(_STATUS.get(error.status, 500), error.message) from error
+            raise _refusal(error) from error
         finally:
             self._calls.discard(call)
             call.close(reason)
@@ -178,7 +193,7 @@ class RestPort:
         report: Callable[[Sequence[Fact]], None] = lambda _: None,
     ) -> None:
         """`connection_limits`: those of the xDS port, since all connections of clients are counted together."""
-        self._rest = Rest(hub, apis)
+        self._rest = Rest(hub, apis, report)
         connection_limits = connection_limits or ConnectionLimits(Limits(), time.monotonic)
         self._port = HttpPort(self._rest.app, listen, "REST", tls, connection_limits=connection_limits, report=report)
         self.address = self._port.address
@@ -203,15 +218,24 @@ class RestPort:
 def _peer_of(request: Request) -> Peer:
     address = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
     chain = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
-    identities = identities_of(chain[0].encode()) if chain else ()
-    return Peer(address, identities, tuple(request.headers.getlist("authorization")))
+    shown = chain[0].encode() if chain else b""
+    said = tuple(request.headers.getlist("authorization"))
+    return Peer(address, identities_of(shown), said, proved_by(shown)) if shown else Peer(address, (), said)
+
+
+def _refusal(error: PeerError) -> HTTPException:
+    """Return the HTTP status of an error, and when to come again where that is known."""
+    headers = {"retry-after": str(ceil(error.retry_after))} if error.retry_after else {}
+    if error.status == "UNAUTHENTICATED":  # RFC 6750, section 3; the texts have no quotes
+        headers["www-authenticate"] = f'Bearer error="invalid_token", error_description="{error.message}"'
+    return HTTPException(_STATUS.get(error.status, 500), error.message, headers)
 
 
 async def _read_body(request: Request, hold: Callable[[int], bool]) -> bytes:
     """Read the body of a request, within limits of size and time. `hold`: whether there is room for so many bytes."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise HTTPException(415, f"the request is {kind or 'of no type'}: send application/json")
+        raise HTTPException(415, f"the content-type is {kind or 'missing'}: send application/json")
     parts: list[bytes] = []
     size = 0
     try:
@@ -224,7 +248,7 @@ async def _read_body(request: Request, hold: Callable[[int], bool]) -> bytes:
                     raise HTTPException(503, "too many large requests are being read: try again later")
                 parts.append(part)
     except TimeoutError as error:
-        raise HTTPException(408, f"the request was not there after {READ:g} seconds") from error
+        raise HTTPException(408, f"the request did not arrive within {READ:g} seconds") from error
     except ClientDisconnect as error:
         raise HTTPException(400, "the client left") from error
     return b"".join(parts)

@@ -17,7 +17,7 @@ from .turns import Turns
 
 HELD = 256 * 1024 * 1024  # bytes of all requests that are not parsed yet; of one address three quarters
 FREE = 128 * 1024  # bytes of a request that always has room; Envoy's node has 77 kB
-USUAL = 256 * 1024  # bytes: a longer request waits with its like
+USUAL = 256 * 1024  # bytes; longer requests have a lane of their own
 
 
 class BodyBytes:
@@ -102,6 +102,6 @@ class BodyParser:
         return await lane.parse(address, text)
 
     def close(self) -> None:
-        """Parse nothing more. Who still waits is not answered: the port is closed."""
+        """Stop parsing. Waiting requests get no answer: the port is closed."""
         self._usual.close()
         self._large.close()

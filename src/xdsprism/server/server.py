@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING, Self
 from ..core.model.demand import Demand
 from ..core.model.settings import ENGINE, Engine, Settings
 from ..core.model.store import Store
+from ..core.policy.policy import Policy
 from ..core.provide.providing import Providing
 from ..errors import UsageError, XdsError
 from ..http2.facts import Fact as ConnectionFact
-from ..http2.limits import Times
+from ..http2.limits import Limits, Times
+from .addresses import is_loopback
 from .calls import Method
 from .certificate_renewal import CertificateRenewal
+from .connection_limits import ConnectionLimits
 from .engine_grpcio import GrpcioEngine
 from .engine_h2 import H2Engine
 from .health import Health, reflection_methods
@@ -28,6 +33,8 @@ from .tls import Material, Tls
 
 if TYPE_CHECKING:
     from .rest import RestPort
+
+log = logging.getLogger("xdsprism.server")
 
 RECEIVE_BYTES = 64 * 1024 * 1024  # SRV-24: after a reconnect a client may list everything that it has
 GRACE = 5.0  # seconds that streams have to end when the server stops
@@ -45,6 +52,7 @@ class Server:
     engine              the gRPC transport: `h2`, our own, or `grpcio`
     max_connection_age  seconds until a connection is drained, a tenth more or less; None: never
     tls                 secures both ports
+    policy              which client may have what (sources/policy_file.py); None: everybody may have everything
 
     The store belongs to the server's event loop: change it only from there.
     """
@@ -61,6 +69,7 @@ class Server:
         engine: Engine = ENGINE,
         max_connection_age: float | None = None,
         tls: Tls | None = None,
+        policy: Policy | None = None,
         demand: Demand | None = None,
     ) -> None:
         self.store = store
@@ -74,6 +83,7 @@ class Server:
         self._receive_bytes = receive_bytes
         self._age = max_connection_age
         self._demand = demand  # told of subscriptions, where the store is a relay's cache
+        self._policy = policy
         self._hub: Hub | None = None
         self._providers: Providers | None = None
         self._engine: GrpcioEngine | H2Engine | None = None
@@ -84,6 +94,7 @@ class Server:
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
         self._health = Health(self._services)
+        self._has_warned = False  # of tokens in plain text
 
     @property
     def hub(self) -> Hub:
@@ -91,8 +102,8 @@ class Server:
         if self._hub is None:
             loop = asyncio.get_running_loop()
             demand = self._demand or self.store.demand
-            slices = Slices(loop.call_soon)
-            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, demand, slices)
+            slices = Slices(loop.call_soon, later=loop.call_at)
+            self._hub = Hub(self.store, self._settings, loop.time, loop.call_soon, demand, slices, self._policy)
             self._providers = Providers(demand, self._hub) if isinstance(demand, Providing) else None
         return self._hub
 
@@ -110,9 +121,30 @@ class Server:
         except XdsError:
             await self._close()
             raise
+        self._warn_of_plain_tokens()
         if self._renewal is not None:
             self._renewing = asyncio.get_running_loop().create_task(self._renewal.run(), name="xdsprism certificates")
         self._health.set(serving=True)
+
+    def enforce(self, policy: Policy | None) -> None:
+        """Put another policy into force, also on streams that are open.
+
+        What a client may not have any more is removed from it, and what it may have now is sent.
+        """
+        self._policy = policy
+        if self._hub is not None:
+            self._hub.enforce(policy)
+        self._warn_of_plain_tokens()
+
+    def _warn_of_plain_tokens(self) -> None:
+        """Warn, once, if tokens may come over a network in plain text: whoever reads one may use it."""
+        if self._renewal is not None or self._policy is None or self._policy.tokens is None or self._has_warned:
+            return
+        ports = [each for each in (self.address, self.rest_address) if each and not is_loopback(each)]
+        if ports:
+            self._has_warned = True
+            text = "bearer tokens come in plain text to %s, and whoever reads one can use it: serve TLS (--tls-cert)"
+            log.warning(text, " and ".join(ports))
 
     def renew(self) -> None:
         """Read the certificate files now, without waiting for an event (SIGHUP)."""
@@ -131,22 +163,55 @@ class Server:
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
         """Make the transport, and register it for certificates."""
         if self.engine == "h2":
-            times = Times(age=self._age) if self._age is not None else None
-            h2 = H2Engine(methods, receive_bytes=self._receive_bytes, times=times, tls=tls.h2 if tls else None)
+            h2 = H2Engine(
+                methods,
+                receive_bytes=self._receive_bytes,
+                limits=self._connection_limits(),
+                times=self._times(),
+                tls=tls.h2 if tls else None,
+            )
             h2.readers = self.connection_readers
             self._secured.append(lambda tls: h2.secure(tls.h2))
             return h2
-        grpcio = GrpcioEngine(methods, receive_bytes=self._receive_bytes, age=self._age, tls=tls)
+        grpcio = GrpcioEngine(
+            methods,
+            receive_bytes=self._receive_bytes,
+            limits=self._connection_limits(),
+            times=self._times(),
+            age=self._age,
+            tls=tls,
+        )
         grpcio.readers = self.connection_readers
         self._secured.append(grpcio.secure)
         return grpcio
+
+    def _connection_limits(self) -> Limits:
+        """Return the limits of the transport, as far as they can be set."""
+        limits = self._settings.limits
+        return Limits(
+            connections=limits.connections,
+            address_connections=limits.address_connections,
+            handshakes=limits.handshakes,
+            address_handshakes=limits.address_handshakes,
+        )
+
+    def _times(self) -> Times:
+        """Return the times of a connection, as far as they can be set."""
+        limits = self._settings.limits
+        times = Times(
+            preface=limits.preface, first_request=limits.first_request, idle_connection=limits.idle_connection
+        )
+        return replace(times, age=self._age) if self._age is not None else times
 
     def _open_rest(self, tls: Material | None) -> None:
         """Open the REST port, if there is one, and register it for certificates."""
         if self._rest_listen is not None:
             from .rest import RestPort  # noqa: PLC0415 # starlette and uvicorn load only if needed
 
-            connection_limits = self._engine.connection_limits if isinstance(self._engine, H2Engine) else None
+            if isinstance(self._engine, H2Engine):
+                connection_limits = self._engine.connection_limits
+            else:
+                connection_limits = ConnectionLimits(self._connection_limits(), self.hub.clock)
             http = tls.http if tls else None
             self._rest = RestPort(
                 self.hub, self._apis, self._rest_listen, http, connection_limits=connection_limits, report=self._report

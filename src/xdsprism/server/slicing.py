@@ -7,10 +7,12 @@ decides where work may be interrupted (core/model/steps.py), and this file decid
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from ..core.model.steps import Steps
 from .turns import Turns
@@ -19,11 +21,14 @@ log = logging.getLogger("xdsprism.server")
 
 # A request that arrives during a slice waits for three slices at most: asyncio runs what is ready before what it then
 # finds in sockets, and the engine handles a request in the turn after the one that read it.
-BUDGET = 0.008  # seconds of work in one turn of the loop
-SHARE = 0.004  # seconds of these for one stream, before it is another's turn
+BUDGET: Final = 0.008  # seconds of work in one turn of the loop
+SHARE: Final = 0.004  # seconds of these for one stream, before it is another's turn
 
-LONG_BYTES = 8 * 1024  # a larger request is decoded in slices
-LONG_COUNT = 1_000  # subscriptions or resources: more are collected, encoded or dropped in slices
+LONG_BYTES: Final = 8 * 1024  # a larger request is decoded in slices
+LONG_COUNT: Final = 1_000  # subscriptions or resources: more are collected, encoded or dropped in slices
+
+
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
 class Job:
@@ -47,12 +52,17 @@ class Slices:
     """The long work of one event loop."""
 
     def __init__(
-        self, schedule: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
+        self,
+        schedule: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = perf_counter,
+        later: Later | None = None,
     ) -> None:
         """Make a scheduler without work.
 
-        `schedule` runs a function once in the loop's next turn. `clock` must advance within a turn.
+        `schedule` runs a function once in the loop's next turn. `clock` must advance within a turn. `later` runs a
+        function at a time of the loop's clock, as `call_at` of a loop does; without it, no work can wait for a time.
         """
+        self.later = later
         self._schedule = schedule
         self._clock = clock
         self._jobs: Turns[Job] = Turns()

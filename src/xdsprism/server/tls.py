@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import ConfigError, Problem, UsageError
-from .certificates import blocks, certificates
+from ..file_reading import read_file
+from .certificates import Certificate, blocks, certificates
+
+# A certificate that is not renewed is worth a warning in the last part of its life, which is long for long-lived ones.
+LAST_PART = 0.1
+LONGEST = 30 * 86400.0  # seconds before the end at most
 
 TRIES = 3  # reads of files that change while they are read
 
@@ -61,6 +65,7 @@ class Material:
     client_ca: bytes | None
     valid: tuple[float, float]  # when the server's own certificate begins and expires, in seconds since the epoch
     not_after: Mapping[str, float]  # by file, when the first certificate in it expires
+    soon: Mapping[str, float]  # by file, from when on to warn that the first certificate in it expires
     h2: ssl.SSLContext = field(compare=False)
     http: ssl.SSLContext = field(compare=False)
 
@@ -76,38 +81,62 @@ def read_material(tls: Tls) -> Material:
         contexts = [_context(tls, before, protocol) for protocol in ("h2", "http/1.1")]
         if _contents(tls) == before:
             return _material(tls, before, contexts)
-    raise _problem(tls.cert, "it, or what belongs to it, is written to while it is read: try again when that is done")
+    raise _problem(tls.cert, "the TLS files changed while they were read: try again when they are complete")
 
 
 def _material(tls: Tls, contents: Sequence[bytes], contexts: Sequence[ssl.SSLContext]) -> Material:
     certificate, key, *rest = contents
     (own, *_), client_ca = certificates(certificate), rest[0] if rest else None
     files = {tls.cert: certificate} | ({tls.client_ca: client_ca} if tls.client_ca and client_ca else {})
-    ends = {os.fspath(path): [each.not_after for each in certificates(pem) if each] for path, pem in files.items()}
+    read = {os.fspath(path): [each for each in certificates(pem) if each] for path, pem in files.items()}
+    firsts = {path: min(found, key=lambda each: each.not_after) for path, found in read.items() if found}
     return Material(
         certificate,
         key,
         client_ca,
         (own.not_before, own.not_after) if own else (-inf, inf),
-        MappingProxyType({path: min(found) for path, found in ends.items() if found}),
+        MappingProxyType({path: first.not_after for path, first in firsts.items()}),
+        MappingProxyType({path: _soon(first) for path, first in firsts.items()}),
         *contexts,
     )
+
+
+def _soon(certificate: Certificate) -> float:
+    """Return from when on a certificate is about to expire."""
+    lifetime = certificate.not_after - certificate.not_before
+    return certificate.not_after - min(lifetime * LAST_PART, LONGEST)
 
 
 def _validity_problem(material: Material, now: float) -> list[str]:
     """Return why the server's own certificate is not valid now, as a list of at most one text."""
     begins, ends = material.valid
     if ends <= now:
-        return [f"the certificate ended on {_date(ends)}: replace it, since clients that verify it refuse it"]
-    return [f"the certificate begins on {_date(begins)}: is the clock of this host right?"] if begins > now else []
+        return [f"the certificate expired on {_date(ends)}: replace it, since clients that verify it refuse it"]
+    if begins > now:
+        return [f"the certificate is not valid before {_date(begins)}: replace it, or check the clock of this host"]
+    return []
 
 
 def expiry_warnings(tls: Tls, material: Material, now: float) -> list[str]:
-    """Return warnings about expired certificates. They are used all the same: to serve nothing would be no better."""
+    """Return warnings about certificates that have expired, or will soon.
+
+    The server uses expired ones even so: to serve nothing would be no better.
+    """
     cert = os.fspath(tls.cert)
     own = [f"{cert}: {text}" for text in _validity_problem(material, now)]
     old = {path: end for path, end in material.not_after.items() if end <= now and not (own and path == cert)}
-    return own + [f"{path}: a certificate in it ended on {_date(end)}: replace it" for path, end in old.items()]
+    late = {path: end for path, end in material.not_after.items() if material.soon[path] <= now < end}
+    return [
+        *own,
+        *(f"{path}: a certificate in it expired on {_date(end)}: replace it" for path, end in old.items()),
+        *(f"{path}: a certificate in it expires soon, on {_date(end)}: replace it" for path, end in late.items()),
+    ]
+
+
+def next_warning(material: Material, now: float) -> float:
+    """Return when `expiry_warnings` will say more than now; infinity if never."""
+    times = [*material.soon.values(), *material.not_after.values()]
+    return min((each for each in times if each > now), default=inf)
 
 
 def read_renewed(tls: Tls, current: Material, now: float) -> Material | None:
@@ -130,11 +159,11 @@ def _contents(tls: Tls) -> list[bytes]:
 
 def _bytes(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         raise _problem(path, "there is no such file") from None
     except PermissionError:
-        raise _problem(path, "can't be read: give the user that xdsprism runs as the right to") from None
+        raise _problem(path, "can't be read: give read permission to the user that runs xdsprism") from None
     except (OSError, ValueError) as error:
         raise _problem(path, f"can't be read: {getattr(error, 'strerror', None) or error}") from None
 
@@ -180,7 +209,7 @@ def _load(context: ssl.SSLContext, tls: Tls) -> None:
         if error.reason in _MISMATCH:
             message = f"the key does not belong to the first certificate in {os.fspath(tls.cert)}"
             raise _problem(tls.key, message) from None
-        message = f"OpenSSL does not take it with the key {os.fspath(tls.key)}: {error.reason or error}"
+        message = f"OpenSSL does not accept it with the key {os.fspath(tls.key)}: {error.reason or error}"
         raise _problem(tls.cert, message) from None
     except (OSError, ValueError) as error:
         raise _problem(tls.cert, f"can't be read with the key {os.fspath(tls.key)}: {error}") from None
@@ -193,7 +222,7 @@ def _trust(context: ssl.SSLContext, path: AnyPath, pem: bytes) -> None:
         context.load_verify_locations(cadata="\n".join(blocks(pem)))
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        raise _problem(path, f"OpenSSL does not take the certificates in it: {reason}") from None
+        raise _problem(path, f"OpenSSL does not accept the certificates in it: {reason}") from None
     context.verify_mode = ssl.CERT_REQUIRED
 
 

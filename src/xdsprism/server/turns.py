@@ -1,4 +1,4 @@
-"""Have those who wait served by turns of their addresses, so that nobody is helped by opening more connections."""
+"""Serve waiting items in turns of their addresses, so that an address gains nothing by more connections."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ all connections, and after that writes the output of all. Input wakes calls for 
 
 Where a turn takes long, such as when a whole fleet reconnects, it does a part of the work and the next turn goes on,
 so that others are served in between. The addresses have turns: a client waits for one connection of each other address,
-and not for the thousand that one of them may have.
+and not for the thousand that one of them may have. Connections that are lost end in turns, too.
 
 A connection may also have delayed output, which goes with its next write, or alone when it is due. Nearly always
 another write comes first. So all connections share one timer, and none is stopped when its output was written.
@@ -25,6 +25,8 @@ from .slicing import BUDGET
 from .turns import Turns
 
 SHORTEST_WAIT = 0.01  # seconds between two looks at delayed output, which may be late by this
+ENDING = BUDGET / 2  # seconds of a turn in which lost connections end
+MOST_LOST = 16_384  # lost connections that may wait for a turn, with all that they hold
 
 
 class Queued(Hashable, Protocol):
@@ -47,6 +49,9 @@ class Queued(Hashable, Protocol):
     def flush_delayed(self, now: float) -> None:
         """Write the delayed output if it is due."""
 
+    def end(self) -> None:
+        """Close the calls: the connection is lost."""
+
     def fail(self, error: Exception) -> None:
         """Abort the connection after an unexpected error."""
 
@@ -54,7 +59,7 @@ class Queued(Hashable, Protocol):
 class WakeQueue:
     """The connections of one engine that wait for a turn."""
 
-    __slots__ = ("_delayed", "_is_due", "_is_timed", "_loop", "_with_input", "_with_output")
+    __slots__ = ("_delayed", "_is_due", "_is_timed", "_loop", "_lost", "_with_input", "_with_output")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -62,6 +67,7 @@ class WakeQueue:
         self._is_timed = False  # the timer for delayed output runs
         self._with_input: Turns[Queued] = Turns()
         self._with_output: Turns[Queued] = Turns()
+        self._lost: Turns[Queued] = Turns()
         self._is_due = False  # a turn is scheduled, and has not come to the output yet
 
     def add_input(self, connection: Queued) -> None:
@@ -75,6 +81,14 @@ class WakeQueue:
             connection.is_scheduled = True
             self._schedule_turn()
             self._with_output.add(connection.owner, connection)
+
+    def add_lost(self, connection: Queued) -> None:
+        """Have this connection end in the next turn; at once if very many wait for that."""
+        if len(self._lost) >= MOST_LOST:
+            connection.end()
+            return
+        self._schedule_turn()
+        self._lost.add(connection.owner, connection)
 
     def _schedule_turn(self) -> None:
         """Have one turn run after the loop has read the sockets that are ready."""
@@ -97,13 +111,14 @@ class WakeQueue:
             self._loop.call_at(max(due, self._loop.time() + SHORTEST_WAIT), self._write_delayed)
 
     def _write_delayed(self) -> None:
-        """Write what is due. Most connections have written theirs; some have delayed something else since."""
+        """Write what is due. Most connections have written theirs; some have delayed something else since.
+
+        After BUDGET seconds, leave the rest to the next look.
+        """
         self._is_timed = False
         now = self._loop.time()
-        due: list[Queued] = []
+        ends = perf_counter() + BUDGET
         while (connection := self._delayed.take(now)) is not None:
-            due.append(connection)
-        for connection in due:
             connection.awaits_delayed = False
             try:
                 connection.flush_delayed(now)
@@ -111,15 +126,22 @@ class WakeQueue:
                     self.add_delayed(connection)
             except Exception as error:  # noqa: BLE001 # OPS-10
                 connection.fail(error)
+            if perf_counter() >= ends:
+                break
         self._set_timer()
 
     def _turn(self) -> None:
-        """Process all input, then write all output. After BUDGET seconds of either, leave the rest to the next turn."""
+        """Process all input, end what is lost, and write all output.
+
+        After BUDGET seconds of input or output, or ENDING seconds of ends, leave the rest to the next turn.
+        """
         ends = perf_counter() + BUDGET
         for _ in range(len(self._with_input)):  # those that join meanwhile have the next turn
             self._with_input.take().process_input()
             if perf_counter() >= ends:
                 break
+        if self._lost:
+            self._end_lost()
         self._is_due = False
         ends = perf_counter() + BUDGET
         for _ in range(len(self._with_output)):
@@ -130,5 +152,16 @@ class WakeQueue:
                 connection.fail(error)
             if perf_counter() >= ends:
                 break
-        if self._with_input or self._with_output:
+        if self._with_input or self._with_output or self._lost:
             self._schedule_turn()
+
+    def _end_lost(self) -> None:
+        ends = perf_counter() + ENDING
+        for _ in range(len(self._lost)):
+            connection = self._lost.take()
+            try:
+                connection.end()
+            except Exception as error:  # noqa: BLE001 # OPS-10
+                connection.fail(error)
+            if perf_counter() >= ends:
+                break

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from ..core.model.removal_guard import Loss
 from ..core.model.types import Changeset, Origin, TypeUrl, Variant
 from ..errors import Problem
+from ..messages.document import MalformedError
 from ..messages.validation import Validate
 from .parse import EnvoyProblem, chunks, parse_chunk
 from .strict_yaml import Chunk
@@ -94,9 +95,14 @@ class Catalog:
             line = raw.count(b"\n", 0, error.start) + 1
             self.fail(file, f"is not UTF-8: byte 0x{raw[error.start]:02x}", line)
             return
+        try:
+            parts = chunks(text, file)
+        except MalformedError as error:
+            self.fail(file, error.message, error.line)
+            return
         self._unreadable.pop(file, None)
         known = {each.digest: each for each in (*self._published.get(file, ()), *self._files.get(file, ()))}
-        self._replace(file, tuple(self._parse(chunk, file, known) for chunk in chunks(text, file)))
+        self._replace(file, tuple(self._parse(chunk, file, known) for chunk in parts))
 
     def fail(self, file: str, message: str, line: int = 0) -> None:
         """Note that a file can't be read. The catalog keeps its last documents until the file can be read again."""

@@ -2,7 +2,7 @@
 
 An edit takes these steps:
 
-1. The operating system reports an event for a path (watch.py).
+1. The operating system reports an event for a path (file_watch.py).
 2. `scan` lists all files. A file is changed if its stamp differs, or if an event named it.
 3. Changed files are read once their writer seems to be done (quiet_period.py).
 4. The catalog parses the new documents and says which names changed (catalog.py).
@@ -31,8 +31,9 @@ from watchfiles import Change
 from ..core.model.removal_guard import Guard, HeldBack, Loss
 from ..core.model.types import Changeset
 from ..errors import ConfigError, Problem, XdsError
+from ..file_reading import MiB, open_file, read_from
+from ..file_watch import FileChange, FileWatch, WatchPlan, make_watch_plan
 from ..messages.validation import Validate
-from ..watch import FileChange, Plan, Watch, make_plan
 from .base import Prepare, Publish
 from .catalog import Catalog
 from .quiet_period import QUIET, QuietPeriod
@@ -42,7 +43,8 @@ log = logging.getLogger("xdsprism")
 
 RETRY = 1.0  # s until a file that can't be read is tried again
 MAX_RETRY = 60.0  # s, the longest back-off after a scan that raised an unexpected exception
-EMPTY = "has no resources; to start with none, say --allow-empty"
+MAX_BYTES = 256 * MiB  # of one file
+EMPTY = "has no resources; to start with none, give --allow-empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class FileSource:
         self._unreadable: dict[str, str] = {}  # files that exist and can't be read, with the reason
         self._quiet_period = QuietPeriod()
         self._wake = asyncio.Event()
-        self._watch: Watch | None = None
+        self._watch: FileWatch | None = None
         self._failures = 0  # turns in a row that raised an unexpected exception
         self._touched: set[FileChange] = set()  # events since the last turn
         self._touched_files: set[str] = set()  # files to read because an event named them, even if the stamp is equal
@@ -134,7 +136,7 @@ class FileSource:
     @property
     def polling(self) -> str:
         """Why the files are polled instead of watched; empty if they are watched."""
-        return self._watch.trouble if self._watch is not None else ""
+        return self._watch.polling_reason if self._watch is not None else ""
 
     def load(self, publish: Publish = lambda _: None) -> Loaded:
         """Read every file and publish all resources, or raise ConfigError with every problem and publish nothing."""
@@ -205,16 +207,16 @@ class FileSource:
             if self._watch is not None:
                 await self._watch.stop()
 
-    def _plan(self) -> Plan:
-        return make_plan(self._roots, self._scan.targets)
+    def _plan(self) -> WatchPlan:
+        return make_watch_plan(self._roots, self._scan.targets)
 
-    async def _update_watch(self) -> Plan:
+    async def _update_watch(self) -> WatchPlan:
         """Watch the paths that the roots and their symlinks lead to now."""
         plan = self._plan()
         if self._watch is None or self._watch.plan != plan:
             if self._watch is not None:
                 await self._watch.stop()
-            self._watch = Watch(plan, self._on_events)
+            self._watch = FileWatch(plan, self._on_events)
             await self._watch.start()
         return plan
 
@@ -300,8 +302,8 @@ class FileSource:
     def _read(self, file: str, stamp: Stamp) -> bool:
         """Give a file to the catalog, unless it changed since the scan. Return whether the catalog got it."""
         try:
-            with Path(file).open("rb") as opened:
-                raw = opened.read()
+            with open_file(file) as opened:
+                raw = read_from(opened, MAX_BYTES)
                 is_being_written = stamp_of(os.fstat(opened.fileno())) != stamp
         except OSError as error:
             self._stamps.pop(file, None)

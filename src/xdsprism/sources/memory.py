@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
+from ..argument_types import expect
 from ..core.codec.expression import Expression
 from ..core.codec.resources import variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
@@ -49,7 +50,10 @@ class Store(CoreStore):
     """
 
     def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
-        super().__init__(types)
+        own = [*types]
+        for each in own:
+            expect(each, TypeSpec)
+        super().__init__(own)
         self.providing = Providing(self)
         self.validator = StoreValidator(self, check_mode(validate))
         self.providing.judge = self.validator.check_provided
@@ -89,6 +93,9 @@ class Store(CoreStore):
             if isinstance(keys, str):
                 raise UsageError(f"{label}: keys is a list of names, as in keys=[{keys!r}]")
             seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+            expect(timeout, float)
+            expect(seconds, float, type(None))
+            expect(at_once, int)
             known = resolve_type(type_url)
             self.providing.add(Provider(known, function, tuple(keys), label, timeout, seconds, at_once))
             return function
@@ -100,6 +107,7 @@ class Store(CoreStore):
 
         Clients keep the resources that they have until the new results are there.
         """
+        expect(name, str, type(None))
         self.providing.invalidate(resolve_type(type_url), spelled(name) if name is not None else None)
 
 
@@ -132,6 +140,8 @@ class Transaction:
                   that do); the others get it on demand
         """
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+        expect(seconds, float, type(None))
+        expect(name, str, type(None))
         belongs = _constraint(base) if not isinstance(base, bool) else TRUE if base else FALSE
         constraint = _constraint(when)
         variant = variant_of(
@@ -153,6 +163,8 @@ class Transaction:
 
     def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
         """Remove a resource, or with `when` only the variant that has these constraints."""
+        expect(type_url, str)
+        expect(name, str)
         variants = self._variants(type_url, spelled(name))
         problems = self._problems[type_url, spelled(name)]
         if when is None:

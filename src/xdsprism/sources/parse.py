@@ -26,6 +26,7 @@ from ..core.codec.resources import check_ttl, name_of, variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint
 from ..core.model.expr import parse as parse_expression
 from ..core.model.template import WHEN, Compiled, TemplateError, compile_template
+from ..core.model.truncation import TEXT_BYTES, bounded
 from ..core.model.types import ENDPOINT, LISTENER, VIRTUAL_HOST, Origin, TypeUrl, Variant
 from ..core.model.xdstp import own_name, spelled
 from ..errors import Problem, UsageError, show_path
@@ -68,12 +69,15 @@ class Parsed:
 
 
 def chunks(text: str, file: str) -> list[Chunk]:
-    """Split a file's text into documents, which can be parsed one by one. A JSON file is one document."""
+    """Split a file's text into documents, which can be parsed one by one. A JSON file is one document.
+
+    Raises MalformedError if there are too many.
+    """
     return [Chunk(text, 1)] if _is_json(file) else strict_yaml.split(text)
 
 
 def parse(text: str, file: str, validate: Validate = "envoy") -> Parsed:
-    """Parse a whole file."""
+    """Parse a whole file. Raises MalformedError if it has too many documents."""
     documents = [parse_chunk(chunk, file, validate) for chunk in chunks(text, file)]
     return Parsed(
         tuple(variant for each in documents for variant in each.variants),
@@ -88,7 +92,7 @@ def parse_chunk(chunk: Chunk, file: str, validate: Validate = "envoy") -> Parsed
     try:
         documents = strict_json.load(chunk.text) if _is_json(file) else strict_yaml.load(chunk)
     except MalformedError as error:
-        return Parsed((), (Problem(error.message, file, error.line),))
+        return Parsed((), (_problem(error.message, file, error.line),))
     variants: list[Variant] = []
     # Dicts, to report each problem once: the variants of a template share most of their problems.
     errors: dict[Problem, None] = {}
@@ -140,7 +144,9 @@ class _Reader:
     def read(self) -> Iterator[Variant]:
         root = self._document.root
         if not isinstance(root, dict):
-            self._fault((), f"a document is a mapping with an @type, this is {kind_of(root)}")
+            # The value is not shown: the path may lead to a file with a password or a key.
+            what = "a string" if isinstance(root, str) else kind_of(root)
+            self._fault((), f"a document must be a mapping with an @type, this is {what}")
         elif _kind(root) == _RESPONSE or ("@type" not in root and "resources" in root):
             yield from self._response(root)
         else:
@@ -268,7 +274,7 @@ class _Reader:
             self._fault((*path, *error.path), error.message)
             return
         if wrapper.constraint is not None and [each.constraint for each in compiled] != [TRUE]:
-            self._fault(path, "has dynamic_parameter_constraints already, so it can't have `$when` or `$match` too")
+            self._fault(path, "has dynamic_parameter_constraints, so it can't also have `$when` or `$match` too")
             return
         for each in compiled:
             content = each.content
@@ -345,10 +351,10 @@ class _Reader:
         if not name:
             return [((field,), "a resource needs a name" if inner is not None else _NO_NAME_FIELD)]
         if inner is not None and spelled(name) != spelled(inner):
-            self._fault(wrapper.name_path, f"is {name!r}, but the resource inside is called {inner!r}")
+            self._fault(wrapper.name_path, f"is {name!r}, but the resource in it is named {inner!r}")
         kind = type_url(message.DESCRIPTOR.full_name)
         if kind == VIRTUAL_HOST:
-            wrong = f"a virtual host is called <route configuration>/<virtual host>, not {name!r}"
+            wrong = f"the name of a virtual host is <route configuration>/<virtual host>, not {name!r}"
             return [] if all(name.rpartition("/")) else [((field,), wrong)]
         for index, alias in enumerate(wrapper.aliases):
             for wrong in _xdstp_faults(alias, kind):
@@ -367,13 +373,18 @@ class _Reader:
         self.errors.append(self._problem(path, message))
 
     def _problem(self, path: Path, message: str) -> Problem:
-        return Problem(message, self._file, self._document.line_of(path), show_path(path))
+        return _problem(message, self._file, self._document.line_of(path), show_path(path))
 
 
 _NO_FAULTS = MessageFaults([], [])
 _V2_PACKAGE = ".v2"
 _V2_TYPE = "{} is of xDS v2: write {}, and clients of v2 get it in v2"
 _NO_NAME_FIELD = f"this type has no name field; wrap it in a {_RESOURCE} that gives the name"
+
+
+def _problem(message: str, file: str, line: int, path: str = "") -> Problem:
+    """Return a problem for logs and pages: what an author wrote, and the message quotes, may be of any length."""
+    return Problem(bounded(message, TEXT_BYTES), file, line, bounded(path, TEXT_BYTES))
 
 
 def _is_for_grpc(message: Any) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from ..file_reading import odd_kind
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -60,13 +61,18 @@ def _walk(directory: str, found: Scan) -> None:
     Hidden entries are skipped. A mounted ConfigMap keeps its files in a hidden directory `..2024_11_15_...`, to which
     the symlink `..data` points, and has a visible symlink for each file; the visible ones are followed.
     """
-    for entry in _entries(directory, found):
-        if entry.name.startswith("."):
-            continue
-        if entry.name.endswith(SUFFIXES):
-            _add(entry.path, entry, found)
-        elif _is_directory(entry):
-            _walk(entry.path, found)
+    open_directories = [_entries(directory, found)]  # no recursion: directories may be nested thousands deep
+    while open_directories:
+        for entry in open_directories[-1]:
+            if entry.name.startswith("."):
+                continue
+            if entry.name.endswith(SUFFIXES):
+                _add(entry.path, entry, found)
+            elif _is_directory(entry):
+                open_directories.append(_entries(entry.path, found))
+                break
+        else:
+            open_directories.pop()
 
 
 def _entries(directory: str, found: Scan) -> Iterator[os.DirEntry[str]]:
@@ -94,9 +100,9 @@ def _add(path: str, entry: os.DirEntry[str] | Path, found: Scan) -> None:
     except OSError as error:
         _add_problem(path, error, found)
         return
-    if not stat.S_ISREG(known.st_mode):
-        kind = "a directory" if stat.S_ISDIR(known.st_mode) else "no regular file"
-        found.problems[path] = f"is {kind}, but its name is that of a configuration file"
+    kind = odd_kind(known.st_mode)
+    if kind is not None:
+        found.problems[path] = f"is {kind}, although its name is that of a configuration file"
     elif found.is_first_visit(known):
         found.files[path] = stamp_of(known)
         if entry.is_symlink():

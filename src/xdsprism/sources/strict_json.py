@@ -11,7 +11,7 @@ import re
 from array import array
 from bisect import bisect_right
 
-from ..messages.document import MAX_DEPTH, Document, LineNumbers, MalformedError
+from ..messages.document import MAX_DEPTH, MAX_NODES, Document, LineNumbers, MalformedError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][-+]?[0-9]+)?")
@@ -35,7 +35,9 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._newlines = [match.start() for match in re.finditer("\n", text)]
+        found = (match.start() for match in re.finditer("\n", text))
+        self._newlines = array("I", found)  # a list would take ten times as much
+        self._nodes = 0
         self._marks: LineNumbers = {}
 
     def documents(self) -> list[Document]:
@@ -48,6 +50,10 @@ class _Reader:
         return [Document(root, self._line(start), self._marks)]
 
     def _value(self, start: int, depth: int) -> tuple[object, int]:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            message = f"the document has more than {MAX_NODES:,} nodes: split it into several"
+            raise MalformedError(message, self._line(start))
         first = self._text[start : start + 1]
         if first == '"':
             return self._string(start)

@@ -25,12 +25,15 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from ..messages.document import MAX_DEPTH, AmbiguousScalar, Document, LineNumbers, MalformedError
+from ..messages.document import MAX_DEPTH, MAX_NODES, AmbiguousScalar, Document, LineNumbers, MalformedError
 
 # The "billion laughs" attack: nine lines of anchors can expand to 10^9 nodes. Each alias counts as what it expands to.
 MAX_ALIASED_NODES = 1_000_000
 
+MAX_DOCUMENTS = 1_000_000  # of one file: a document of four bytes takes some hundred in memory
+
 _CORE = "tag:yaml.org,2002:"
+_TAGS = frozenset({"binary", "map", "merge", "omap", "pairs", "seq", "set", "timestamp", "value", "yaml"})
 _IGNORE = "!ignore"
 
 
@@ -49,10 +52,13 @@ def split(text: str) -> list[Chunk]:
     """Split a file into its documents, so that each can be hashed and parsed alone.
 
     A line that starts with `---` is a document marker even inside a scalar (YAML 1.2.2, 9.1.2). Comments and
-    directives before a document stay with it.
+    directives before a document stay with it. Raises MalformedError if there are too many.
     """
     cuts = {0, len(text)}
     for match in _BOUNDARY.finditer(text):
+        if len(cuts) > MAX_DOCUMENTS:
+            line = text.count("\n", 0, match.start()) + 1
+            raise MalformedError(f"the file has more than {MAX_DOCUMENTS:,} documents: split it into several", line)
         cuts.add(match.start() if match[0] == "---" else match.end())
     places = sorted(cuts)
     chunks: list[Chunk] = []
@@ -121,6 +127,8 @@ class _Builder:
         """Build the value that an event begins."""
         kind = event.__class__
         self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise self._fault(event, f"the document has more than {MAX_NODES:,} nodes: split it into several")
         if kind is AliasEvent:
             return self._alias(event, depth)
         if event.anchor:
@@ -146,7 +154,8 @@ class _Builder:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
             inside = event.anchor in self._anchors
-            raise self._fault(event, f"*{event.anchor} {'contains itself' if inside else 'has no anchor above it'}")
+            why = "contains itself" if inside else "has no anchor above it"  # OPS-14: the name may be a password
+            raise self._fault(event, f"the alias after * {why}; quote a text that begins with *")
         self._nodes += anchor.nodes - 1
         self._aliased += anchor.nodes
         if self._aliased > MAX_ALIASED_NODES:
@@ -164,7 +173,7 @@ class _Builder:
         self._reach(event, depth + 1)
         sequence = event.__class__ is SequenceStartEvent
         if event.tag not in (None, "!", _CORE + ("seq" if sequence else "map")):
-            raise self._fault(event, f"the tag {event.tag} is not supported")
+            raise self._fault(event, _unsupported(event.tag))
         return self._sequence(depth + 1) if sequence else self._mapping(depth + 1)
 
     def _sequence(self, depth: int) -> list[object]:
@@ -235,9 +244,9 @@ class _Builder:
             case ("int", int()) | ("float", float() | int()) if not isinstance(value, bool):
                 return float(value) if tag.endswith("float") else value
             case ("null" | "bool" | "int" | "float") as kind, _:
-                raise self._fault(event, f"a value with the tag of {kind} is no {kind}")
+                raise self._fault(event, f"the value does not fit its tag, {kind}")
             case _:
-                raise self._fault(event, f"the tag {tag} is not supported")
+                raise self._fault(event, _unsupported(tag))
 
     def _fault(self, event: Any, message: str) -> MalformedError:
         return MalformedError(message, self._first + event.start_mark.line)
@@ -292,3 +301,10 @@ def _resolve(text: str) -> object:
     if any(pattern.match(text) for _, pattern in _YAML_1_1.get(text[0], ())) or text in ("y", "Y", "n", "N"):
         return AmbiguousScalar(text)
     return text
+
+
+def _unsupported(tag: str) -> str:
+    """Say that a tag can't be used. OPS-14: only tags of YAML are named, as others may be a password without quotes."""
+    name = tag.removeprefix(_CORE)
+    named = f" !!{name}" if name != tag and name in _TAGS else ""
+    return f"the tag{named} is not supported; quote a text that begins with !"

@@ -1,4 +1,4 @@
-"""Translate between protobuf bytes and the plain values of the rest of the core, in both directions.
+"""Translate between protobuf bytes and the plain values that the other packages of the core use, in both directions.
 
 Decides: how much of a malformed request can be used, how a response is joined from frames that were encoded once, what
 a message refers to.

@@ -37,6 +37,7 @@ from ..model.types import PREFIX, VIRTUAL_HOST, TypeUrl, Variant
 from ..model.xdstp import spelled as _name  # XTP-1: an xdstp name has one spelling in here
 from .constraints import constraint_from_proto
 from .resources import domains_of
+from .response_salvage import salvaged_response
 from .wire import join_field
 
 USER_AGENT = "xdsprism"
@@ -209,7 +210,7 @@ class ResponseDecoder:
         self._delta = delta
         self._locators = locators  # DYN-54: whether to read resource_name
         self._dress = dress  # lets a relay add to a variant before it passes it on
-        self._asks = asks  # NAK-22: the contents of a response that nobody asked for are not even decoded
+        self._asks = asks  # NAK-22: the contents of a response of an unrequested type are not even decoded
 
     def decode(self, message: bytes) -> Response:
         """Return the response. Raise PeerError if the bytes are no response at all."""
@@ -217,26 +218,24 @@ class ResponseDecoder:
 
     def decoding(self, message: bytes) -> Steps[Response]:
         """Do what `decode` does, in steps."""
-        try:
-            if self._delta:
-                return (yield from self._delta_response(pb.DeltaDiscoveryResponse.FromString(message)))
-            return (yield from self._sotw_response(pb.DiscoveryResponse.FromString(message)))
-        except DecodeError as error:
-            raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
+        proto, flaws = _parsed(pb.DeltaDiscoveryResponse if self._delta else pb.DiscoveryResponse, message)
+        if self._delta:
+            return (yield from self._delta_response(proto, flaws))
+        return (yield from self._sotw_response(proto, flaws))
 
-    def _sotw_response(self, proto: AnyType) -> Steps[Response]:
+    def _sotw_response(self, proto: AnyType, flaws: list[InvalidResource]) -> Steps[Response]:
         """Decode a DiscoveryResponse."""
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.version_info, proto.nonce)
-        read: list[Read] = []
+        read: list[Read] = [*flaws]
         for piece in pieces(proto.resources):
             read += [self._item(url, item, proto.version_info) for item in piece]
             if len(piece) == EVERY:
                 yield
         return _response(url, proto.version_info, proto, read, (), ())
 
-    def _delta_response(self, proto: AnyType) -> Steps[Response]:
+    def _delta_response(self, proto: AnyType, flaws: list[InvalidResource]) -> Steps[Response]:
         """Decode a DeltaDiscoveryResponse.
 
         A removal whose constraints can't be read is an invalid resource, and removes nothing (PRX-37).
@@ -244,7 +243,7 @@ class ResponseDecoder:
         url = as_v3(proto.type_url)
         if not self._asks(url):
             return Response(url, proto.system_version_info, proto.nonce)
-        read: list[Read] = []
+        read: list[Read] = [*flaws]
         for piece in pieces(proto.resources):
             read += [self._resource(url, resource, resource.version) for resource in piece]
             if len(piece) == EVERY:
@@ -282,7 +281,7 @@ class ResponseDecoder:
             try:
                 constraint = constraint_from_proto(resource.resource_name.dynamic_parameter_constraints)
             except UsageError as error:
-                # PRX-37: nobody can tell which variant this is, so it must not replace one.
+                # PRX-37: it is unknown which variant this is, so it must not replace one.
                 return _unidentified(name, f"its constraints can't be read: {error}", version)
         ttl = resource.ttl.ToMicroseconds() / 1e6 if resource.HasField("ttl") else None
         if not resource.HasField("resource"):
@@ -324,7 +323,7 @@ class ResponseDecoder:
         body = item.value
         aliases, extras = _extras(url, resource) if resource is not None else ((), b"")
         if as_v3(item.type_url) != url:  # NAK-25
-            what = bounded(item.type_url, NAME_BYTES) or "thing without a type"
+            what = bounded(item.type_url, NAME_BYTES) or "resource without a type"
             return InvalidResource(name, constraint, f"it is a {what}, not a {url}", version, aliases)
         checked = self._check(url, body)
         # The name inside; it serves for bare contents in SotW, which have no other.
@@ -346,6 +345,21 @@ class ResponseDecoder:
         # The decoded message is dropped. To keep ten thousand of them costs more than to decode each again when it is
         # used.
         return Arrival(self._dress(variant, checked.message), constraint is not None, ttl)
+
+
+def _parsed(form: AnyType, message: bytes) -> tuple[AnyType, list[InvalidResource]]:
+    """Return the response, and what had to be cut out of it. Raise PeerError if the bytes are no response at all."""
+    try:
+        return form.FromString(message), []
+    except DecodeError as error:
+        try:
+            proto, unreadable = salvaged_response(message, delta=form is pb.DeltaDiscoveryResponse)
+        except DecodeError:
+            raise PeerError("INTERNAL", f"not a discovery response: {error}") from error
+        # NAK-27: without a name, so that a full state deletes nothing.
+        return proto, [
+            _unidentified(name, reason) if name else InvalidResource("", None, reason) for name, reason in unreadable
+        ]
 
 
 def _response(
@@ -400,7 +414,7 @@ def _error_of(error: AnyType) -> ResourceError | InvalidResource:
     try:
         constraint = constraint_from_proto(about.dynamic_parameter_constraints)
     except UsageError as wrong:
-        return _unidentified(about.name, f"whom its error is for can't be read: {wrong}")
+        return _unidentified(about.name, f"the constraints of its error can't be read: {wrong}")
     detail = error.error_detail
     text = bounded(detail.message, TEXT_BYTES)  # the text is stored, passed on by a relay, shown and logged
     return ResourceError(Absence(_name(about.name), constraint), detail.code, text)

@@ -82,7 +82,7 @@ def _single_from_proto(proto: Any) -> Constraint:
     if not proto.key:
         raise UsageError("a constraint has no key: give the key that it is about")
     if kind is None:
-        raise UsageError(f"the constraint on {proto.key!r} says neither value nor exists: give one of them")
+        raise UsageError(f"the constraint on {proto.key!r} has neither value nor exists: give one of them")
     if kind == "value":
         return Eq(proto.key, proto.value)
     _check_known(proto.exists)
@@ -99,6 +99,6 @@ def _check_known(proto: Message) -> None:
     if len(unknown):
         numbers = sorted({unknown[each].field_number for each in range(len(unknown))})
         raise UsageError(
-            f"{proto.DESCRIPTOR.name} has a kind of constraint that is not known here "
+            f"{proto.DESCRIPTOR.name} has a kind of constraint that this release does not know "
             f"(field {', '.join(map(str, numbers))}): update xdsprism, or send constraints of the kinds that it knows"
         )

@@ -117,7 +117,7 @@ def _parsed(kind: Any, message: bytes) -> Any:
 
 
 def _hearing(stats: Any) -> Steps[ClusterReport]:
-    """Decode the report of one cluster, in steps; its drops by category, with the rest of the total under ""."""
+    """Decode the report of one cluster, in steps; its drops by category, with the drops of no category under ""."""
     # A category may be there several times.
     drops = Counter[str]()
     for count, drop in enumerate(stats.dropped_requests, 1):

@@ -85,7 +85,7 @@ class RequestPieces:
             length, begin = read_varint(buffer, begin)
             end = begin + length
             if length > self._field:
-                return self._pass_over(number, length, end, len(buffer))
+                return self._skip_name(number, length, end, len(buffer))
         elif kind in FIXED:
             end = begin + FIXED[kind]
         else:
@@ -97,7 +97,7 @@ class RequestPieces:
             self._type_url = buffer[at:end]
         return end
 
-    def _pass_over(self, number: int, length: int, end: int, there: int) -> int:
+    def _skip_name(self, number: int, length: int, end: int, there: int) -> int:
         """Skip a name that is too long; return how far. Raise PeerError if the long field is not a name."""
         if number not in NAMED:
             text = f"received message larger than max: a field has {length:,} bytes, of {self._field:,}"

@@ -118,7 +118,7 @@ def _scope(message: AnyType) -> Iterator[Reference]:
     """Yield the references of a scoped route configuration."""
     yield ROUTE, message.route_configuration_name
     if message.HasField("route_configuration"):
-        yield from ((CLUSTER, name) for name in clusters_of(message.route_configuration))
+        yield from [(CLUSTER, name) for name in clusters_of(message.route_configuration)]
 
 
 def _cluster(message: AnyType) -> Iterator[Reference]:
@@ -126,7 +126,7 @@ def _cluster(message: AnyType) -> Iterator[Reference]:
     service = endpoints_of(message)
     if service is not None:
         yield ENDPOINT, service
-    yield from ((CLUSTER, name) for name in aggregated(message) or ())
+    yield from [(CLUSTER, name) for name in aggregated(message) or ()]
 
 
 def endpoints_of(cluster: AnyType) -> str | None:
@@ -164,7 +164,7 @@ def _search(message: AnyType) -> Iterator[Reference]:
                 waiting += [(inner, depth - 1)] if inner is not None else []
         # Routes inline in the connection manager.
         elif kind == "RouteConfiguration":
-            yield from ((CLUSTER, name) for name in clusters_of(each))
+            yield from [(CLUSTER, name) for name in clusters_of(each)]
         # Routes by name.
         elif kind == "Rds":
             if _is_here(each.config_source):

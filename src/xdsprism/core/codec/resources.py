@@ -85,14 +85,14 @@ def _names(
         raise UsageError(f"{type_url} is of xDS v2: give it as {as_v3(type_url)}, and clients of v2 get it in v2")
     # S14: Envoy adds by one name and removes by the other.
     if name is not None and inner and spelled(name) != spelled(inner):
-        raise UsageError(f"the resource is called {name!r} outside and {inner!r} inside: both must be the same")
+        raise UsageError(f"the Resource is named {name!r} and its contents {inner!r}: both names must be the same")
     name = name or inner
     if not name:
         raise UsageError(f"{type_url.rpartition('/')[2]} has no name: give it one")
     if type_url != VIRTUAL_HOST:
         return own_name(name, type_url), tuple(own_name(alias, type_url) for alias in aliases)
     if not all(name.rpartition("/")):  # VHD-2
-        raise UsageError(f"a virtual host is called <route configuration>/<virtual host>, not {name!r}")
+        raise UsageError(f"the name of a virtual host is <route configuration>/<virtual host>, not {name!r}")
     return name, aliases
 
 
@@ -107,7 +107,7 @@ def _unpacked(message: Message) -> Message | None:
 def check_ttl(ttl: float | None) -> float | None:
     """Return the TTL to the microsecond, so that every reader finds the same. Raise UsageError if out of range."""
     if ttl is not None and not MIN_TTL <= ttl <= MAX_TTL:
-        raise UsageError(f"a ttl of {ttl} seconds: it must be {MIN_TTL} or more, as a heartbeat goes out twice in it")
+        raise UsageError(f"a ttl of {ttl} seconds: it must be {MIN_TTL} or more, as two heartbeats are sent within it")
     return round(float(ttl), 6) if ttl is not None else None
 
 
@@ -133,7 +133,7 @@ def _renamed(message: Message, name: str) -> Message:
 def _name_field(descriptor: AnyType) -> str | None:
     """Return which field of a message type has the name."""
     fields = descriptor.fields_by_name
-    named = (field for field in ("name", "cluster_name") if field in fields)
+    named = [field for field in ("name", "cluster_name") if field in fields]
     return next((field for field in named if fields[field].cpp_type == fields[field].CPPTYPE_STRING), None)
 
 

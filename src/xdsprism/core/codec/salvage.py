@@ -1,4 +1,4 @@
-"""Read a request that has names which are not UTF-8, without losing the rest of it (VHD-26, DYN-46).
+"""Read a request that has names which are not UTF-8, and keep all other names and fields (VHD-26, DYN-46).
 
 protobuf refuses a whole message for one such string. But names may come from third parties: with `cluster_header`,
 Envoy subscribes to any bytes that the header of a request has. If the server ended the stream for them, anybody could
@@ -25,10 +25,10 @@ from ..model.types import Params
 # Bytes of a name that is not UTF-8. Of a longer one the beginning is refused: no client recognises the answer anyway.
 ODD = 1024 * 1024
 
-_Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
+Fields = Iterable[tuple[str, int, bool]]  # name, number, whether it is repeated
 
 # The field numbers of discovery.proto, with all strings and messages as bytes. Other fields are kept as unknown ones.
-_DELTA: _Fields = (
+_DELTA: Fields = (
     ("names", 3, True),
     ("gone", 4, True),
     ("versions", 5, True),
@@ -36,15 +36,18 @@ _DELTA: _Fields = (
     ("locators", 8, True),
     ("gone_locators", 9, True),
 )
-_SOTW: _Fields = (("names", 3, True), ("error", 6, False), ("locators", 7, True))
-_LOCATOR: _Fields = (("name", 1, False), ("params", 2, True))
-_ENTRY: _Fields = (("key", 1, False), ("value", 2, False))
-_STATUS: _Fields = (("message", 2, False),)
+_SOTW: Fields = (("names", 3, True), ("error", 6, False), ("locators", 7, True))
+_LOCATOR: Fields = (("name", 1, False), ("params", 2, True))
+_ENTRY: Fields = (("key", 1, False), ("value", 2, False))
+_STATUS: Fields = (("message", 2, False),)
 
 
-def _classes(**messages: _Fields) -> dict[str, Any]:
-    """Return message classes with these fields, all of type bytes."""
-    file = FileDescriptorProto(name="salvage.proto", package="salvage", syntax="proto3")
+def forms(**messages: Fields) -> dict[str, Any]:
+    """Return message classes with these fields, all of type bytes.
+
+    In proto2 a field that is there and empty stays, as an empty `error_detail` must: it makes a request a NACK.
+    """
+    file = FileDescriptorProto(name="salvage.proto", package="salvage", syntax="proto2")
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field, number, repeated in fields:
@@ -55,21 +58,21 @@ def _classes(**messages: _Fields) -> dict[str, Any]:
     return {name: GetMessageClass(pool.FindMessageTypeByName(f"salvage.{name}")) for name in messages}
 
 
-_FORMS = _classes(delta=_DELTA, sotw=_SOTW, locator=_LOCATOR, entry=_ENTRY, status=_STATUS)
+_FORMS = forms(delta=_DELTA, sotw=_SOTW, locator=_LOCATOR, entry=_ENTRY, status=_STATUS)
 
 
-class Salvaged(NamedTuple):
-    """The message without invalid names, and the subscriptions that were cut out of it.
+class SalvagedRequest(NamedTuple):
+    """The message without invalid names, and the subscriptions whose names are not UTF-8.
 
-    Unsubscriptions of such names are dropped, since such a name never was subscribed.
+    Unsubscriptions of these names are dropped, since such a name was never subscribed.
     """
 
     message: bytes
     subscribe: tuple[Key, ...]
 
 
-def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | None]:
-    """Return the request, and what had to be cut out of it, if anything. Raise DecodeError if it is no request."""
+def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, SalvagedRequest | None]:
+    """Return the request, and the names cut out of it, if any. Raise DecodeError if it is not a request."""
     try:
         return form.FromString(message), None
     except DecodeError as error:
@@ -81,20 +84,20 @@ def parsed(form: Any, message: bytes, *, delta: bool) -> tuple[Any, Salvaged | N
             raise error from None
 
 
-def salvaged(message: bytes, *, delta: bool) -> Salvaged:
+def salvaged(message: bytes, *, delta: bool) -> SalvagedRequest:
     """Cut the names that are not UTF-8 out of a request. Raise DecodeError if it is no protobuf message at all."""
     raw = _FORMS["delta" if delta else "sotw"].FromString(message)
-    odd: list[Key] = [Key(_text(name)) for name in raw.names if not _is_utf8(name)]
+    odd: list[Key] = [Key(_text(name)) for name in raw.names if not is_utf8(name)]
     odd += [_locator(each) for each in raw.locators if not _is_locator(each)]
-    _keep(raw.names, _is_utf8)
+    _keep(raw.names, is_utf8)
     _keep(raw.locators, _is_locator)
     if delta:
-        _keep(raw.gone, _is_utf8)
+        _keep(raw.gone, is_utf8)
         _keep(raw.gone_locators, _is_locator)
         _keep(raw.versions, _is_entry)  # no server sent a resource of such a name
-    if not _is_utf8(raw.error):
+    if not is_utf8(raw.error):
         raw.error = _status(raw.error)
-    return Salvaged(raw.SerializeToString(), tuple(odd))
+    return SalvagedRequest(raw.SerializeToString(), tuple(odd))
 
 
 def _keep(payloads: Any, is_good: Any) -> None:
@@ -105,7 +108,7 @@ def _keep(payloads: Any, is_good: Any) -> None:
         payloads[:] = good
 
 
-def _is_utf8(payload: bytes) -> bool:
+def is_utf8(payload: bytes) -> bool:
     """Whether the bytes are UTF-8."""
     # Fast path, without a copy.
     if payload.isascii():
@@ -120,13 +123,13 @@ def _is_utf8(payload: bytes) -> bool:
 def _is_entry(payload: bytes) -> bool:
     """Whether key and value of a map item are UTF-8."""
     entry = _FORMS["entry"].FromString(payload)
-    return _is_utf8(entry.key) and _is_utf8(entry.value)
+    return is_utf8(entry.key) and is_utf8(entry.value)
 
 
 def _is_locator(payload: bytes) -> bool:
     """Whether name and params of an encoded locator are UTF-8."""
     locator = _FORMS["locator"].FromString(payload)
-    return _is_utf8(locator.name) and all(map(_is_entry, locator.params))
+    return is_utf8(locator.name) and all(map(_is_entry, locator.params))
 
 
 def _locator(payload: bytes) -> Key:

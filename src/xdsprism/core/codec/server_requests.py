@@ -16,6 +16,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ...errors import PeerError
+from ..model.concealment import without_secrets
 from ..model.events import DeltaRequest, Key, Rejection, Request, SotwRequest, plain_keys
 from ..model.limits import Limits
 from ..model.node_params import node_of
@@ -24,9 +25,9 @@ from ..model.truncation import TEXT_BYTES, bounded
 from ..model.type_versions import as_v3
 from ..model.types import Params
 from .pieces import Piece
-from .salvage import Salvaged, parsed
+from .salvage import SalvagedRequest, parsed
 from .trimming import LARGE, Inside, discovery_request
-from .wire import cut, read_varint, split_fields
+from .wire import cut, fields_of, read_varint, split_fields
 
 # Field numbers of discovery.proto.
 SOTW_NODE, DELTA_NODE = 2, 1
@@ -68,42 +69,58 @@ class Decoder:
         self._limits = limits
         self._node_params = node_params
         self._known = known[delta] if known is not None else {}
-        self.alike: Mapping[bytes, Request] = {}  # decoded requests that the stream may use from its second message on
+        self.alike: dict[bytes, Request] = {}  # decoded requests that the stream may use from its second message on
         self._name: bytes | None = None  # the encoded id of the node
 
     def decode(self, message: bytes) -> Request:
         """Return the request. Raise PeerError if the bytes are no request at all."""
         number = DELTA_NODE if self._delta else SOTW_NODE
         node, rest = cut(message, number)
-        name = _name_in(node)
         # The node is in the first message of a stream. A later one is cut off unread; only its id is compared (SRV-7).
         first = self._name is None
-        proto, odd = self._parsed(message if first else rest)
+        # Without the node, the first requests of many clients are the same bytes.
+        known = self._known.get(rest) if type(message) is not Piece else None
+        request, name = known, None
+        if request is None:
+            request, name = self._without_node(rest, first=first, continues=type(message) is Piece)
+        if node:
+            name = _name_in(node)
+        if not first:
+            return replace(request, other_node=True) if name is not None and name != self._name else request
+        if node:
+            own, _ = self._parsed(node if request.node is None else message)
+            request = request.with_node(node_of(own.node, self._node_params))
+        self._name, self.alike = name or b"", self._known
+        return request
+
+    def _without_node(self, message: bytes, *, first: bool, continues: bool) -> tuple[Request, bytes | None]:
+        """Decode a request whose node is cut off, and remember it: any client may send these bytes and mean the same.
+
+        The node is still there if it is not where serialisers put it. Of a first request it counts; its encoded id is
+        returned, too.
+        """
+        proto, odd = self._parsed(message)
         most = self._limits.request_names
-        if first:
-            self._name = name
-            self.alike = self._known
+        has_node = proto.HasField("node")
+        node = node_of(proto.node, self._node_params) if first and has_node else None
         request = Request(
             proto.type_url,
             _delta_request(proto, most, odd) if self._delta else _sotw_request(proto, most, odd),
-            node_of(proto.node, self._node_params) if first and proto.HasField("node") else None,
-            bool(node) and name != self._name,
+            node,
             unread=_unread(proto, _DELTA_LISTS if self._delta else _SOTW_LISTS, most) if len(message) > most else 0,
             is_v2=as_v3(proto.type_url) != proto.type_url,
-            continues=type(message) is Piece,
+            continues=continues,
             is_plain=odd is None and (_is_plain(proto) if self._delta else not proto.HasField("error_detail")),
         )
-        # Any client may send the same bytes, with the same meaning.
-        is_anybodys = not (first or node or request.continues)
-        if is_anybodys and len(message) <= KNOWN_BYTES:
+        if not (has_node or continues) and len(message) <= KNOWN_BYTES:
             # Start over when full: the requests in use come back at once.
             if len(self._known) >= KNOWN:
                 self._known.clear()
             self._known[message] = request
-        return request
+        return request, _name_in(_first(message, DELTA_NODE if self._delta else SOTW_NODE)) if has_node else None
 
-    def _parsed(self, message: bytes) -> tuple[AnyType, Salvaged | None]:
-        """Return the message, and names that had to be cut out of it because they are not UTF-8 (VHD-26)."""
+    def _parsed(self, message: bytes) -> tuple[AnyType, SalvagedRequest | None]:
+        """Return the message, and the names cut out of it because they are not UTF-8 (VHD-26)."""
         form = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest
         try:
             return parsed(form, message, delta=self._delta)
@@ -171,14 +188,14 @@ def _unread(proto: AnyType, fields: Iterable[str], most: int) -> int:
     return sum([max(0, len(getattr(proto, field)) - most) for field in fields])
 
 
-def _sotw_request(proto: AnyType, most: int, odd: Salvaged | None) -> SotwRequest:
+def _sotw_request(proto: AnyType, most: int, odd: SalvagedRequest | None) -> SotwRequest:
     """Return the body of a SotW request, with at most `most` names and as many locators."""
     wanted = _keys(proto.resource_names, proto.resource_locators, most) + (odd.subscribe if odd is not None else ())
     version = bounded(proto.version_info, TEXT_BYTES, distinct=True)  # kept for the life of the stream
     return SotwRequest(wanted, version, proto.response_nonce, _rejection(proto))
 
 
-def _delta_request(proto: AnyType, most: int, odd: Salvaged | None) -> DeltaRequest:
+def _delta_request(proto: AnyType, most: int, odd: SalvagedRequest | None) -> DeltaRequest:
     """Return the body of a delta request, with at most `most` items of each list."""
     subscribe = _keys(proto.resource_names_subscribe, proto.resource_locators_subscribe, most)
     unsubscribe = _keys(proto.resource_names_unsubscribe, proto.resource_locators_unsubscribe, most)
@@ -208,7 +225,16 @@ def _rejection(proto: AnyType) -> Rejection | None:
     """Return the error of a NACK; None for an ACK."""
     if not proto.HasField("error_detail"):
         return None
-    return Rejection(proto.error_detail.code, bounded(proto.error_detail.message, TEXT_BYTES))
+    text = without_secrets(bounded(proto.error_detail.message, TEXT_BYTES))  # OPS-14: it is logged, shown, passed on
+    return Rejection(proto.error_detail.code, bounded(text, TEXT_BYTES))
+
+
+def _first(message: bytes, number: int) -> bytes:
+    """Return the first field of this number, wherever it is."""
+    for found, start, _, end in fields_of(message):
+        if found == number:
+            return message[start:end]
+    return b""
 
 
 def _name_in(node: bytes) -> bytes:

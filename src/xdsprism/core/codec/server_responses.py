@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
@@ -109,7 +110,7 @@ class Encoder:
         return chain.from_iterable(self._delta(send) if send.delta else self._sotw(send))
 
     def _delta(self, send: Send) -> Iterable[Iterable[bytes]]:
-        """Return the groups of fields of a DeltaDiscoveryResponse."""
+        """Return the groups of fields of a DeltaDiscoveryResponse. Each field is encoded when it is asked for."""
         # The numbers are those of DeltaDiscoveryResponse. `send.aliases` lists first those of plain, then those of
         # located ones.
         plain, located, beats, located_beats = send.plain, send.located, send.beats, send.located_beats
@@ -117,14 +118,14 @@ class Encoder:
             (join_field(1, send.version.encode()),),
             self._named(plain, "delta", send.aliases[: len(plain)]) if plain else (),
             self._named(located, "delta-located", send.aliases[len(plain) :]) if located else (),
-            (join_field(2, _unresolved(name, send.absent)) for name in send.unresolved) if send.unresolved else (),
+            map(partial(_unresolved_field, send.absent), send.unresolved),
             self.frames(beats, "delta-beat") if beats else (),
             self.frames(located_beats, "delta-located-beat") if located_beats else (),
             (join_field(4, self._url(send.type_url)), join_field(5, send.nonce.encode())),
-            (join_field(6, name.encode()) for name in send.removed) if send.removed else (),
+            map(_removed_field, send.removed),
             (self._control_plane[True],),
-            (join_field(8, _resource_name(absence)) for absence in send.withdrawn) if send.withdrawn else (),
-            (join_field(9, _resource_error(error)) for error in send.errors) if send.errors else (),
+            map(_withdrawn_field, send.withdrawn),
+            map(partial(_error_field, 9), send.errors),
         )
 
     def _sotw(self, send: Send) -> Iterable[Iterable[bytes]]:
@@ -135,7 +136,7 @@ class Encoder:
             *[self.frames(variants, form) for variants, form in sotw_forms(send) if variants],
             (join_field(4, self._url(send.type_url)), join_field(5, send.nonce.encode())),
             (self._control_plane[False],),
-            (join_field(7, _resource_error(error)) for error in send.errors) if send.errors else (),
+            map(partial(_error_field, 7), send.errors),
         )
 
     def _url(self, type_url: TypeUrl) -> bytes:
@@ -145,18 +146,21 @@ class Encoder:
     def frames(self, variants: Iterable[Variant], form: str) -> Iterator[bytes]:
         """Yield each variant as an encoded `resources` field; encode only those without a kept frame of this form."""
         key = form if self._to_v2 is None else f"v2-{form}"
-        return (variant.frames.get(key) or self._frame(variant, form, key) for variant in variants)
+        for variant in variants:
+            yield variant.frames.get(key) or self._frame(variant, form, key)
 
-    def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> Iterator[bytes]:
-        """Yield the frames of variants, some with further aliases for this client (VHD-4)."""
+    def _named(self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]) -> Iterable[bytes]:
+        """Return the frames of variants, some with further aliases for this client (VHD-4)."""
         # Fast path: no virtual host with aliases of this client's own.
         if not any(aliases):
             return self.frames(variants, form)
-        fields = (
-            self._aliased(variant, form, further) if further else self.frames((variant,), form)
-            for variant, further in zip(variants, aliases, strict=True)
-        )
-        return chain.from_iterable(fields)
+        return self._each_named(variants, form, aliases)
+
+    def _each_named(
+        self, variants: tuple[Variant, ...], form: str, aliases: tuple[tuple[str, ...], ...]
+    ) -> Iterator[bytes]:
+        for variant, further in zip(variants, aliases, strict=True):
+            yield from self._aliased(variant, form, further) if further else self.frames((variant,), form)
 
     def _aliased(self, variant: Variant, form: str, further: tuple[str, ...]) -> Iterator[bytes]:
         """Yield the frame of a virtual host with further aliases, after pauses if these are many. It is not kept."""
@@ -209,9 +213,22 @@ def _located(variant: Variant) -> bytes:
     return join_field(1, variant.version.encode()) + join_field(2, _any(variant)) + variant.extras + _locator(variant)
 
 
-def _unresolved(name: str, version: str) -> bytes:
+def _unresolved_field(version: str, name: str) -> bytes:
     """Encode the answer for a host that no virtual host serves; Envoy looks for its request in the aliases (VHD-7)."""
-    return join_field(1, version.encode()) + join_field(3, name.encode()) + join_field(4, name.encode())
+    answer = join_field(1, version.encode()) + join_field(3, name.encode()) + join_field(4, name.encode())
+    return join_field(2, answer)
+
+
+def _removed_field(name: str) -> bytes:
+    return join_field(6, name.encode())
+
+
+def _withdrawn_field(absence: Absence) -> bytes:
+    return join_field(8, _resource_name(absence))
+
+
+def _error_field(number: int, error: ResourceError) -> bytes:
+    return join_field(number, _resource_error(error))
 
 
 def _locator(variant: Variant) -> bytes:

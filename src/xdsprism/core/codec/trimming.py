@@ -2,7 +2,7 @@
 
 A message of 64 MiB may be a list of names, which `wire.split_fields` splits. It may also be a single field: a node with
 millions of metadata keys, a locator with millions of params, the text of a NACK. To parse such a field takes seconds,
-and nobody else would be served meanwhile. So a message above LARGE is trimmed first, by a table of its fields:
+and no other client would be served meanwhile. So a message above LARGE is trimmed first, by a table of its fields:
 
     _whole       kept as it is; a name of any length is answered (VHD-26)
     Short        a text: only its beginning is kept, with a digest of the whole, so that two long texts stay distinct
@@ -11,7 +11,7 @@ and nobody else would be served meanwhile. So a message above LARGE is trimmed f
     Metadata     of a node's metadata, what node_params.py may use
     (no entry)   dropped
 
-What is left is parsed within milliseconds. What is cut is past a limit, or read by nobody.
+The remaining message is parsed within milliseconds. The parts that are cut exceed a limit, or are never read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Inside:
         self._table = table
 
     def __call__(self, payload: Bytes) -> Steps[bytes]:
-        """Return what is left of the message, in steps. Raise PeerError if the bytes are no protobuf message."""
+        """Return the trimmed message, in steps. Raise PeerError if the bytes are not a protobuf message."""
         if len(payload) <= LARGE:
             return bytes(payload)
         payload = memoryview(payload)
@@ -81,7 +81,7 @@ class Inside:
 
 
 class Metadata:
-    """Trims the Struct of a node's metadata to what `node_params.node_of` keeps of it.
+    """Trims the Struct of a node's metadata to the entries that `node_params.node_of` keeps.
 
     Where the settings name the params, these are the named entries, and some others to show. Elsewhere only texts can
     be params: the shortest of them are kept, METADATA bytes in all.

@@ -130,7 +130,7 @@ def fields_of(message: bytes | memoryview) -> Iterator[tuple[int, int, int | Non
         else:
             at = end + 1
         if at > end:
-            raise PeerError("INVALID_ARGUMENT", "a long field is no protobuf message")
+            raise PeerError("INVALID_ARGUMENT", "a long field is not a protobuf message")
         yield tag >> 3, start, body, at
 
 

@@ -34,7 +34,8 @@ from ..model.events import SEND_ALL_CLUSTERS, WILDCARD, Node
 from ..model.facts import Facts, LoadsHeard, LoadsRefused
 from ..model.settings import Settings
 from ..model.steps import EVERY, Steps, finish, pieces
-from ..model.types import NO_PARAMS, Params
+from ..model.types import CLUSTER, Params
+from ..policy.grant import Grant
 from .loads import ClusterReport, LoadAnswer, Locality, LocalityReport, MetricReport
 
 MISSED = 3  # reports in a row that may stay out before the last one is dropped
@@ -44,6 +45,11 @@ ERRORS = 100  # clusters with an error to remember for each stream
 GUARANTEED = 1_000  # clusters and localities that each stream may hold, whatever all others hold
 SWEEP = 1.0  # seconds between two looks for reports that are too old
 T = TypeVar("T")
+
+
+def ungranted(_: Node) -> Grant | None:
+    """Return None: there is no policy."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +109,14 @@ def fault_in(report: ClusterReport, name_bytes: int) -> str | None:
     if len(report.cluster) > name_bytes or len(report.service) > name_bytes:
         return f"a name of more than {name_bytes} characters"
     if not isfinite(report.interval):
-        return "load_report_interval is no length of time"
+        return "load_report_interval is not a finite number of seconds"
     # Rates divide by the interval.
     if not 0 < report.interval <= LONGEST:
-        return f"load_report_interval is {report.interval:g} seconds: there are no rates in that"
+        return f"load_report_interval is {report.interval:g} seconds: it must be positive"
     for what, number in _numbers(report):
         # protobuf has unsigned counts: a client's -1 arrives as a huge number.
         if not (number < MOST and isfinite(number)):
-            return f"{what} is {number}: a negative number, an overflow, or none at all"
+            return f"{what} is {number}: it must be a finite number, and not negative"
     return None
 
 
@@ -145,9 +151,12 @@ class LoadReports:
         self.held = 0  # clusters, localities, metrics and drops that all streams hold
         self._reporters: dict[Reporter, None] = {}
 
-    def open(self, facts: Facts) -> Reporter:
-        """Begin a stream of load reports; `facts` receives what happens on it."""
-        reporter = Reporter(self, self._seen, facts, lambda: self._reporters.pop(reporter, None))
+    def open(self, facts: Facts, grant_of: Callable[[Node], Grant | None] = ungranted) -> Reporter:
+        """Begin a stream of load reports; `facts` receives what happens on it.
+
+        `grant_of`: what a node may have by the policy in force.
+        """
+        reporter = Reporter(self, self._seen, facts, lambda: self._reporters.pop(reporter, None), grant_of)
         self._reporters[reporter] = None
         return reporter
 
@@ -162,7 +171,7 @@ class LoadReports:
         """Do what `clients` does, in steps: clients choose how many clusters and localities they report."""
         found: dict[str, list[Reporter]] = {}
         for reporter in self._reporters:
-            # A stream without a first message belongs to nobody yet.
+            # A stream without a first message belongs to no client yet.
             if reporter.node is not None:
                 found.setdefault(reporter.node.id, []).append(reporter)
         clients: list[ClientLoads] = []
@@ -185,6 +194,7 @@ class Reporter:
         seen: Callable[[Params], Iterable[str]],
         facts: Facts,
         forget: Callable[[], object],
+        grant_of: Callable[[Node], Grant | None],
     ) -> None:
         self.node: Node | None = None
         self.errors: dict[str, tuple[float, str]] = {}
@@ -193,17 +203,17 @@ class Reporter:
         self._seen = seen
         self._facts = facts
         self._forget = forget
-        self._params = NO_PARAMS
+        self._grant_of = grant_of
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._size = 0  # of all kept reports, with their localities, metrics and drops
         self._swept = -inf  # when old reports were dropped last
         # The last answer to the client, and whether there may be another one.
-        self._said: LoadAnswer | None = None
+        self._last_answer: LoadAnswer | None = None
         self._is_due = False
 
     @property
     def lists(self) -> bool:
-        """Whether the client has to be told its clusters by name, because it can't be told to report all of them."""
+        """Whether the client needs its clusters by name, because it does not support `send_all_clusters`."""
         return (
             self.node is not None
             and self._settings.load_clusters is None
@@ -219,8 +229,6 @@ class Reporter:
         if self.node is None:  # as in SRV-6: without a node in its first message the client is anonymous
             self._is_due = True
             self.node = message.node or Node()
-            # The params of its node decide which clusters the client gets, as for a plain subscription.
-            self._params = self._settings.plain_params(self._settings.params_of(self.node), WILDCARD)
         # Make room first, since the limit counts what is kept. Small messages may come by the thousand.
         if now - self._swept >= SWEEP:
             self._swept = now
@@ -228,7 +236,7 @@ class Reporter:
                 self._drop(key)
         taken = 0
         for count, report in enumerate(message.reports, 1):
-            taken += self._take(report, now)
+            taken += self._keep(report, now)
             if count % EVERY == 0:
                 yield
         for count, cluster in enumerate(message.oversize, 1):
@@ -238,7 +246,7 @@ class Reporter:
         self._facts.append(LoadsHeard(self.node.id, taken))
 
     def clusters_changed(self) -> None:
-        """Note that the client may have to be told other clusters."""
+        """Note that the client may need another list of clusters."""
         self._is_due = True
 
     def poll(self) -> LoadAnswer | None:
@@ -247,9 +255,9 @@ class Reporter:
             return None
         self._is_due = False
         answer = self._answer()
-        if answer == self._said:
+        if answer == self._last_answer:
             return None
-        self._said = answer
+        self._last_answer = answer
         return answer
 
     def close(self) -> None:
@@ -268,16 +276,31 @@ class Reporter:
         interval, listed = self._settings.load_interval, self._settings.load_clusters
         # The operator's choice comes first.
         if listed is not None:
-            return LoadAnswer(interval, frozenset(listed))
+            return LoadAnswer(interval, self._allowed(listed))
         if self.lists:
-            return LoadAnswer(interval, frozenset(self._seen(self._params)))
+            return LoadAnswer(interval, self._allowed(None))
         return LoadAnswer(interval, send_all=True)
+
+    def _allowed(self, listed: Iterable[str] | None) -> frozenset[str]:
+        """Return those of the listed clusters that the client may have; None: of all that it gets from us.
+
+        The params of its node decide which clusters it gets, as for a plain subscription.
+        """
+        node = self.node or Node()
+        params, grant = self._settings.params_of(node), self._grant_of(node)
+        claim = grant.claim_node(params) if grant is not None else None
+        if claim is not None:
+            if claim.denial is not None:
+                return frozenset()
+            params = claim.params
+        clusters = self._seen(self._settings.plain_params(params, WILDCARD)) if listed is None else listed
+        return frozenset(each for each in clusters if grant is None or grant.denies(CLUSTER, each) is None)
 
     def _is_old(self, kept: _Kept, now: float) -> bool:
         """Whether MISSED reports in a row should have replaced this one."""
         return now - kept.at > MISSED * max(self._settings.load_interval, kept.report.interval)
 
-    def _take(self, report: ClusterReport, now: float) -> bool:
+    def _keep(self, report: ClusterReport, now: float) -> bool:
         """Keep a report in place of the cluster's last one, or refuse it; return whether it was kept."""
         limits = self._settings.limits
         fault = fault_in(report, limits.name_bytes)
@@ -288,7 +311,7 @@ class Reporter:
         if fault is None and self._size + more > limits.loads:
             fault = f"more than {limits.loads} clusters and localities on one stream"
         if fault is None and not self._all.has_room(self._size, more):
-            fault = f"all streams together have {limits.all_loads} clusters and localities, which is the most"
+            fault = f"all streams together have {limits.all_loads} clusters and localities, and no more are accepted"
         if fault is not None:
             self._refuse(report.cluster[: limits.name_bytes], fault, now)
             return False

@@ -222,7 +222,7 @@ class ClusterLoads:
         """
         counts = self._find().at(locality)
         if not counts.in_progress:
-            raise UsageError(f"finished() without started() at {locality}: a request is started where it goes to")
+            raise UsageError(f"finished() without started() at {locality}: call both for the same locality")
         counts.in_progress -= 1
         if ok:
             counts.succeeded += 1
@@ -295,7 +295,7 @@ class LoadSession:
     def receive(self, answer: LoadAnswer, now: float) -> None:
         """Follow the server's answer from now on; the current period only gets another end.
 
-        If it began anew, a server that answers each report, or repeats itself, would put off the next report for ever.
+        If it began anew, a server that answers each report, or repeats itself, would delay the next report without end.
         """
         if self._answer is None:
             self._last = now
@@ -320,7 +320,7 @@ class LoadSession:
         self._loads.put_back(request.reports)
 
     def deadline(self) -> float | None:
-        """When the next report is due; None until the server has said what it wants."""
+        """When the next report is due; None until the server has sent its first response."""
         if self._answer is None:
             return None
         interval = self._answer.interval

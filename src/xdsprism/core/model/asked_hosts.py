@@ -103,9 +103,9 @@ class _Hosts:
             self._strings[form][string] = None
 
     def remove(self, host: str, string: str) -> None:
-        """Remove a string. VHD-25: hosts may come and go for ever, so new ones must not pile up.
+        """Remove a string. VHD-25: clients may request new hosts without end, and the index must not grow with them.
 
-        The sorted runs still contain the form for a while; searches skip it, and `_Sorted.take` drops it later.
+        The sorted runs still contain the form for a while; searches skip it, and `_Sorted.merge` drops it later.
         """
         for form in forms(host):
             self._strings[form].pop(string, None)
@@ -119,8 +119,8 @@ class _Hosts:
             new = [*islice(self._new, RUN)]
             for form in new:
                 del self._new[form]
-            self._forwards.take(new)
-            self._backwards.take(new)
+            self._forwards.merge(new)
+            self._backwards.merge(new)
             yield
 
     def matching(self, domain: str) -> Iterator[str]:
@@ -153,7 +153,7 @@ class _Sorted:
         self._step = step
         self._runs: list[list[str]] = []  # each sorted, and never changed in place: iterations may be under way
 
-    def take(self, forms: Iterable[str]) -> None:
+    def merge(self, forms: Iterable[str]) -> None:
         """Sort in more forms, together with the oldest run and a short last one, without the forms that are gone.
 
         Each call cleans one run, so the runs never hold much more than the forms that still exist.

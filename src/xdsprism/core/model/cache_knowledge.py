@@ -12,7 +12,7 @@ from .types import Params, ResourceProblem, TypeSpec
 
 
 class CacheKnowledge(Knowledge):
-    """What is known of one type, as far as a relay has heard of it from its servers."""
+    """What a relay knows of one type from the answers of its servers."""
 
     is_complete = False
 
@@ -20,19 +20,24 @@ class CacheKnowledge(Knowledge):
         self._lookup = lookup
         self._special = special
         self.listed: set[tuple[str, Params]] = set()  # wildcards and globs whose full contents are known
-        self.unsure: set[tuple[str, Params]] = set()  # those of them that only an earlier run of the process heard
-        self._wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # problems of whole globs (ERR-6)
+        self.unsure: set[tuple[str, Params]] = set()  # those known only from an earlier run of the process
+        self.wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # problems of whole globs (ERR-6)
+
+    def join(self, whole: Knowledge) -> None:
+        """What an upstream wildcard lists is known as soon as the whole table has it: the part leaves out the rest."""
+        if isinstance(whole, CacheKnowledge):
+            self.listed, self.unsure, self.wrong = whole.listed, whole.unsure, whole.wrong
 
     def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
         known = self._lookup.get(name)
         return known is not None and known.knows(params, sure=sure)
 
-    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
+    def problem(self, name: str, params: Params) -> ResourceProblem | None:
         """Return the problem of this glob as a whole, or of this name, that concerns these params."""
-        if not self._wrong and not self._special.troubled:
+        if not self.wrong and not self._special.with_problem:
             return None
         known = self._lookup.get(name)
-        return self._wrong.get((name, params)) or (known.trouble(params) if known is not None else None)
+        return self.wrong.get((name, params)) or (known.problem(params) if known is not None else None)
 
     def serves(self, name: str, params: Params, since: int) -> bool:
         """Whether the answer may go to a client that subscribed at revision `since`; some are not for latecomers."""
@@ -44,10 +49,10 @@ class CacheKnowledge(Knowledge):
             return True
         return not found.aged and (not found.do_not_cache or found.revision > since)
 
-    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
-        """Whether the answer is later than this client waits: one that `claims` to have the resource waits longer."""
+    def is_late(self, name: str, params: Params, *, is_returning: bool) -> bool:
+        """Whether the answer is later than this client waits: a returning one, which has the resource, waits longer."""
         known = self._lookup.get(name)
-        return isinstance(known, CachedSet) and known.lateness(params) > claims
+        return isinstance(known, CachedSet) and known.lateness(params) > is_returning
 
     def lists(self, params: Params, name: str = WILDCARD, *, sure: bool = False) -> bool:
         """Whether everything under this wildcard or glob is known for these params."""
@@ -57,13 +62,13 @@ class CacheKnowledge(Knowledge):
         """Note that the contents of this wildcard or glob are not fully known any more."""
         self.listed.discard((name, params))
         self.unsure.discard((name, params))
-        self._wrong.pop((name, params), None)
+        self.wrong.pop((name, params), None)
 
     def note_wrong(self, glob: tuple[str, Params], wrong: UpstreamProblem | None) -> bool:
         """ERR-6: note a problem of a glob as a whole, or its end (None); return whether that is a change."""
-        before = self._wrong.pop(glob, None)
+        before = self.wrong.pop(glob, None)
         if wrong is not None:
-            self._wrong[glob] = wrong
+            self.wrong[glob] = wrong
         return wrong != before
 
 

@@ -9,7 +9,7 @@ not the same as "does not exist":
 |-----------------------------------------|---------|--------------|-------------------------------------------------|
 | a variant                               | True    | that variant | sends it                                        |
 | a negative answer                       | True    | None         | says that the resource does not exist           |
-| a withdrawn variant (PRX-38)            | False   | None         | sends nothing; a client that has it keeps it    |
+| a removed variant (PRX-38)              | False   | None         | sends nothing; a client that has it keeps it    |
 | missing                                 | False   | None         | waits for the server                            |
 
 A store proves that its variants can't overlap. A cache can't: two answers may overlap for a while, and a server may be
@@ -18,8 +18,8 @@ wrong. Then the answer received last wins (DESIGN 6.10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from operator import attrgetter
 from typing import Self
@@ -37,14 +37,14 @@ _NUMBERS = count(1)  # tells sets apart in `CachedSet.difference` without keepin
 _variant_of = attrgetter("variant")
 
 # The identity of a finding: its canonical constraint, and the exact params if it is for these alone.
-Form = tuple[Constraint, Params | None]
+FindingId = tuple[Constraint, Params | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One answer of a server: a variant, or that there is none, for all params that the constraint matches.
 
-    Not every answer says which other clients it covers. When the server withdraws a variant, the client that had it has
+    Not every answer says which other clients it covers. When the server removes a variant, the client that had it has
     nothing now, but other clients whom the variant covered may have got another one. Such an answer is `only` for the
     params to which the server gave it.
     """
@@ -52,13 +52,14 @@ class Finding:
     constraint: Constraint
     variant: Variant | None
     stale: bool = False  # no server vouches for it any more; it stays until its replacement is known
-    withdrawn: bool = False  # stale because the server removed it: a client that has it keeps it until then (PRX-5)
+    removed: bool = False  # stale because the server removed it: a client that has it keeps it until then (PRX-5)
     since: float = 0.0
     stale_since: float | None = None
     only: Params | None = None
     revision: int = 0  # of the store: with do_not_cache, clients that come after it don't get the variant (PRX-17)
-    kept: bool = False  # an earlier run of the process heard it, and no server has confirmed it yet (PRX-25)
+    kept: bool = False  # it is from an earlier run of the process, and no server has confirmed it yet (PRX-25)
     aged: bool = False  # no server could be reached for too long: clients that ask now don't get it (PRX-25)
+    hidden: bool = False  # it is an absence to some clients, because they may not have the resource (OPS-2)
 
     @property
     def stands(self) -> bool:
@@ -71,7 +72,7 @@ class Finding:
         return self.variant is not None and self.variant.do_not_cache
 
     @property
-    def form(self) -> Form:
+    def id(self) -> FindingId:
         """Return the identity of the finding among those of its name."""
         return canonical(self.constraint), self.only
 
@@ -90,18 +91,18 @@ class UpstreamProblem:
     refused: bool = False
 
     def concerns(self, params: Mapping[str, str]) -> bool:
-        """Whether a client with these params is told of the problem."""
+        """Whether the problem concerns a client with these params."""
         return matches(self.constraint, params) if self.only is None else self.only == params
 
 
 class CachedSet(VariantSet):
     """All findings of one name, newest first, stale ones last; immutable. Sessions use it like any set of variants.
 
-    `made`: a provider made them for the subscriptions by name. No wildcard lists them, because nobody knows all names
-    that a provider could make.
+    `made`: a provider made them for the subscriptions by name. No wildcard lists them, because a provider could make
+    resources of further names.
 
-    PRX-38: nobody is given a withdrawn variant. While nothing is known, a session lets its client keep what it has; so
-    a client that has the withdrawn variant keeps it, and no other client gets it.
+    PRX-38: no client is given a removed variant. While nothing is known, a session lets its client keep what it has.
+    So a client that has the removed variant keeps it, and no other client gets it.
 
     Where many params have a variant each, `derived` builds the next set from the one before it and from what moved,
     because looking at every finding again would cost too much for each update.
@@ -114,9 +115,9 @@ class CachedSet(VariantSet):
         "_late_classes",
         "_member_keys",
         "_newest",
-        "_own_troubles",
+        "_own_problems",
         "_shared",
-        "_shared_troubles",
+        "_shared_problems",
         "_step",
         "aliases",
         "findings",
@@ -127,7 +128,7 @@ class CachedSet(VariantSet):
         "made",
         "number",
         "own",
-        "troubles",
+        "problems",
         "variants",
     )
 
@@ -136,13 +137,13 @@ class CachedSet(VariantSet):
     def __init__(
         self,
         findings: Iterable[Finding],
-        troubles: tuple[UpstreamProblem, ...] = (),
+        problems: tuple[UpstreamProblem, ...] = (),
         late: Mapping[Params, int] = NEVER,
         *,
         made: bool = False,
     ) -> None:
         self.made = made
-        self.troubles = troubles
+        self.problems = problems
         self.late = late  # how late each question about this name is, if any is late (relay/timers.py)
         self.findings = tuple(sorted(findings, key=_rank))
         mentioned = frozenset[str]().union(*(keys(finding.constraint) for finding in self.findings))
@@ -155,8 +156,8 @@ class CachedSet(VariantSet):
         self._classes: dict[Category, Finding | None] = {}
         self._first: FirstMatch | None = None  # made at the first question
         self._late_classes: dict[Category, int] | None = None
-        self._own_troubles = {each.only: each for each in reversed(troubles) if each.only is not None}
-        self._shared_troubles = tuple(each for each in troubles if each.only is None)
+        self._own_problems = {each.only: each for each in reversed(problems) if each.only is not None}
+        self._shared_problems = tuple(each for each in problems if each.only is None)
         # An index shared with later sets. Only while it has this edition does it describe the findings of this set.
         self._newest: NewestMatch[Finding] | None = None
         self._edition = 0
@@ -180,12 +181,12 @@ class CachedSet(VariantSet):
         self, before: CachedSet, findings: tuple[Finding, ...], index: NewestMatch[Finding], moved: Moved
     ) -> None:
         """Fill in every attribute without a look at each finding: keys and aliases stay as they were."""
-        self.troubles, self.late, self.own, self.is_limited = (), NEVER, {}, False
+        self.problems, self.late, self.own, self.is_limited = (), NEVER, {}, False
         self.findings = self._shared = findings
         self.variants = tuple(map(_variant_of, findings))
         self.keys, self.aliases, self.made = before.keys, before.aliases, before.made
         self._classes, self._first, self._late_classes = {}, None, None
-        self._own_troubles, self._shared_troubles = {}, ()
+        self._own_problems, self._shared_problems = {}, ()
         self._newest, self._edition, self._member_keys = index, index.edition, before.member_keys
         self.number, self.is_clear = next(_NUMBERS), False
         self._step = before.number, moved
@@ -196,9 +197,9 @@ class CachedSet(VariantSet):
         return bool(self.own)
 
     @property
-    def is_troubled(self) -> bool:
+    def has_problem(self) -> bool:
         """Whether there is a problem to tell."""
-        return bool(self.troubles)
+        return bool(self.problems)
 
     @property
     def is_listed(self) -> bool:
@@ -212,9 +213,9 @@ class CachedSet(VariantSet):
         return self._member_keys
 
     def moved(self, before: VariantSet) -> Moved | None:
-        """Return what came and went since `before`, if a session may act on that alone."""
+        """Return the variants that came and went since `before`, if these alone tell sessions what to do."""
         moved = self.difference(before) if self.is_clear else None
-        # serve/interest.py finds clients by the variant that they have, but does not index those without constraints.
+        # session/interest.py finds clients by the variant that they have, but does not index those without constraints.
         if moved is None or any(variant.constraint == TRUE for variant in moved.went):
             return None
         return moved
@@ -257,18 +258,41 @@ class CachedSet(VariantSet):
         return self._shared[found] if found is not None else None
 
     def select(self, params: Mapping[str, str]) -> Variant | None:
-        """Return the variant to send to these params, if one is known and was not withdrawn."""
+        """Return the variant to send to these params, if one is known and was not removed."""
         found = self._answer(params)
         return found.variant if found is not None else None
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant as `select`: the constraints are the server's own."""
         return self.select(params)
 
-    def _answer(self, params: Mapping[str, str]) -> Finding | None:
-        """Return the finding for these params, unless it was withdrawn: then nothing is known for now."""
+    def mentioned(self, params: Mapping[str, str]) -> Iterable[str]:
+        """Return the keys that decide what these params get: those of their own variant.
+
+        Which keys the answers to other clients mention is not for this client to find out (OPS-2). An absence may
+        mention what was asked about by somebody else.
+        """
         found = self.find(params)
-        return found if found is not None and not found.withdrawn else None
+        return keys(found.constraint) if found is not None and found.variant is not None else ()
+
+    def only(self, allows: Callable[[str], bool]) -> CachedSet:
+        """Return the set with an absence in place of each variant of a resource that is not allowed.
+
+        A string that a relay asked for may be an alias, or a host: the resource has another name.
+        """
+        # `derived` sets are of resources that are called as they were asked for (relay/finding_index.py).
+        if self._newest is not None or all(allows(variant.name) for variant in self.variants):
+            return self
+        kept = [
+            each if each.variant is None or allows(each.variant.name) else replace(each, variant=None, hidden=True)
+            for each in self.findings
+        ]
+        return CachedSet(kept, self.problems, self.late, made=self.made)
+
+    def _answer(self, params: Mapping[str, str]) -> Finding | None:
+        """Return the finding for these params, unless the server removed it: then nothing is known for now."""
+        found = self.find(params)
+        return found if found is not None and not found.removed else None
 
     def member(self, params: Mapping[str, str]) -> Variant | None:
         """Return the variant that a wildcard with these params sees: none that is stale.
@@ -297,12 +321,12 @@ class CachedSet(VariantSet):
                 self._late_classes[same] = max(late, self._late_classes.get(same, 0))
         return self._late_classes.get(category(params, self.keys), 0)
 
-    def trouble(self, params: Mapping[str, str]) -> UpstreamProblem | None:
+    def problem(self, params: Mapping[str, str]) -> UpstreamProblem | None:
         """Return the problem that concerns these params; one for exactly these params comes first."""
-        if not self.troubles:
+        if not self.problems:
             return None
-        own = self._own_troubles.get(Params(params)) if self._own_troubles else None
-        return own or next((each for each in self._shared_troubles if each.concerns(params)), None)
+        own = self._own_problems.get(Params(params)) if self._own_problems else None
+        return own or next((each for each in self._shared_problems if each.concerns(params)), None)
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
         """Return the constraint of a negative answer: the server's own, or else one for exactly these params.
@@ -311,6 +335,8 @@ class CachedSet(VariantSet):
         ones may get a variant. Downstream relays therefore do not apply it to other params (Upstream.is_relay).
         """
         found = self.find(params)
+        if found is not None and found.hidden and not self.variants:
+            return TRUE  # as if there were no resource for anybody
         if found is not None and found.variant is None and found.only is None:
             return found.constraint
         return pins({key: params.get(key) for key in {*self.keys, *params, *beside}})
@@ -322,12 +348,12 @@ class CachedSet(VariantSet):
 def _rank(finding: Finding) -> int:
     """Sort stale findings last, whenever they were received.
 
-    PRX-31: a negative answer for everybody comes after the variants, because it does not take away a variant that the
+    PRX-31: a negative answer for all params comes after the variants, because it does not take away a variant that the
     server gave to certain params.
     """
     if finding.stale:
         return 2
-    return 1 if finding.variant is None and finding.constraint == TRUE else 0
+    return 1 if finding.variant is None and finding.constraint == TRUE and not finding.hidden else 0
 
 
 NOTHING = CachedSet(())  # a name about which nothing is known

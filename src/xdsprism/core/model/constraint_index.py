@@ -95,7 +95,7 @@ class FirstMatch:
 
 
 class NewestMatch(Generic[T]):
-    """Things with constraints: of those that match, find the one put last. Unlike FirstMatch, it can change."""
+    """Finds the newest of the items whose constraints match. Unlike FirstMatch, it can change."""
 
     __slots__ = ("_by_value", "_others", "_places", "_ticket", "edition")
 

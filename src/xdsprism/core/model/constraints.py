@@ -140,7 +140,7 @@ def mentioning(constraint: Constraint, wanted: Iterable[str]) -> Constraint:
 
 
 def unpadded(constraint: Constraint) -> Constraint:
-    """Drop the idle clauses that `mentioning` adds, whoever added them; the meaning stays the same."""
+    """Drop the idle clauses that `mentioning` adds; the meaning stays the same."""
     parts = constraint.items if isinstance(constraint, All) else (constraint,)
     kept = [part for part in parts if not _is_idle(part)]
     return constraint if len(kept) == len(parts) else conjunction(*kept)

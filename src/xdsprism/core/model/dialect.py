@@ -46,7 +46,7 @@ class RequestForm(Enum):
 
 
 class Dialect:
-    """What is known of one server, whichever stream showed it; it is kept for as long as the process lives."""
+    """What the client knows of one server from all of its streams; kept for as long as the process lives."""
 
     def __init__(
         self, form: RequestForm = RequestForm.LOCATORS, *, fixed: bool = True, needs_delta: bool = True
@@ -74,7 +74,7 @@ class Dialect:
         return self.by_names and not self.is_fixed and not self._avoids_locators
 
     def decide(self, form: RequestForm) -> bool:
-        """Set the form that an answer showed; return whether operators have not been told of it before."""
+        """Set the form that an answer showed; return whether this was not reported before."""
         self.form, self._is_on_trial, self._avoids_locators = form, False, False
         return self.is_news(form)
 
@@ -109,7 +109,7 @@ class Dialect:
         self.is_narrow = self.is_narrow and now < self._narrow_until
 
     def is_news(self, what: RequestForm | None) -> bool:
-        """Whether operators have not been told this yet: a form, or None for the lack of delta. Marks it as told."""
+        """Whether this was not reported yet: a form, or None for the lack of delta. Marks it as reported."""
         news = what not in self._announced
         self._announced.add(what)
         return news

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from .constraints import Constraint
 from .steps import Steps
@@ -41,7 +41,7 @@ def plain_keys(names: Iterable[str]) -> Iterator[Key]:
 
 _make_key = cast("Callable[[tuple[str, Params | None]], Key]", partial(tuple.__new__, Key))
 
-WILDCARD = "*"
+WILDCARD: Final = "*"
 
 # Values of Node.client_features that the engine knows. TTL-1: the documents spell the first in two ways.
 WRAPPED = frozenset({"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"})
@@ -133,6 +133,20 @@ class Request:
     continues: bool = False  # it continues the request before it, which was too large to handle as one (SRV-24)
     is_v2: bool = field(default=False, compare=False)  # this request's type URL is the v2 one
     is_plain: bool = field(default=False, compare=False)  # it may be an ACK that carries nothing else
+
+    def with_node(self, node: Node) -> Request:
+        """Return the same request of a client with this node."""
+        return Request(
+            self.type_url,
+            self.body,
+            node,
+            self.other_node,
+            self.v2,
+            self.unread,
+            self.continues,
+            self.is_v2,
+            self.is_plain,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn, assert_never
 
+from ...argument_types import expect
 from ...errors import UsageError
 from .constraints import FALSE, MAX_DEPTH, TRUE, All, AnyOf, Constraint, Eq, Exists, Not, check_limits
 
@@ -58,6 +59,7 @@ class _Token:
 
 def parse(text: str) -> Constraint:
     """Read an expression; raise UsageError that says the column and what was expected there."""
+    expect(text, str)
     constraint = _Parser(text).whole()
     check_limits(constraint)
     return constraint

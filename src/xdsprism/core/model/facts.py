@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Self
 
 from .dialect import RequestForm
 from .events import Node, Rejection
-from .limits import Client, RefusalKind, Scarce
+from .limits import Client, ClientLimit, DenialKind, RefusalKind, Scarce
 from .removal_guard import HeldBack
 from .types import TypeUrl
 
@@ -54,6 +54,7 @@ class Closed:
 
     stream: int
     reason: str  # empty: the client closed it or the server drains
+    is_usual: bool = False  # the reason is no trouble: a token expired, and the client comes back with a fresh one
 
 
 class Requested(NamedTuple):
@@ -142,6 +143,53 @@ class SubscriptionsRefused:
     limit: RefusalKind
     count: int
     reason: str  # for the first of the refused subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """OPS-3, OPS-4: a client does more than it may. Only what is beyond the limit is refused or delayed."""
+
+    limit: ClientLimit
+    reason: str  # what the client is told, or would be
+    client: str = ""  # the identity that it proved, or its address; empty: see the stream
+    stream: int | None = None  # the stream that is concerned; None: one without a number
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The policy does not let a client have what it subscribed to. It is told so for these subscriptions alone."""
+
+    stream: int
+    type_url: TypeUrl
+    kind: DenialKind
+    count: int
+    name: str  # the first of them
+    reason: str  # as the client is told
+    rule: str  # of the policy
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRefused:
+    """A call was refused because of its bearer token."""
+
+    peer: str  # the address
+    cause: str  # a `RefusedFor` of core/policy/tokens.py
+    reason: str  # as the client is told
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTaken:
+    """The policy changed, and holds for all streams from now on."""
+
+    rules: int
+    streams: int  # whose grant changed
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRefused:
+    """A changed policy has problems and was not taken; the current one stays."""
+
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +289,7 @@ class ShareExceeded:
 
 @dataclass(frozen=True, slots=True)
 class NackReported:
-    """PRX-18: the relay told a server that a downstream client NACKed a resource of that server."""
+    """PRX-18: the relay reported to a server that a downstream client NACKed one of its resources."""
 
     server: str
     type_url: TypeUrl
@@ -329,7 +377,7 @@ class LoadsHeard:
 
 @dataclass(frozen=True, slots=True)
 class LoadsRefused:
-    """A client's load report for one cluster makes no sense, and none of it is used."""
+    """A client's load report for one cluster is invalid, and was dropped."""
 
     node: str
     cluster: str
@@ -349,6 +397,11 @@ Fact = (
     | Suppressed
     | Forgotten
     | SubscriptionsRefused
+    | LimitReached
+    | Denied
+    | TokenRefused
+    | PolicyTaken
+    | PolicyRefused
     | Oversize
     | OtherNode
     | Published

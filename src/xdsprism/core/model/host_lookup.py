@@ -33,7 +33,7 @@ Candidate = tuple[VariantSet, str | None]
 
 
 class Choice(ABC):
-    """Chooses which of several virtual hosts serves one host, by the params."""
+    """Chooses which of several virtual hosts serves one host, by the params: an interface without state."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Choice(ABC):
         """Return the variant that serves the host for these params."""
 
     @abstractmethod
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant, for those clients only of which it is certain that they get it, too.
 
         A cache may then hand the variant to any client that the constraint matches.
@@ -70,7 +70,7 @@ class InOrder(Choice):
                 return found
         return None
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Leave out the clients whom a virtual host earlier in the order serves."""
         before: list[Constraint] = []
         for known, domain in self._candidates:
@@ -98,7 +98,7 @@ class ByPort(Choice):
         known = self._stripped if route is not None and _ignores_port(route) else self._kept
         return known.select(params) if known is not None else None
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Leave out the clients that differ from these params in a key that may matter."""
         found = self.select(params)
         return _narrowed(found, [pins({key: params.get(key) for key in self.keys})]) if found is not None else None
@@ -119,15 +119,19 @@ class HostAnswer:
         """Return the variant for these params; None: nothing serves the host for them."""
         return self._choice.select(params)
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant, for those clients only of which it is certain that they get it, too."""
-        return self._choice.proven(params)
+        return self._choice.select_for_cache(params)
+
+    def mentioned(self, params: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG002
+        """Return all keys that may decide."""
+        return self.keys
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:  # noqa: ARG002
         """Return True: virtual hosts that were written serve the host."""
         return True
 
-    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
+    def problem(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
         """Return None, as above."""
         return None
 
@@ -189,11 +193,11 @@ class Patterns:
         """
         for length in sorted(self._ends, reverse=True):
             if length < len(host):
-                yield from ((name, f"*{host[-length:]}") for name in self._ends[length].get(host[-length:], ()))
+                yield from [(name, f"*{host[-length:]}") for name in self._ends[length].get(host[-length:], ())]
         for length in sorted(self._starts, reverse=True):
             if length < len(host):
-                yield from ((name, f"{host[:length]}*") for name in self._starts[length].get(host[:length], ()))
-        yield from ((name, "*") for name in self._all)
+                yield from [(name, f"{host[:length]}*") for name in self._starts[length].get(host[:length], ())]
+        yield from [(name, "*") for name in self._all]
 
 
 class HostLookup(Lookup):
@@ -265,7 +269,8 @@ class HostLookup(Lookup):
             yield own, None
         patterns = self._patterns.get(config)
         if patterns is not None:
-            yield from ((self._sets[owner], domain) for owner, domain in patterns.matching(host))
+            for owner, domain in patterns.matching(host):
+                yield self._sets[owner], domain
 
     def configs(self) -> Iterable[str]:
         """Return the route configurations that have virtual hosts here."""
@@ -309,7 +314,7 @@ class HostLookup(Lookup):
             del self._counts[config]
         if step > 0 and known.is_listed:
             self._base[name] = known
-        elif step < 0:
+        else:
             self._base.pop(name, None)
 
     def _count_exact(self, config: str, domain: str, name: str, step: int) -> None:
@@ -333,11 +338,11 @@ def conflicting_domains(table: Table | None, changes: Iterable[Change]) -> Itera
     """
     hosts = [change for change in changes if change.type_url == VIRTUAL_HOST]
     touched = {change.name for change in hosts}
-    claimed: dict[tuple[str, str], list[Variant]] = {}
-    for variant in chain.from_iterable(change.after.variants for change in hosts if change.after is not None):
+    owners: dict[tuple[str, str], list[Variant]] = {}
+    for variant in chain.from_iterable([change.after.variants for change in hosts if change.after is not None]):
         config, _ = split(variant.name)
         for domain in variant.domains:
-            rivals = claimed.setdefault((config, domain), [])  # in this transaction
+            rivals = owners.setdefault((config, domain), [])  # in this transaction
             if table is not None:  # and in the table, as far as this transaction leaves it alone
                 names = (name for name in table.lookup.owners(config, domain) if name not in touched)
                 sets = filter(None, map(table.named, names))
@@ -346,7 +351,7 @@ def conflicting_domains(table: Table | None, changes: Iterable[Change]) -> Itera
                 why = shared(variant, rival) if rival.name != variant.name else None
                 if why is not None:
                     yield f"domain {domain!r} of {variant.name!r} is also one of {rival.name!r}: {why}", variant
-            claimed[config, domain].append(variant)
+            owners[config, domain].append(variant)
 
 
 def _ignores_port(variant: Variant) -> bool:

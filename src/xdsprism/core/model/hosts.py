@@ -22,8 +22,10 @@ def without_port(host: str) -> str:
 
 
 def explicit(domains: Iterable[str]) -> Iterator[str]:
-    """Return the domains that are no wildcards."""
-    return (domain for domain in domains if "*" not in (domain[:1], domain[-1:]))
+    """Yield the domains that are no wildcards."""
+    for domain in domains:
+        if "*" not in (domain[:1], domain[-1:]):
+            yield domain
 
 
 def forms(host: str) -> tuple[str, ...]:

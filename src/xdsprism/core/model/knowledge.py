@@ -4,7 +4,7 @@
 |---------------------------------------|---------------------------------------|--------------------------------|
 | `AllKnown`                            | what a server's configuration says    | does not exist                 |
 | `MadeOnDemand`                        | the same, and what a provider made    | is not known: it may be made   |
-| `CacheKnowledge` (cache_knowledge.py) | what a relay heard from its servers   | is not known: it may be heard  |
+| `CacheKnowledge` (cache_knowledge.py) | what a relay's servers answered       | is not known: it may come      |
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from .types import Params, ResourceProblem
 
 
 class Knowledge(ABC):
-    """What is known of the names and wildcards of one table."""
+    """What is known of the names and wildcards of one table: an interface without state."""
 
     is_complete: bool  # a name that is not in the table does not exist
+
+    def join(self, whole: Knowledge) -> None:  # noqa: B027 # most have nothing to share
+        """Share what is known of whole wildcards with the table of which this one's is an allowed part."""
 
     @abstractmethod
     def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
         """Whether the answer for these params is known, be it that there is none.
 
-        sure: an answer that only an earlier run of the process has heard does not count.
+        sure: an answer known only from an earlier run of the process does not count.
         """
 
     @abstractmethod
@@ -38,14 +41,14 @@ class Knowledge(ABC):
         """Whether the known answer may go to a client that subscribed at revision `since` (PRX-17)."""
 
     @abstractmethod
-    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:
+    def is_late(self, name: str, params: Params, *, is_returning: bool) -> bool:
         """Whether the answer takes too long to wait for it.
 
-        A client that has nothing yet waits for a moment only; one that `claims` to have the resource waits longer.
+        A client that has nothing yet waits for a moment only; a returning one, which has the resource, waits longer.
         """
 
     @abstractmethod
-    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
+    def problem(self, name: str, params: Params) -> ResourceProblem | None:
         """Return why these params can't get a resource that comes from an upstream server or a provider (TP3)."""
 
 
@@ -66,10 +69,10 @@ class AllKnown(Knowledge):
     def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
         return True
 
-    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:  # noqa: ARG002
+    def is_late(self, name: str, params: Params, *, is_returning: bool) -> bool:  # noqa: ARG002
         return False
 
-    def trouble(self, name: str, params: Params) -> ResourceProblem | None:  # noqa: ARG002
+    def problem(self, name: str, params: Params) -> ResourceProblem | None:  # noqa: ARG002
         return None
 
 
@@ -91,9 +94,9 @@ class MadeOnDemand(Knowledge):
     def serves(self, name: str, params: Params, since: int) -> bool:  # noqa: ARG002
         return True
 
-    def is_late(self, name: str, params: Params, *, claims: bool) -> bool:  # noqa: ARG002
+    def is_late(self, name: str, params: Params, *, is_returning: bool) -> bool:  # noqa: ARG002
         return False
 
-    def trouble(self, name: str, params: Params) -> ResourceProblem | None:
+    def problem(self, name: str, params: Params) -> ResourceProblem | None:
         known = self._lookup.get(name)
-        return known.trouble(params) if known is not None else None
+        return known.problem(params) if known is not None else None

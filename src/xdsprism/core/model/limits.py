@@ -5,18 +5,24 @@ reason in `resource_errors` for clients that read them. The stream and all its o
 oversized name may come from a third party, such as the Host header of a request to an Envoy.
 
 Two places decide. `Limits.refuses` judges a subscription by itself: the sizes of its name, type URL and params.
-`SubscriptionBudget` counts the subscriptions of one stream and says whether there is room for one more.
+`StreamBudget` counts the subscriptions of one stream and says whether there is room for one more.
+
+`Limits` has the other limits of a server too, those on streams (client_budget.py), on how often a client may ask
+(pace.py), and on connections (http2/limits.py), so that all are set in one place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from math import inf
 from typing import Literal
 
+from ...argument_types import expect_fields
+from ...errors import UsageError
+from .events import WILDCARD, Key
 from .types import Params, TypeSpec, TypeUrl
 from .xdstp import is_xdstp
 
@@ -32,9 +38,37 @@ RefusalKind = Literal[
     "subscriptions",
     "locators",
     "hosts",
+    "param_sets",
+    "globs",
     "types",
     "request_names",
 ]
+
+# The limits on what a client does beside its subscriptions. A stream or fetch beyond one is refused; a request waits.
+ClientLimit = Literal["client_streams", "all_streams", "requests", "reports", "fetches", "idle_stream"]
+
+
+AT_ONCE = 5  # a limit on how often something may happen in a second lets so many seconds' worth happen at once
+
+# Nobody is served with a limit of 0.
+_POSITIVE = {
+    "client_streams",
+    "all_streams",
+    "requests",
+    "reports",
+    "fetches",
+    "idle_stream",
+    "connections",
+    "address_connections",
+    "handshakes",
+    "address_handshakes",
+    "preface",
+    "first_request",
+    "idle_connection",
+}
+
+# What a policy may not let a client have (core/policy/grant.py).
+DenialKind = Literal["client", "type", "name", "param"]
 
 Client = tuple[str, str]  # the owner of a share of a limit: an address, and the id of a node at that address
 
@@ -49,7 +83,7 @@ class Scarce(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a subscription is refused: the limit, as it is named in `Limits`, or bytes that are not UTF-8."""
+    """Why a subscription is refused: the name of the limit in `Limits`, or bytes that are not UTF-8."""
 
     kind: RefusalKind
     message: str  # the text for the client; it never quotes the oversized text itself
@@ -60,7 +94,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits. A subscription that exceeds one is answered as not existing; everything else goes on (DYN-46)."""
+    """The limits on what clients may do. What exceeds one is refused or delayed by itself; everything else goes on.
+
+    docs/limits.md says what happens beyond each. `serve --limit NAME=NUMBER` sets one.
+    """
+
+    # On subscriptions (DYN-46).
 
     name_bytes: int = 4096  # of a resource name, and of a type URL
     context_params: int = 64  # of one xdstp name
@@ -71,13 +110,46 @@ class Limits:
     subscriptions: int = 2_000_000  # plain names per stream, virtual hosts not counted
     locators: int = 2_000_000  # per stream, virtual hosts not counted
     hosts: int = 2_000_000  # virtual hosts per stream: Envoy reconnects with all that it ever asked for (V15)
+    param_sets: int = 100_000  # different params of the locators of one stream: a relay sends those of its clients
+    globs: int = 100_000  # glob collections, and wildcards by a locator, on one stream; `*` by itself is none
     # Names of one type on a delta stream that do not exist; past this the session forgets the oldest (VHD-25).
     unresolved: int = 10_000
     types: int = 128  # per stream
     request_names: int = 4_000_000  # names read from one list of a request; the rest is counted and not answered
+    # On streams, and how often a client asks (OPS-3, OPS-4). A client is an identity that was proved, or an address.
+    client_streams: int | None = None  # of one client, at once; None: three quarters of all
+    all_streams: int = 100_000  # of all clients together
+    requests: int = 2_000  # a second and stream, without those that only answer a response
+    reports: int = 100  # load reports, a second and stream
+    fetches: int = 500  # REST requests and Fetch calls, a second and client
+    idle_stream: float = inf  # seconds in which a discovery stream carries nothing, until it ends
+    # On connections, and their first words; of the gRPC port (http2/limits.py has others, which are fixed).
+    connections: int = 1 << 20  # at once, of clients; file descriptors limit them further
+    address_connections: int | None = None  # the same of one address; None: three quarters of all
+    handshakes: int = 10_000  # connections that have not begun to speak HTTP/2
+    address_handshakes: int | None = None  # the same of one address; None: three quarters of all
+    preface: float = 10.0  # seconds for a handshake
+    first_request: float = 60.0  # seconds for the first message on a stream
+    idle_connection: float = 300.0  # seconds without a stream, until the connection is drained
+    # On what is kept for clients.
     polls: int = 10_000  # REST requests that wait for a change; further ones are answered at once
     loads: int = 10_000  # per stream: clusters and localities whose loads are kept
     all_loads: int = 100_000  # of all streams together, beyond 1,000 for each
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and not (value > 0 or (value == 0 and each.name not in _POSITIVE)):
+                least = "more than 0" if each.name in _POSITIVE else "0 or more"
+                raise UsageError(f"the limit {each.name} is {value}, and has to be {least}")
+        if self.preface == inf:
+            raise UsageError("the limit preface can't be off: silent connections would never end")
+
+    @property
+    def streams_of_a_client(self) -> int:
+        """How many streams one client may have."""
+        return self.client_streams if self.client_streams is not None else max(self.all_streams * 3 // 4, 1)
 
     def refuses(self, type_url: TypeUrl, name: str, params: Mapping[str, str] | None) -> Refusal | None:
         """Return why this subscription can't be served to any client, or None if it can.
@@ -126,29 +198,68 @@ class Limits:
 # The kinds of subscriptions that a stream counts, named after their limits.
 Counted = Literal["subscriptions", "locators", "hosts"]
 
-_WORDS: Mapping[Counted, str] = {"subscriptions": "names", "locators": "locators", "hosts": "virtual hosts"}
+# What a stream has only so many of.
+Bounded = Literal["subscriptions", "locators", "hosts", "param_sets", "globs"]
+
+_WORDS: Mapping[str, str] = {
+    "subscriptions": "names",
+    "locators": "locators",
+    "hosts": "virtual hosts",
+    "param_sets": "different sets of parameters",
+    "globs": "glob collections, or wildcards with parameters,",
+}
 
 
-class SubscriptionBudget:
+class StreamBudget:
     """Count the subscriptions of one stream by kind, and those that were refused (DYN-46).
 
     Virtual hosts are counted apart from all others: hosts that third parties request from an Envoy take no room from
     its clusters and endpoints (VHD-26).
     """
 
-    __slots__ = ("_limits", "hosts", "locators", "refused", "subscriptions")
+    __slots__ = (
+        "_limits",
+        "_param_sets",
+        "denied",
+        "globs",
+        "hosts",
+        "limited",
+        "locators",
+        "refused",
+        "subscriptions",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.subscriptions = self.locators = self.hosts = 0
+        self.globs = 0  # of the subscriptions above
+        self._param_sets: dict[Params, int] | None = None  # how many locators have these; None on most streams
         self.refused: Counter[RefusalKind] | None = None  # by limit; None on most streams, which have no refusals
+        self.denied: Counter[DenialKind] | None = None  # by the policy; None on most streams, too
+        self.limited: Counter[ClientLimit] | None = None  # how often the stream exceeded which limit; None on most
 
     def count(self, kind: Counted, step: int) -> None:
         """Count a subscription that comes (step 1) or goes (step -1)."""
         setattr(self, kind, getattr(self, kind) + step)
 
-    def left(self, kind: Counted) -> int:
-        """Return how many more subscriptions of this kind the stream may have."""
+    def count_params(self, params: Params, step: int) -> None:
+        """Count a locator with these params that comes (step 1) or goes (step -1)."""
+        counts = self._param_sets = self._param_sets if self._param_sets is not None else {}
+        left = counts.pop(params, 0) + step
+        if left:
+            counts[params] = left
+
+    @property
+    def param_sets(self) -> int:
+        """How many different params the locators have."""
+        return len(self._param_sets) if self._param_sets is not None else 0
+
+    def locators_with(self, params: Params) -> int:
+        """Return how many locators have these params."""
+        return self._param_sets.get(params, 0) if self._param_sets is not None else 0
+
+    def left(self, kind: Bounded) -> int:
+        """Return how many more of this kind the stream may have."""
         return int(getattr(self._limits, kind)) - int(getattr(self, kind))
 
     def is_short(self, more: int) -> bool:
@@ -158,12 +269,14 @@ class SubscriptionBudget:
             self.subscriptions + more > limits.subscriptions
             or self.locators + more > limits.locators
             or self.hosts + more > limits.hosts
+            or self.param_sets + more > limits.param_sets
+            or self.globs + more > limits.globs
         )
 
-    def refusal(self, kind: Counted) -> Refusal:
-        """Return the refusal for a stream that has as many subscriptions of this kind as it may have."""
+    def refusal(self, kind: Bounded) -> Refusal:
+        """Return the refusal for a stream that has as many of this kind as it may have."""
         return Refusal(
-            kind, f"there are {getattr(self._limits, kind)} {_WORDS[kind]} on this stream, which is the most"
+            kind, f"there are {getattr(self._limits, kind)} {_WORDS[kind]} on this stream, and no more are accepted"
         )
 
     def note_refused(self, kind: RefusalKind, count: int) -> None:
@@ -171,6 +284,23 @@ class SubscriptionBudget:
         if self.refused is None:
             self.refused = Counter()
         self.refused[kind] += count
+
+    def note_limited(self, limit: ClientLimit) -> None:
+        """Count that the stream exceeded a limit on how often its client may ask, or was silent for too long."""
+        if self.limited is None:
+            self.limited = Counter()
+        self.limited[limit] += 1
+
+    def note_denied(self, kind: DenialKind, count: int) -> None:
+        """Count subscriptions that the policy denies."""
+        if self.denied is None:
+            self.denied = Counter()
+        self.denied[kind] += count
+
+
+def is_glob(key: Key) -> bool:
+    """Whether a wildcard subscription counts as a glob. `*` by itself does not: most clients depend on it."""
+    return key.name != WILDCARD or bool(key.tag)
 
 
 def counted_as(spec: TypeSpec, *, located: bool) -> Counted:

@@ -58,9 +58,9 @@ class Listing:
         self.names = names
         self.horizon = 0  # the revision of the last change that wildcards can see
         self._special = special
-        self._log: list[Change] = []  # by revision; empty if nobody follows
+        self._log: list[Change] = []  # by revision; empty without cursors
         self._merge_at = LOG_SLACK  # the length of the log at which `tidy` merges it
-        self._cursors: Counter[int] = Counter()  # how many readers have been told up to each revision
+        self._cursors: dict[int, int] = {}  # how many readers have been told up to each revision
         self._mentions: Counter[str] = Counter()  # how many names mention each key
         self._keys: frozenset[str] = frozenset()  # keys that the names or the log mention: these make the classes
         # Views by class, cached until the next change that wildcards can see.
@@ -180,8 +180,9 @@ class Listing:
 
     def follow(self) -> int:
         """Start to follow the listing at its current revision; return the cursor."""
-        self._cursors[self.horizon] += 1
-        return self.horizon
+        cursors, now = self._cursors, self.horizon
+        cursors[now] = cursors.get(now, 0) + 1
+        return now
 
     def advance(self, cursor: int) -> int:
         """Move a cursor to the current revision and return the new one."""
@@ -190,11 +191,14 @@ class Listing:
         return now
 
     def unfollow(self, cursor: int) -> None:
-        """Drop a cursor. `tidy` trims the log later; without any cursor nobody needs a log."""
-        self._cursors[cursor] -= 1
-        if not self._cursors[cursor]:
-            del self._cursors[cursor]
-        if not self._cursors:
+        """Drop a cursor. `tidy` trims the log later; without a cursor no log is needed."""
+        cursors = self._cursors
+        left = cursors[cursor] - 1
+        if left:
+            cursors[cursor] = left
+            return
+        del cursors[cursor]
+        if not cursors:
             self._log.clear()
 
     # -- writing
@@ -233,7 +237,7 @@ class Listing:
             self._snapshots.clear()
             self._differences.clear()
             self._references.clear()
-        # Every reader is at `floor` or later, so nobody asks for a difference from before it.
+        # Every reader is at `floor` or later, so no reader needs a difference from before it.
         floor = min(self._cursors, default=self.horizon)
         if self._log and self._log[0].revision <= floor:
             del self._log[: bisect_right(self._log, floor, key=_revision)]

@@ -14,7 +14,10 @@ from .variants import Answer, VariantSet
 
 
 class Lookup(ABC):
-    """How a table is searched. The table keeps `sets` and `aliases`, and tells the lookup what it adds and removes."""
+    """How a table is searched: an interface without state.
+
+    The table keeps `sets` and `aliases`, and tells the lookup what it adds and removes.
+    """
 
     listed: Mapping[str, VariantSet]  # the names that a wildcard may see
 
@@ -60,7 +63,7 @@ class NameLookup(Lookup):
         return self._sets.get(name) or self._sets.get(self._aliases.get(name, ""))
 
     def given(self, name: str) -> Answer | None:
-        found = (self._sets.get(string) for string in (name, self._aliases.get(name, "")))
+        found = [self._sets.get(string) for string in (name, self._aliases.get(name, ""))]
         return next((known for known in found if known is not None and not known.made), None)
 
     def question(self, name: str) -> str:

@@ -95,7 +95,7 @@ def params_of(node: Node, names: Collection[str] | None) -> Params:
         return Params({key: node.metadata[key] for key in node.metadata if key not in own}) if own else node.metadata
     if not names:
         return NO_PARAMS
-    strings = node.metadata.only(name for name in names if not name.startswith(OWN))
+    strings = node.metadata.only([name for name in names if not name.startswith(OWN)])
     return Params({**strings, **node.named}) if node.named else strings
 
 
@@ -117,7 +117,7 @@ def node_of(proto: Any, names: Collection[str] | None = None) -> Node:
     """
     fields = proto.metadata.fields
     strings = {key: value.string_value for key, value in fields.items() if value.HasField("string_value")}
-    named = _named(proto, (name for name in names or () if name not in strings or name in NODE_FIELDS))
+    named = _named(proto, [name for name in names or () if name not in strings or name in NODE_FIELDS])
     features = frozenset(bounded(feature, NAME_BYTES) for feature in islice(proto.client_features, FEATURES))
     return Node(
         bounded(proto.id, NAME_BYTES, distinct=True),
@@ -151,7 +151,7 @@ def _of_use(strings: Mapping[str, str], names: Collection[str]) -> dict[str, str
 
     Named strings are kept whole, because they decide. The others are only shown on pages: a few, and their beginnings.
     """
-    others = islice((key for key in strings if key not in names), OTHERS)
+    others = islice([key for key in strings if key not in names], OTHERS)
     shown = {bounded(key, NAME_BYTES, distinct=True): bounded(strings[key], NAME_BYTES) for key in others}
     return shown | {name: bounded(strings[name], VALUE_BYTES, distinct=True) for name in names if name in strings}
 

@@ -69,7 +69,7 @@ class Unresolved:
 
 @dataclass(frozen=True, slots=True)
 class InvalidResource:
-    """A resource that can't be used. Without a name, no subscription can be told that it was meant (NAK-27)."""
+    """A resource that can't be used. Without a name, it belongs to no subscription (NAK-27)."""
 
     name: str
     constraint: Constraint | None
@@ -107,7 +107,7 @@ class Response:
 def judge(response: Response) -> tuple[tuple[Arrival, ...], list[InvalidResource]]:
     """Return the usable resources and the flaws; A46: each resource is judged by itself.
 
-    NAK-19: of two resources with one identity neither is used, because nobody can tell which one the server meant.
+    NAK-19: of two resources with one identity neither is used, because it is unknown which one the server meant.
     NAK-26: a resource that the response both contains and removes is not used either.
     """
     flaws = list(response.flaws)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...argument_types import expect_fields
 from ...errors import UsageError
 from .events import Node
 from .limits import Limits
@@ -48,6 +49,7 @@ class Settings:
     epoch: str = ""  # differs between two servers, and between two runs of one server (VHD-7)
 
     def __post_init__(self) -> None:
+        expect_fields(self, resource_errors=str, limits=Limits)
         check_names(self.node_params)
 
     def params_of(self, node: Node) -> Params:

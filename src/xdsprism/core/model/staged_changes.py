@@ -27,19 +27,19 @@ class SpecialCounts:
 
     singular: int = 0  # with an answer for exact params only
     limited: int = 0  # with an answer that clients who come now may not get
-    troubled: int = 0  # with a problem
+    with_problem: int = 0  # with a problem
 
     def note(self, known: VariantSet, step: int) -> None:
         """Count a set that comes (step 1) or goes (step -1)."""
         self.singular += step if known.is_singular else 0
         self.limited += step if known.is_limited else 0
-        self.troubled += step if known.is_troubled else 0
+        self.with_problem += step if known.has_problem else 0
 
     def add(self, more: SpecialCounts) -> None:
         """Add the counts of a large transaction."""
         self.singular += more.singular
         self.limited += more.limited
-        self.troubled += more.troubled
+        self.with_problem += more.with_problem
 
 
 class StagedChanges:

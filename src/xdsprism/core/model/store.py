@@ -21,6 +21,7 @@ from functools import partial
 
 from ...errors import ConfigError, Problem
 from ...native import mypyc_attr
+from .allowed_part import AllowedNames, AllowedPart
 from .constraints import canonical
 from .demand import Demand
 from .host_lookup import HostLookup, conflicting_domains
@@ -31,6 +32,7 @@ from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
 from .variants import Clash, DisjointVariants, VariantSet, padded
 
+ROUNDS = 3  # attempts to read a table in steps, if it changes between the steps
 MANY = 1_000  # with more changes than this, a transaction is counted before the commit (staged_changes.py)
 
 
@@ -51,6 +53,8 @@ class _Prepared:
     changes: list[Change]
     given: Mapping[Variant, Variant]  # variants that stay, with their equals in the changeset: see `_keep`
     tallies: Mapping[TypeUrl, StagedChanges]  # the sums of a large transaction, by type; empty for a small one
+    # The same for the parts that policies allow some clients; None: the part has nothing of it.
+    parts: Mapping[AllowedPart, StagedChanges | None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,6 +67,7 @@ class Store:
         self.listeners: list[Callable[[Applied], None]] = []
         self._specs = {spec.url: spec for spec in (*TYPES, *types)}
         self._tables: dict[TypeUrl, Table] = {}
+        self._parts: dict[TypeUrl, dict[AllowedNames, AllowedPart]] = {}  # that clients with limited names read
         self._provided: set[TypeUrl] = set()  # types that have a provider
         self.demand: Demand | None = None  # gets what clients subscribe to, where that has to be fetched or made
 
@@ -76,6 +81,35 @@ class Store:
         if table is None:
             table = self._tables[type_url] = self._make(self.spec(type_url))
         return table
+
+    def allowed(self, type_url: TypeUrl, names: AllowedNames | None) -> Table:
+        """Return the table of a type for clients that may have these names; None: all names."""
+        if names is None:
+            return self.table(type_url)
+        if not self.has_allowed(type_url, names):
+            finish(self.allowing(type_url, names))
+        return self._parts[type_url][names].table
+
+    def has_allowed(self, type_url: TypeUrl, names: AllowedNames | None) -> bool:
+        """Whether `allowed` has nothing to do."""
+        return names is None or names in self._parts.get(type_url, {})
+
+    def allowing(self, type_url: TypeUrl, names: AllowedNames | None) -> Steps[None]:
+        """Make, in steps, the table that `allowed` returns.
+
+        If the type changes between the steps, start again, up to `ROUNDS` times. After that give up: `allowed` then
+        makes it in one go.
+        """
+        for _ in range(ROUNDS):
+            if names is None or self.has_allowed(type_url, names):
+                return
+            whole = self.table(type_url)
+            revision, part = whole.revision, AllowedPart(names, self._make(whole.spec), whole)
+            staged = yield from part.filling()
+            if whole.revision == revision and not self.has_allowed(type_url, names):
+                if staged is not None:
+                    part.commit_counted(staged)
+                self._parts.setdefault(type_url, {})[names] = part
 
     def _own_table(self, spec: TypeSpec) -> Table:
         """Make the kind of table that a server needs: virtual hosts are looked up by domain."""
@@ -95,9 +129,12 @@ class Store:
         return sorted(self._tables.values(), key=lambda table: (table.spec.rank, table.spec.url))
 
     def discard(self, type_url: TypeUrl) -> None:
-        """Drop an empty table that exists only because a client asked for an unknown type."""
+        """Drop what is there only because a client asked: an empty table of an unknown type, or an allowed part."""
+        parts = self._parts.get(type_url, {})
+        for names in [names for names, part in parts.items() if not part.table.sessions]:
+            del parts[names]
         table = self._tables.get(type_url)
-        if table is not None and not len(table) and not table.sessions:
+        if table is not None and not len(table) and not table.sessions and not parts:
             del self._tables[type_url]
 
     def apply(self, changeset: Changeset) -> Applied:
@@ -137,7 +174,7 @@ class Store:
         if problems:
             raise ConfigError(problems)
         tallies = finish(self._tally(changes)) if len(changes) > MANY else {}
-        return _Prepared(changeset, revision, changes, given, tallies)
+        return _Prepared(changeset, revision, changes, given, tallies, finish(self._tally_parts(tallies)))
 
     def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, StagedChanges]]:
         """Sum up a large transaction for each table that it touches, without making any table."""
@@ -149,6 +186,14 @@ class Store:
             tallies[type_url] = StagedChanges(some, self.spec(type_url))
             yield from tallies[type_url].count()
         return tallies
+
+    def _tally_parts(self, tallies: Mapping[TypeUrl, StagedChanges]) -> Steps[dict[AllowedPart, StagedChanges | None]]:
+        """Sum up what the allowed parts have of a large transaction."""
+        counted: dict[AllowedPart, StagedChanges | None] = {}
+        for type_url, tally in tallies.items():
+            for part in [*self._parts.get(type_url, {}).values()]:
+                counted[part] = yield from part.counting(tally.changes)
+        return counted
 
     def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
         """Take sets of variants without checks: the caller, a cache or a provider, vouches for them (DESIGN 7)."""
@@ -168,9 +213,10 @@ class Store:
         tallies: Mapping[TypeUrl, StagedChanges] = {}
         if len(changes) > MANY:
             tallies = yield from self._tally(changes)
+        parts = yield from self._tally_parts(tallies)
         if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
             return finish(self.publishing(found))
-        return self._commit(_Prepared({}, revision, changes, {}, tallies))
+        return self._commit(_Prepared({}, revision, changes, {}, tallies, parts))
 
     def size(self, type_url: TypeUrl) -> int:
         """Return how many resources of a type there are, without making a table."""
@@ -205,23 +251,35 @@ class Store:
             for change in changes if not tallies else ():
                 self.table(change.type_url).commit(change)
             for type_url in {change.type_url for change in changes}:
-                self.table(type_url).settle()
+                self.table(type_url).drop_shared_views()
+            for type_url, parts in self._parts.items():
+                self._commit_parts(type_url, parts, prepared)
             for listener in self.listeners:
                 listener(applied)
         return applied
 
+    def _commit_parts(self, type_url: TypeUrl, parts: Mapping[AllowedNames, AllowedPart], prepared: _Prepared) -> None:
+        """Put into the allowed parts of a type what they have of a transaction."""
+        own = [change for change in prepared.changes if change.type_url == type_url] if parts else []
+        for part in parts.values() if own else ():
+            if part in prepared.parts:
+                counted = prepared.parts[part]
+                if counted is None or part.commit_counted(counted):
+                    continue
+            part.commit(own)  # a small transaction, or the part is newer than the counts
+
     def _alias_problems(self, changes: Iterable[Change]) -> list[Problem]:
-        """Find aliases that two resources claim: a subscription by such an alias would be ambiguous (DLT-20)."""
+        """Find aliases that two resources have: a subscription by such an alias would be ambiguous (DLT-20)."""
         touched = {(change.type_url, change.name) for change in changes}
-        claimed: dict[tuple[TypeUrl, str], str] = {}
+        owners: dict[tuple[TypeUrl, str], str] = {}
         problems = []
         for change in changes:
             for alias in change.after.aliases if change.after is not None else ():
                 table = self._tables.get(change.type_url)
                 owner = table.owner(alias) if table is not None else None
-                # An owner that this transaction changes counts only by what it claims afterwards.
+                # An owner that this transaction changes counts only by what it has afterwards.
                 if owner is None or (change.type_url, owner) in touched:
-                    owner = claimed.setdefault((change.type_url, alias), change.name)
+                    owner = owners.setdefault((change.type_url, alias), change.name)
                 if owner != change.name:
                     message = (
                         f"alias {alias!r} of {change.name!r} is also an alias of {owner!r}: an alias names one resource"

@@ -53,6 +53,17 @@ class Table:
         self._globs: dict[str, Glob] = {}  # the glob collections that streams follow
         self._changed: dict[Listing, None] = {}  # those that the current transaction changes
         self.shared: dict[object, Send] = {}  # responses of this revision that many sessions send
+        self._whole: Table | None = None  # of an allowed part: the table of which it is a part
+
+    def be_part_of(self, whole: Table) -> None:
+        """Have a part of what another table has (allowed_part.py)."""
+        self._whole = whole
+        self.knowledge.join(whole.knowledge)
+
+    @property
+    def moment(self) -> int:
+        """Return the revision of the store at the last change here; for a part, at the last change of the whole."""
+        return self._whole.revision if self._whole is not None else self.revision
 
     def rely_on_provider(self) -> None:
         """From now on a provider may make what is not here."""
@@ -80,13 +91,13 @@ class Table:
         known = self.lookup.get(name)
         return known.select(params) if known is not None else None
 
-    def proven(self, name: str, params: Params) -> Variant | None:
+    def select_for_cache(self, name: str, params: Params) -> Variant | None:
         """Return the same variant as `select`, with a constraint by which a cache may hand it on (TP2, Caching).
 
         Every client that the constraint matches gets this variant.
         """
         known = self.lookup.get(name)
-        return known.proven(params) if known is not None else None
+        return known.select_for_cache(params) if known is not None else None
 
     def owner(self, alias: str) -> str | None:
         """Return the name of the resource that has this alias."""
@@ -105,7 +116,7 @@ class Table:
         if name in self._globs and not self._globs[name].listing.is_followed:
             del self._globs[name]
 
-    # -- writing: only the store calls these, `commit` per change or `commit_all`, and then `settle`
+    # -- writing: only the store calls these, `commit` per change or `commit_all`, and then `drop_shared_views`
 
     def commit(self, change: Change) -> None:
         """Take one change of a small transaction."""
@@ -196,7 +207,7 @@ class Table:
                 del self.referring[reference]
             self.is_nested = self.is_nested or reference[0] == self.spec.url
 
-    def settle(self) -> None:
+    def drop_shared_views(self) -> None:
         """After the last commit of a transaction: drop shared responses and cached views, here and in changed globs."""
         self.shared.clear()
         self.everything.tidy(self.revision)

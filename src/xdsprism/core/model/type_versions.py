@@ -1,8 +1,8 @@
 """Translate between the v2 and v3 type URLs of a resource type (gRFC A30; C18 of the requirements).
 
-The v2 and v3 messages are the same on the wire, field by field, so only the type URLs differ. Inside the engine every
-type goes by its v3 URL. At the edge of a stream, `Names` notes which version the client uses for each type: requests
-may come with either URL, and responses go out with the client's (VER-9).
+The v2 and v3 messages are the same on the wire, field by field, so only the type URLs differ. The core uses the v3 URL
+of every type. At the edge of a stream, `TypeNames` notes which version the client uses for each type: requests may have
+either URL, and responses have the client's (VER-9).
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _V2 = {
 }
 _V3 = {v2: v3 for v3, v2 in _V2.items()}
 
+_NO_TYPES: frozenset[TypeUrl] = frozenset()  # one for all clients: each empty set takes 216 bytes
+
 
 def as_v3(type_url: TypeUrl) -> TypeUrl:
     """Return the v3 URL, by which the engine knows the type; a URL without a twin comes back unchanged."""
@@ -59,7 +61,7 @@ def wrapper_of(type_url: TypeUrl) -> TypeUrl:
     return as_v2(RESOURCE) if type_url in _V3 else RESOURCE
 
 
-class Names:
+class TypeNames:
     """The version by whose names one client calls its types: that of its last request for each type (VER-3)."""
 
     __slots__ = ("others",)
@@ -67,15 +69,15 @@ class Names:
     def __init__(self, only_type: TypeUrl | None = None, *, v2: bool = False) -> None:
         # SRV-3: on a service of one type the method says the type, and so the version too.
         # The v3 URLs of the types for which this client uses the v2 name.
-        self.others = {only_type} if v2 and only_type is not None else set()
+        self.others = frozenset((only_type,)) if v2 and only_type is not None else _NO_TYPES
 
-    def take(self, type_url: TypeUrl) -> TypeUrl:
+    def note_url(self, type_url: TypeUrl) -> TypeUrl:
         """Note which URL the client uses for a type; return the v3 URL."""
         inside = as_v3(type_url)
         if inside != type_url:
-            self.others.add(inside)
-        else:
-            self.others.discard(inside)
+            self.others |= {inside}
+        elif inside in self.others:
+            self.others -= {inside}
         return inside
 
     def is_v2(self, type_url: TypeUrl) -> bool:

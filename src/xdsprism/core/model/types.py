@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from sys import intern
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from ...argument_types import expect, expect_fields
 from ...errors import UsageError
 from ...native import mypyc_attr
 from .constraints import TRUE, Constraint, canonical, unpadded
@@ -29,7 +30,7 @@ TypeUrl = str
 # A resource that another resource names, such as a route's cluster: its type and name (codec/references.py).
 Reference = tuple[TypeUrl, str]
 
-PREFIX = "type.googleapis.com/"
+PREFIX: Final = "type.googleapis.com/"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -84,7 +85,7 @@ class Params(Mapping[str, str]):
 # Clients with equal categories match the same constraints, so they form one class and share all answers.
 Category = tuple[str | None, ...]
 
-NO_PARAMS = Params()
+NO_PARAMS: Final = Params()
 
 
 def category(params: Mapping[str, str], keys: Iterable[str]) -> Category:
@@ -128,7 +129,8 @@ class Variant:
     type_url: TypeUrl
     name: str
     constraint: Constraint
-    body: bytes  # the message inside the Any, serialised deterministically
+    # The message inside the Any, serialised deterministically. OPS-14: a repr, as in a traceback, has no secret.
+    body: bytes = field(repr=False)
     version: str  # a hash, see `make_variant`
     digest: int  # the same hash as a number; SotW versions are sums of these
     aliases: tuple[str, ...] = ()
@@ -298,6 +300,9 @@ class TypeSpec:
     always_resend: bool = False  # DLT-13: send it again although the client has this version
     on_demand: bool = False  # VHD-7: answer a name that does not exist with a resource that has no contents
 
+    def __post_init__(self) -> None:
+        expect_fields(self, words=tuple, referrers=tuple)
+
     @property
     def has_wildcard(self) -> bool:
         """Whether an empty first delta request is a wildcard. VHD-13: for virtual hosts, it gets the base set."""
@@ -322,17 +327,17 @@ class TypeSpec:
         return self.words[0] if self.words else self.url.removeprefix(PREFIX)
 
 
-LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
-ROUTE = PREFIX + "envoy.config.route.v3.RouteConfiguration"
-SCOPED_ROUTE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
-VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
-CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
-ENDPOINT = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
-LB_ENDPOINT = PREFIX + "envoy.config.endpoint.v3.LbEndpoint"
-LB_ENDPOINT_COLLECTION = PREFIX + "envoy.config.endpoint.v3.LbEndpointCollection"
-SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
-RUNTIME = PREFIX + "envoy.service.runtime.v3.Runtime"
-EXTENSION_CONFIG = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
+LISTENER: Final = PREFIX + "envoy.config.listener.v3.Listener"
+ROUTE: Final = PREFIX + "envoy.config.route.v3.RouteConfiguration"
+SCOPED_ROUTE: Final = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
+VIRTUAL_HOST: Final = PREFIX + "envoy.config.route.v3.VirtualHost"
+CLUSTER: Final = PREFIX + "envoy.config.cluster.v3.Cluster"
+ENDPOINT: Final = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+LB_ENDPOINT: Final = PREFIX + "envoy.config.endpoint.v3.LbEndpoint"
+LB_ENDPOINT_COLLECTION: Final = PREFIX + "envoy.config.endpoint.v3.LbEndpointCollection"
+SECRET: Final = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
+RUNTIME: Final = PREFIX + "envoy.service.runtime.v3.Runtime"
+EXTENSION_CONFIG: Final = PREFIX + "envoy.config.core.v3.TypedExtensionConfig"
 
 # DESIGN 6.9: the order is clusters, endpoints, listeners, routes, virtual hosts, then the rest; ORD-9: SDS after EDS.
 # Envoy reads a SotW SRDS response as the full state too, and drops scopes that are missing, hence full_state there.
@@ -375,6 +380,7 @@ def resolve_type(word: str) -> TypeUrl:
 
     Raises UsageError for a single word that is none of these.
     """
+    expect(word, str)
     known = _WORDS.get(word.lower())
     if known is not None:
         return known

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -89,16 +89,19 @@ class Answer(Protocol):
     def select(self, params: Mapping[str, str]) -> Variant | None:
         """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant, with constraints that say exactly which other clients get it too."""
+
+    def mentioned(self, params: Mapping[str, str]) -> Iterable[str]:
+        """Return the keys that decide what these params get, as far as that is known."""
 
     def knows(self, params: Mapping[str, str], *, sure: bool = False) -> bool:
         """Whether the answer for these params is known, be it that there is none.
 
-        sure: an answer that only an earlier run of the process has heard does not count.
+        sure: an answer known only from an earlier run of the process does not count.
         """
 
-    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:
+    def problem(self, params: Mapping[str, str]) -> ResourceProblem | None:
         """Return why these params can't get a resource that comes from an upstream server or a provider (TP3)."""
 
     def negative(self, params: Mapping[str, str], beside: Iterable[str] = ()) -> Constraint:
@@ -112,10 +115,10 @@ class Answer(Protocol):
 
 
 class VariantSet(ABC):
-    """The variants of one (type, name), as a table holds them; immutable.
+    """The variants of one (type, name), as a table holds them; an interface without state.
 
-    Each is an `Answer` too. Two classes implement this: `DisjointVariants`, what a store has, and `CachedSet`
-    (cached.py), what a relay heard or a provider made.
+    Each is immutable, and is an `Answer` too. Two classes implement this: `DisjointVariants`, what a store has, and
+    `CachedSet` (cached.py), which a relay got from its servers or a provider made.
     """
 
     __slots__ = ()
@@ -133,8 +136,16 @@ class VariantSet(ABC):
         """Return the variant for these params; None: the resource does not exist for them (DYN-10)."""
 
     @abstractmethod
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant, with constraints that say exactly which other clients get it too."""
+
+    def mentioned(self, params: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG002
+        """Return the keys that decide what these params get, as in `Answer`. A store pads all variants (DYN-34)."""
+        return self.keys
+
+    def only(self, allows: Callable[[str], bool]) -> VariantSet:  # noqa: ARG002
+        """Return the set without variants of resources that are not allowed. A store's are all of this name."""
+        return self
 
     @abstractmethod
     def member(self, params: Mapping[str, str]) -> Variant | None:
@@ -147,7 +158,7 @@ class VariantSet(ABC):
 
     @property
     @abstractmethod
-    def is_troubled(self) -> bool:
+    def has_problem(self) -> bool:
         """Whether there is a problem to tell."""
 
     @property
@@ -176,7 +187,7 @@ class VariantSet(ABC):
         """Whether the answer for these params is known, as in `Answer`."""
 
     @abstractmethod
-    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:
+    def problem(self, params: Mapping[str, str]) -> ResourceProblem | None:
         """Return why these params can't get the resource, as in `Answer`."""
 
     @abstractmethod
@@ -231,7 +242,7 @@ class DisjointVariants(VariantSet):
         return False
 
     @property
-    def is_troubled(self) -> bool:
+    def has_problem(self) -> bool:
         """Return False: what a store has, it has without problems."""
         return False
 
@@ -250,7 +261,7 @@ class DisjointVariants(VariantSet):
         found: Variant | None = lookup(self._index, params)
         return found
 
-    def proven(self, params: Mapping[str, str]) -> Variant | None:
+    def select_for_cache(self, params: Mapping[str, str]) -> Variant | None:
         """Return the same variant as `select`: since none overlap, its constraints are exact as they are."""
         return self.select(params)
 
@@ -269,7 +280,7 @@ class DisjointVariants(VariantSet):
         """Return True: what does not match does not exist."""
         return True
 
-    def trouble(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
+    def problem(self, params: Mapping[str, str]) -> ResourceProblem | None:  # noqa: ARG002
         """Return None: nothing has to be fetched."""
         return None
 
@@ -358,7 +369,7 @@ def _merged(variants: tuple[Variant, ...], budget: int) -> Node:
     def overlap(first: Variant, second: Variant) -> Node:
         raise _overlap(first, second, variants)
 
-    labelled = (decisions.only(decisions.constraint(variant.stated), variant) for variant in variants)
+    labelled = [decisions.only(decisions.constraint(variant.stated), variant) for variant in variants]
     return decisions.fold(joining(overlap, identity=None), labelled)
 
 

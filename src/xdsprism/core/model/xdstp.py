@@ -152,6 +152,11 @@ def wildcards(name: str) -> tuple[str, ...]:
     return (WILDCARD,) if glob is None else (WILDCARD, glob)
 
 
+def member_prefix(wild: str) -> str:
+    """Return how the names of all members of a wildcard or glob collection begin."""
+    return "" if wild == WILDCARD else wild.partition("?")[0].removesuffix("*")
+
+
 def authority_of(name: str) -> str | None:
     """Return the authority of an xdstp name, which may be empty and says whom to ask; None for any other name."""
     return parse(name).authority if is_xdstp(name) else None
@@ -199,7 +204,7 @@ def _decode(name: str, part: str) -> str:
         return part
     broken = _BROKEN.search(part)
     if broken is not None:
-        raise _bad(name, f"{broken.group()!r} is no percent-encoding; write % itself as %25")
+        raise _bad(name, f"{broken.group()!r} is not valid percent-encoding; write % itself as %25")
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What providers have made, by name: findings, who wants them, and those that nobody wants any more."""
+"""Keep the findings that providers made, by name, with the classes that want them, and the unwanted ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..model.asked_hosts import AskedHosts
-from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
+from ..model.cached import CachedSet, Finding, FindingId, UpstreamProblem
 from ..model.types import ROUTE, VIRTUAL_HOST, Change, Params, TypeUrl
 from ..model.variants import VariantSet
 from ..model.views import alike
 from .provider import Subject
 
 
-def made_set(findings: Iterable[Finding], troubles: tuple[UpstreamProblem, ...] = ()) -> CachedSet:
+def made_set(findings: Iterable[Finding], problems: tuple[UpstreamProblem, ...] = ()) -> CachedSet:
     """Return the findings of one name that a provider made, and what is wrong with it."""
-    return CachedSet(findings, troubles, made=True)
+    return CachedSet(findings, problems, made=True)
 
 
 NOTHING = made_set(())
@@ -31,9 +31,9 @@ class Topic:
         self.known: CachedSet = NOTHING
         self.generation = 0  # how often it was invalidated
 
-    def keep(self, findings: Iterable[Finding], troubles: tuple[UpstreamProblem, ...] | None = None) -> None:
+    def keep(self, findings: Iterable[Finding], problems: tuple[UpstreamProblem, ...] | None = None) -> None:
         """Have these findings, and these problems in place of the known ones if they are given."""
-        self.known = made_set(findings, self.known.troubles if troubles is None else troubles)
+        self.known = made_set(findings, self.known.problems if problems is None else problems)
 
     def doubt(self, findings: Iterable[Finding]) -> list[Finding]:
         """Mark findings as stale. Return those that are dropped instead: absences.
@@ -58,7 +58,7 @@ class Topic:
 
         An equal variant keeps the object that sessions have sent, so that they do not send it again.
         """
-        old = next((each for each in self.known.findings if each.form == finding.form), None)
+        old = next((each for each in self.known.findings if each.id == finding.id), None)
         if old is not None and alike(old.variant, finding.variant):
             finding = replace(finding, variant=old.variant)
         self.keep((finding, *(each for each in self.known.findings if each is not old)))
@@ -97,7 +97,7 @@ class Topics:
         return topic
 
     def forget(self, subject: Subject) -> None:
-        """Drop the topic of a name that nobody wants and nothing is known of."""
+        """Drop the topic of a name without subscribers and findings."""
         del self._topics[subject]
         type_url, name = subject
         if type_url == VIRTUAL_HOST:
@@ -110,14 +110,16 @@ class Topics:
             subjects += [(VIRTUAL_HOST, string) for string in self._hosts.concerned(change)]
         elif change.type_url == ROUTE:  # VHD-6: whether the port of a host counts may have changed
             subjects += [(VIRTUAL_HOST, string) for string in self._hosts.under(change.name) if ":" in string]
-        return (subject for subject in dict.fromkeys(subjects) if subject in self._topics)
+        for subject in dict.fromkeys(subjects):
+            if subject in self._topics:
+                yield subject
 
 
 class IdleFindings:
-    """The findings that nobody wants, the one unused for longest first."""
+    """The findings without subscribers, the one unused for longest first."""
 
     def __init__(self) -> None:
-        self._idle: dict[tuple[Subject, Form], None] = {}
+        self._idle: dict[tuple[Subject, FindingId], None] = {}
 
     def __len__(self) -> int:
         return len(self._idle)
@@ -125,16 +127,16 @@ class IdleFindings:
     def note(self, subject: Subject, finding: Finding, *, used: bool) -> None:
         """Note whether a client uses a finding."""
         if used:
-            self._idle.pop((subject, finding.form), None)
+            self._idle.pop((subject, finding.id), None)
         else:
-            self._idle.setdefault((subject, finding.form))
+            self._idle.setdefault((subject, finding.id))
 
     def drop(self, subject: Subject, findings: Iterable[Finding]) -> None:
         """Forget findings that are gone."""
         for each in findings:
-            self._idle.pop((subject, each.form), None)
+            self._idle.pop((subject, each.id), None)
 
-    def excess(self, limit: int) -> Iterator[tuple[Subject, Form]]:
+    def excess(self, limit: int) -> Iterator[tuple[Subject, FindingId]]:
         """Remove and yield the findings beyond the limit, oldest first."""
         while len(self._idle) > limit:
             oldest = next(iter(self._idle))

@@ -32,11 +32,11 @@ class Provider:
 
     def __post_init__(self) -> None:
         if not all(isinstance(key, str) and key for key in self.keys) or len(set(self.keys)) != len(self.keys):
-            raise UsageError(f"{self.label}: keys are names of parameters, each once; not {list(self.keys)!r}")
+            raise UsageError(f"{self.label}: keys must be distinct names of parameters, not {list(self.keys)!r}")
         if self.timeout <= 0 or (self.ttl is not None and self.ttl <= 0):
-            raise UsageError(f"{self.label}: timeout and ttl are seconds, and more than none")
+            raise UsageError(f"{self.label}: timeout and ttl are seconds, more than 0")
         if self.at_once < 1:
-            raise UsageError(f"{self.label}: at_once is how many calls there may be at one time, at least 1")
+            raise UsageError(f"{self.label}: at_once, the number of calls at the same time, must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Provided:
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class ProviderJob:
     """One call of a provider for one name, on behalf of all clients of one class."""
 
     provider: Provider
@@ -70,16 +70,16 @@ class Job:
         return Record(self.provider.label, self.provider.keys, self.category)
 
 
-class JobQueues:
+class ProviderJobQueues:
     """The calls that wait or run, by provider.
 
     For one name and class there is one call at a time, and one provider has at most `at_once` calls that run.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[TypeUrl, deque[Job]] = {}
+        self._waiting: dict[TypeUrl, deque[ProviderJob]] = {}
         self._running: dict[TypeUrl, int] = {}
-        self._open: dict[tuple[Subject, Params], Job] = {}  # waiting or running
+        self._open: dict[tuple[Subject, Params], ProviderJob] = {}  # waiting or running
         self._busy: dict[Subject, int] = {}  # how many of these each name has
 
     def add_provider(self, type_url: TypeUrl) -> None:
@@ -95,28 +95,28 @@ class JobQueues:
         """Whether any call for this name waits or runs."""
         return subject in self._busy
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ProviderJob) -> None:
         """Queue a call."""
         self._open[job.subject, job.category] = job
         self._busy[job.subject] = self._busy.get(job.subject, 0) + 1
         self._waiting[job.provider.type_url].append(job)
 
-    def startable(self, provider: Provider) -> Iterator[Job]:
+    def startable(self, provider: Provider) -> Iterator[ProviderJob]:
         """Yield the calls of a provider that may run now; the caller passes each to `start` or `discard`."""
         waiting = self._waiting[provider.type_url]
         while waiting and self._running[provider.type_url] < provider.at_once:
             yield waiting.popleft()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: ProviderJob) -> None:
         """Count a call that runs from now on."""
         self._running[job.provider.type_url] += 1
 
-    def end(self, job: Job) -> None:
+    def end(self, job: ProviderJob) -> None:
         """Forget a call that ran."""
         self._running[job.provider.type_url] -= 1
         self.discard(job)
 
-    def discard(self, job: Job) -> None:
+    def discard(self, job: ProviderJob) -> None:
         """Forget a call that neither waits nor runs any more."""
         del self._open[job.subject, job.category]
         self._busy[job.subject] -= 1

@@ -18,7 +18,7 @@ Rules:
 - A finding stays until it is invalidated or its TTL is over. Clients keep it until the next one is there.
 - A failed call says nothing about the resource. Clients are told an error (TP3), and the call is repeated with back-off
   as long as a client wants the name.
-- Findings that nobody wants stay cached, up to `idle`; the one unused for longest goes first.
+- Findings without subscribers stay cached, up to `idle`; the one unused for longest goes first.
 - Resources from a transaction or from files take precedence: the provider is not called for their names.
 """
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from ...errors import UsageError
 from ...timer_heap import TimerHeap
 from ..model.backoff import Backoff
-from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
+from ..model.cached import CachedSet, Finding, FindingId, UpstreamProblem
 from ..model.constraints import Constraint, unpadded
 from ..model.expr import show
 from ..model.facts import Ambiguous, Consulted, Fact, Outcome
@@ -39,10 +39,10 @@ from ..model.types import NO_PARAMS, Params, TypeUrl, Variant
 from ..model.variants import VariantSet, pins
 from ..model.xdstp import is_wild, spelled
 from .made import NOTHING, IdleFindings, Topic, Topics, is_given
-from .provider import Job, JobQueues, Provider, Subject
+from .provider import Provider, ProviderJob, ProviderJobQueues, Subject
 
 UNAVAILABLE = 14
-IDLE = 10_000  # findings that are kept though nobody wants them
+IDLE = 10_000  # findings that are kept without subscribers
 CEILING = 30.0  # seconds between two attempts of a failing call, at most
 
 
@@ -79,13 +79,13 @@ class Providing:
         self.facts: list[Fact] = []
         self.idle = IDLE
         self.judge: Callable[[Variant], None] = lambda _: None  # raises XdsError for an invalid resource
-        self.awake: list[Callable[[], None]] = []  # wakes those that run jobs
+        self.awake: list[Callable[[], None]] = []  # wakes the runner of jobs
         self._store = store
         store.demand = self
         self._providers: dict[TypeUrl, Provider] = {}
         self._topics = Topics()
         self._touched: dict[Subject, None] = {}
-        self._jobs = JobQueues()
+        self._jobs = ProviderJobQueues()
         self._failures: dict[Waiting, _Failure] = {}
         self._idle = IdleFindings()
         self._due: TimerHeap[_Timed] = TimerHeap()
@@ -97,9 +97,9 @@ class Providing:
         """Register a provider. Raises UsageError if the type has one already, or a server is running."""
         other = self._providers.get(provider.type_url)
         if other is not None:
-            raise UsageError(f"{provider.label}: {other.label} makes resources of this type already, and one is enough")
+            raise UsageError(f"{provider.label}: {other.label} makes resources of this type; give each type one")
         if self.awake:
-            raise UsageError(f"{provider.label}: a provider has to be there before the server that asks it")
+            raise UsageError(f"{provider.label}: register providers before the server is made")
         if not self._providers:
             self._store.listeners.append(self._applied)
         self._providers[provider.type_url] = provider
@@ -174,7 +174,7 @@ class Providing:
                     self._touch(subject)
 
     def _touch(self, subject: Subject) -> None:
-        """Mark a name, and wake those that run jobs."""
+        """Mark a name, and wake the runner of jobs."""
         self._touched[subject] = None
         for wake in self.awake:
             wake()
@@ -185,7 +185,7 @@ class Providing:
         """Return when the next finding expires or the next failed call is due."""
         return self._due.next_due
 
-    def turn(self, now: float) -> list[Job]:
+    def turn(self, now: float) -> list[ProviderJob]:
         """Examine each marked name once, and return the jobs to run now.
 
         The caller must end each job by `made`, `failed` or `dropped`.
@@ -199,24 +199,24 @@ class Providing:
     def _flush(self, now: float) -> None:
         """Expire what is due, examine the marked names, and publish their findings."""
         while (timed := self._due.take(now)) is not None:
-            self._over(timed)
+            self._on_timer(timed)
         news: dict[Subject, VariantSet | None] = {}
         while self._touched:
             for subject in self._touched:
                 topic = self._topics.find(subject)
                 if topic is not None:
                     self._plan(subject, topic, now)
-                    news[subject] = topic.known if topic.known.findings or topic.known.troubles else None
+                    news[subject] = topic.known if topic.known.findings or topic.known.problems else None
                     if not topic.wanted and not self._jobs.is_busy(subject) and news[subject] is None:
                         self._topics.forget(subject)
             self._touched = {}
-            for subject, form in self._idle.excess(self.idle):
+            for subject, finding_id in self._idle.excess(self.idle):
                 topic = self._topics[subject]
-                topic.keep(each for each in topic.known.findings if each.form != form)
+                topic.keep([each for each in topic.known.findings if each.id != finding_id])
                 self._touched[subject] = None
         self._publish(news)
 
-    def _over(self, timed: _Timed) -> None:
+    def _on_timer(self, timed: _Timed) -> None:
         """Handle a timer: a finding expired, or a failed call may be repeated."""
         subject, finding = timed.subject, timed.finding
         topic = self._topics.find(subject)
@@ -227,7 +227,7 @@ class Providing:
         self._touched[subject] = None
 
     def _plan(self, subject: Subject, topic: Topic, now: float) -> None:
-        """Examine one name: queue the calls that it needs, and drop stale findings that nobody uses.
+        """Examine one name: queue the calls that it needs, and drop unused stale findings.
 
         Each class without a current finding needs a call. A finding that is current and not in use becomes idle. If the
         name has a written resource, all findings are dropped.
@@ -239,25 +239,25 @@ class Providing:
             self._idle.drop(subject, topic.known.findings)
             topic.known = NOTHING
             return
-        used: set[Form] = set()
-        troubles: list[UpstreamProblem] = []
+        used: set[FindingId] = set()
+        problems: list[UpstreamProblem] = []
         for category in topic.wanted:
             finding = topic.known.find(category)
             if finding is not None:
-                used.add(finding.form)
+                used.add(finding.id)
             if finding is None or finding.stale:
                 failure = self._failures.get((subject, category))
                 # One call at a time for each class, and none before its back-off is over.
                 if not self._jobs.has(subject, category) and (failure is None or failure.at <= now):
-                    self._jobs.add(Job(provider, name, category))
-                troubles += [_trouble(provider, category, failure)] if failure is not None else []
-        gone = [each for each in topic.known.findings if each.stale and each.form not in used]
+                    self._jobs.add(ProviderJob(provider, name, category))
+                problems += [_problem(provider, category, failure)] if failure is not None else []
+        gone = [each for each in topic.known.findings if each.stale and each.id not in used]
         self._idle.drop(subject, gone)
-        kept = tuple(each for each in topic.known.findings if not each.stale or each.form in used)
+        kept = tuple(each for each in topic.known.findings if not each.stale or each.id in used)
         for each in kept:
-            self._idle.note(subject, each, used=each.form in used)
-        if gone or topic.known.troubles != tuple(troubles):
-            topic.keep(kept, tuple(troubles))
+            self._idle.note(subject, each, used=each.id in used)
+        if gone or topic.known.problems != tuple(problems):
+            topic.keep(kept, tuple(problems))
 
     def _publish(self, news: Mapping[Subject, VariantSet | None]) -> None:
         """Publish findings to the store, but never over a written resource."""
@@ -268,7 +268,7 @@ class Providing:
 
     # -- jobs
 
-    def _take(self, provider: Provider, now: float) -> Iterator[Job]:
+    def _take(self, provider: Provider, now: float) -> Iterator[ProviderJob]:
         """Yield the queued jobs of a provider that may run now, and drop those that are not needed any more."""
         for job in self._jobs.startable(provider):
             topic = self._topics[job.subject]
@@ -280,7 +280,7 @@ class Providing:
             job.started, job.generation = now, topic.generation
             yield job
 
-    def _is_needed(self, job: Job, topic: Topic) -> bool:
+    def _is_needed(self, job: ProviderJob, topic: Topic) -> bool:
         """Whether a queued job is still needed.
 
         While it waited, its clients may have left, another call may have answered its class, or a transaction may have
@@ -294,28 +294,30 @@ class Providing:
             and self._store.table(job.provider.type_url).lookup.given(job.name) is None
         )
 
-    def _end(self, job: Job) -> Topic:
+    def _end(self, job: ProviderJob) -> Topic:
         """Note that a running job ended, and mark its name."""
         self._jobs.end(job)
         self._touch(job.subject)
         return self._topics[job.subject]
 
-    def name_for(self, job: Job, inner: str | None) -> str:
+    def name_for(self, job: ProviderJob, inner: str | None) -> str:
         """Return the name under which to publish a message that calls itself `inner`.
 
         Raises UsageError if the message cannot be the resource that was asked for.
         """
         if inner is None or spelled(inner) == job.name:
             return job.name
-        label = f"what is made for {job.name!r}"
+        label = f"the resource for {job.name!r}"
         if not self._store.spec(job.provider.type_url).on_demand:
-            raise UsageError(f"{label} has another name, {inner!r}")
+            raise UsageError(f"{label} must have this name, not {inner!r}")
         config, _, host = job.name.rpartition("/")
         if inner.rpartition("/")[0] != config or not host:  # VHD-4: any name in its route configuration
             raise UsageError(f"{label} must have a name that begins with {config + '/'!r}, not {inner!r}")
         return inner
 
-    def made(self, job: Job, whose: Constraint, variant: Variant | None, now: float, ttl: float | None = None) -> bool:
+    def made(
+        self, job: ProviderJob, whose: Constraint, variant: Variant | None, now: float, ttl: float | None = None
+    ) -> bool:
         """Take the result of a provider. Return whether the call before failed.
 
         variant: None if the resource does not exist, which is an answer like any other. whose: the constraints of the
@@ -330,7 +332,7 @@ class Providing:
             self._learn(job, topic, Finding(whose, variant, stale=outdated, since=now), ttl)
         return failure is not None
 
-    def _learn(self, job: Job, topic: Topic, finding: Finding, ttl: float | None) -> None:
+    def _learn(self, job: ProviderJob, topic: Topic, finding: Finding, ttl: float | None) -> None:
         """Add a finding, and set a timer for its end. One that was invalidated during the call is stale at once."""
         before = topic.known
         finding = topic.learn(finding)
@@ -338,7 +340,7 @@ class Providing:
         if ttl is not None and not finding.stale:
             self._due.set(_Timed(job.subject, finding), finding.since + ttl)
 
-    def _compare(self, job: Job, before: CachedSet, topic: Topic) -> None:
+    def _compare(self, job: ProviderJob, before: CachedSet, topic: Topic) -> None:
         """Record as a fact that a provider contradicts itself, if a class now gets another finding than before.
 
         The runs of a deterministic function have disjoint constraints (recorded.py). A function that is not
@@ -346,13 +348,13 @@ class Providing:
         """
         for category in topic.wanted:
             old, new = before.find(category), topic.known.find(category)
-            if old is not None and new is not None and not old.stale and old.form != new.form:
+            if old is not None and new is not None and not old.stale and old.id != new.id:
                 first = job.provider.type_url not in self._confused
                 self._confused.add(job.provider.type_url)
                 kept, other = show(unpadded(new.constraint)), show(unpadded(old.constraint))
                 self.facts.append(Ambiguous(job.provider.type_url, job.name, kept, other, first))
 
-    def failed(self, job: Job, message: str, now: float, random: float) -> bool:
+    def failed(self, job: ProviderJob, message: str, now: float, random: float) -> bool:
         """Note that a call raised, timed out, or made an invalid resource. Return whether the error is a new one.
 
         random: a number from [0, 1) that spreads the repetitions over time.
@@ -369,18 +371,18 @@ class Providing:
             self._due.set(_Timed(job.subject, None), failure.at)
         return news
 
-    def dropped(self, job: Job) -> None:
+    def dropped(self, job: ProviderJob) -> None:
         """Note that the runner of a job stopped. The next turn queues the job again if a client wants the name."""
         self._end(job)
 
 
-def _trouble(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:
+def _problem(provider: Provider, category: Params, failure: _Failure) -> UpstreamProblem:
     """Return the error that the clients of a class are told while the provider fails."""
     whose = pins({key: category.get(key) for key in provider.keys})
     return UpstreamProblem(whose, UNAVAILABLE, f"{provider.label} failed: {failure.message}", unresolved=True)
 
 
-def _consulted(job: Job, now: float, result: Outcome, *, news: bool, error: str = "") -> Fact:
+def _consulted(job: ProviderJob, now: float, result: Outcome, *, news: bool, error: str = "") -> Fact:
     """Return the fact that a call had this outcome."""
     label, seconds = job.provider.label, max(0.0, now - job.started)
     return Consulted(job.provider.type_url, job.name, label, result, seconds, error, news)

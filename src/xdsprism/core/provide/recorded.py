@@ -28,7 +28,7 @@ from ...errors import UsageError
 from ..model.constraints import All, Constraint, Eq, Exists, Not, idle
 from ..model.types import Params
 
-MOST_REFUSED = 64  # values that a key was compared with in vain; one more pins the key (DYN-8)
+MOST_REFUSED = 64  # values that a key was compared with and did not have; one more pins the key (DYN-8)
 
 
 class _Key:
@@ -50,7 +50,7 @@ class Record:
         self.undeclared: str | None = None  # the first key that was read without having been declared
         self._params = params
         self._keys = {key: _Key() for key in sorted(keys)}
-        self._over = False
+        self._is_sealed = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -59,12 +59,12 @@ class Record:
 
     def close(self) -> Constraint:
         """End the run, and return the constraints of its result. Any later read raises UsageError."""
-        self._over = True
+        self._is_sealed = True
         return _conjunction(tuple(self._literals(key, seen) for key, seen in self._keys.items()))
 
     def exists(self, key: str) -> bool:
         """Return whether the client has a key, and record that this was read."""
-        seen = self._look(key)
+        seen = self._notes_on(key)
         seen.is_seen = True
         return key in self._params
 
@@ -73,7 +73,7 @@ class Record:
 
         Too many different comparisons pin the key: one literal with the exact value is shorter then.
         """
-        seen = self._look(key)
+        seen = self._notes_on(key)
         if self._params.get(key) == value:
             seen.pinned = True
             return True
@@ -85,10 +85,10 @@ class Record:
 
     def pin(self, key: str) -> str | None:
         """Return the value of a key, None if the client has none, and record all of it."""
-        self._look(key).pinned = True
+        self._notes_on(key).pinned = True
         return self._params.get(key)
 
-    def _look(self, key: str) -> _Key:
+    def _notes_on(self, key: str) -> _Key:
         """Return the notes about a key. Raises UsageError for an undeclared key, and after the run."""
         seen = self._keys.get(key)
         if seen is None:
@@ -97,8 +97,8 @@ class Record:
             raise UsageError(
                 f"{self.label} reads the parameter {key!r}, which is not one of its keys (declared: {declared})"
             )
-        if self._over:
-            raise UsageError(f"{self.label} reads the parameter {key!r} after it has given its answer")
+        if self._is_sealed:
+            raise UsageError(f"{self.label} reads the parameter {key!r} after it has returned")
         return seen
 
     def _literals(self, key: str, seen: _Key) -> tuple[Constraint, ...]:

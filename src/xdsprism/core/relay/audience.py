@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ..model.cached import Form
+from ..model.cached import FindingId
 from ..model.constraint_index import FEW, demands
 from ..model.constraints import Constraint
 from ..model.types import Category, Params, category
@@ -152,6 +152,6 @@ class Audiences:
 class Needs:
     """Says which findings of one name are in use, and which classes of subscribers have no current answer."""
 
-    users: dict[Form, Params] = field(default_factory=dict)  # each finding in use, with the params of one user
+    users: dict[FindingId, Params] = field(default_factory=dict)  # each finding in use, with the params of one user
     waiting: dict[Category, Mapping[Params, int]] = field(default_factory=dict)  # classes without a current answer
-    clinging: set[Form] = field(default_factory=set)  # stale findings that these classes keep until then
+    kept_stale: set[FindingId] = field(default_factory=set)  # stale findings that these classes keep until then

@@ -15,7 +15,7 @@ together with all of them. A budget has no limit of its own: the feed says when 
 
 That an upstream subscription has room or was refused is a fact of its own (`has_room`, `refused_by`). The tables here
 are indexes of these facts, by type or group; fairness.py keeps them up to date by `take`, `leave`, `refuse` and
-`forgive`.
+`drop_refused`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Several = dict[UpstreamSubscription, None]
 
 
 class Budget(ABC):
-    """One scarce thing of which upstream subscriptions take room."""
+    """One scarce thing of which upstream subscriptions take room: an interface without state."""
 
     kind: Scarce
 
@@ -60,7 +60,7 @@ class Budget(ABC):
         """Note that an upstream subscription ended. Return whether this made room for another thing."""
 
     @abstractmethod
-    def part(self, subscription: UpstreamSubscription) -> None:
+    def note_unwanted(self, subscription: UpstreamSubscription) -> None:
         """Note that one client no longer wants an upstream subscription, which goes on for now."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Budget(ABC):
         """Note that there is no room for an upstream subscription."""
 
     @abstractmethod
-    def forgive(self, subscription: UpstreamSubscription) -> None:
+    def drop_refused(self, subscription: UpstreamSubscription) -> None:
         """Strike an upstream subscription from the refused ones, if it is still among them."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Budget(ABC):
         """
 
     @abstractmethod
-    def modest(self, clients: Collection[Client]) -> Client | None:
+    def with_least(self, clients: Collection[Client]) -> Client | None:
         """Return the client with the smallest share of these."""
 
 
@@ -113,13 +113,13 @@ class SubscriptionBudget(Budget):
         self._shares.leave(subscription)
         return True
 
-    def part(self, subscription: UpstreamSubscription) -> None:
-        self._shares.part(subscription)
+    def note_unwanted(self, subscription: UpstreamSubscription) -> None:
+        self._shares.note_unwanted(subscription)
 
     def refuse(self, subscription: UpstreamSubscription) -> None:
         self._refused[subscription] = None
 
-    def forgive(self, subscription: UpstreamSubscription) -> None:
+    def drop_refused(self, subscription: UpstreamSubscription) -> None:
         self._refused.pop(subscription, None)
 
     def take_refused(self) -> Several:
@@ -135,8 +135,8 @@ class SubscriptionBudget(Budget):
         found = yield from self._shares.gives_way(newcomers)
         return ([found], found.owner) if found is not None else None
 
-    def modest(self, clients: Collection[Client]) -> Client | None:
-        return self._shares.modest(clients)
+    def with_least(self, clients: Collection[Client]) -> Client | None:
+        return self._shares.with_least(clients)
 
 
 def _is_last(subscription: UpstreamSubscription) -> bool:
@@ -202,7 +202,7 @@ class SharedBudget(Budget):
         self._shares.leave(thing)
         return True
 
-    def part(self, subscription: UpstreamSubscription) -> None:
+    def note_unwanted(self, subscription: UpstreamSubscription) -> None:
         """Note that one client left, and look for a new owner only when nobody may be left.
 
         To find out who still wants a shared thing means to look at all of its upstream subscriptions. So the budget
@@ -212,12 +212,12 @@ class SharedBudget(Budget):
         thing.parted[subscription] = None
         if len(thing.parted) >= len(thing.holding):
             thing.parted = {}
-            self._shares.part(thing)
+            self._shares.note_unwanted(thing)
 
     def refuse(self, subscription: UpstreamSubscription) -> None:
         self._refused.setdefault(self._shared(subscription), {})[subscription] = None
 
-    def forgive(self, subscription: UpstreamSubscription) -> None:
+    def drop_refused(self, subscription: UpstreamSubscription) -> None:
         shared = self._shared(subscription)
         refused = self._refused.get(shared, {})
         refused.pop(subscription, None)
@@ -234,8 +234,8 @@ class SharedBudget(Budget):
         found = yield from self._shares.gives_way(newcomers)
         return ([*found.holding], found.owner) if found is not None else None
 
-    def modest(self, clients: Collection[Client]) -> Client | None:
-        return self._shares.modest(clients)
+    def with_least(self, clients: Collection[Client]) -> Client | None:
+        return self._shares.with_least(clients)
 
 
 def clients_of(subscriptions: Iterable[UpstreamSubscription], wanting: Wanting) -> Steps[dict[Client, None]]:

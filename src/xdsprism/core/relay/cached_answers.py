@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..model.cached import CachedSet, Finding, Form
+from ..model.cached import CachedSet, Finding, FindingId
 from ..model.steps import EVERY, Steps
 from ..watch.entry import Entry
 from .audience import Audience
@@ -35,17 +35,17 @@ def listing_answers(
     audiences: the subscribers of the name and of every wildcard that covers it. Subscribers without an answer count for
     no finding.
     """
-    held_by: dict[Form, Entry] = {}
+    held_by: dict[FindingId, Entry] = {}
     for count, answer in enumerate([*answers], 1):
-        for form in listen([answer], known, pin).findings:
-            held_by.setdefault(form, answer.entry)
+        for finding_id in listen([answer], known, pin).findings:
+            held_by.setdefault(finding_id, answer.entry)
         if count % EVERY == 0:
             yield
-    users: Counter[Form | None] = Counter()
+    users: Counter[FindingId | None] = Counter()
     for audience in audiences:
         for count, params in enumerate([*audience], 1):
             finding = known.find(params)
-            users[finding.form if finding is not None else None] += audience.count(params)
+            users[finding.id if finding is not None else None] += audience.count(params)
             if count % EVERY == 0:
                 yield
-    return [CachedAnswer(each, held_by.get(each.form), users[each.form]) for each in known.findings]
+    return [CachedAnswer(each, held_by.get(each.id), users[each.id]) for each in known.findings]

@@ -5,7 +5,8 @@ that clients may make up, and groups. An upstream subscription needs room in eac
 
 `Fairness.subscribe` walks this way:
 
-1. The feed subscribes, or says which thing has no room. What no client needs now is let go first (`Competitors.spare`).
+1. The feed subscribes, or says which thing has no room. Subscriptions that no client needs now end first
+   (`Competitors.spare`).
 2. The budget of that thing names the client with the largest share. If that client has at least two more than a client
    that wants the newcomer, what it got last gives way (shares.py), and the feed tries again.
 3. Otherwise the newcomer is refused: its clients are told INVALID_ARGUMENT with a text from NO_ROOM, and keep what they
@@ -118,17 +119,19 @@ class Fairness:
         taken, refused = sum(budget.taken for budget in of_kind), sum(budget.refused for budget in of_kind)
         return RoomTaken(taken, refused, self._gave_way[kind])
 
-    def come(self, subject: Subject, params: Params, stream: int, subscription: UpstreamSubscription | None) -> None:
+    def note_wanted(
+        self, subject: Subject, params: Params, stream: int, subscription: UpstreamSubscription | None
+    ) -> None:
         """Note that a stream came for a name. Its upstream subscription gets another try if it was refused."""
         self._came[subject, params] = stream
-        if subscription is not None and self._forgive(subscription):
+        if subscription is not None and self._drop_refused(subscription):
             self._try_again(subscription)
 
-    def part(self, subscription: UpstreamSubscription) -> None:
+    def note_unwanted(self, subscription: UpstreamSubscription) -> None:
         """Note that one client no longer wants an upstream subscription."""
         if subscription.has_room:
             for budget in self._budgets(subscription):
-                budget.part(subscription)
+                budget.note_unwanted(subscription)
 
     def again(self, most: int) -> list[UpstreamSubscription]:
         """Take refused upstream subscriptions to try again: there is room, or another client came for them.
@@ -138,7 +141,7 @@ class Fairness:
         """
         while self._woken and len(self._again) < most:
             woken = self._woken[0]
-            if self._forgive(each := woken.pop()):
+            if self._drop_refused(each := woken.pop()):
                 self._try_again(each)
             if not woken:
                 self._woken.popleft()
@@ -146,7 +149,7 @@ class Fairness:
         self._retried.update((each.subject, each.params) for each in again)
         return again
 
-    def rest(self) -> None:
+    def end_turn(self) -> None:
         """End the turn: report whose shares were exceeded, and forget which streams came."""
         self._facts += [ShareExceeded(*what, count) for what, count in self._exceeded.items()]
         self._exceeded.clear()
@@ -161,18 +164,18 @@ class Fairness:
         asked: the params that the server is sent, which may be fewer than those of the client.
         """
         found = self._feed.subscribe(*subscription.subject, asked)
-        claims: dict[Scarce, Client | None] = {}  # the clients for which something gave way
+        makers: dict[Scarce, Client | None] = {}  # the clients for which something gave way
         carried = found if not isinstance(found, Scarce) else None
         if isinstance(found, Scarce):
-            carried = yield from self._make_room(subscription, asked, found, claims)
+            carried = yield from self._make_room(subscription, asked, found, makers)
         if carried is None:
             return
         subscription.entry, subscription.carrier = carried.entry, carried
         if carried.entry.authority.servers:  # else no server knows the name, and it takes no room
-            self._take(subscription, claims)
+            self._take(subscription, makers)
 
     def _make_room(
-        self, newcomer: UpstreamSubscription, asked: Params, kind: Scarce, claims: dict[Scarce, Client | None]
+        self, newcomer: UpstreamSubscription, asked: Params, kind: Scarce, makers: dict[Scarce, Client | None]
     ) -> Steps[Carried | None]:
         """Have others give way and subscribe, in steps. None: the newcomer is refused."""
         carried: Carried | Scarce = kind
@@ -181,12 +184,12 @@ class Fairness:
         gone: list[UpstreamSubscription] = []
         clients = yield from clients_of([newcomer], self._competitors.wanting)
         # Once per kind: if the feed still has no room after one thing gave way, give up.
-        while isinstance(carried, Scarce) and carried not in claims:
+        while isinstance(carried, Scarce) and carried not in makers:
             budget = self._budget(carried, newcomer)
             found = yield from budget.gives_way(clients)
             if found is None:
                 break
-            claims[carried] = budget.modest(clients)
+            makers[carried] = budget.with_least(clients)
             yield from self._evict(budget, *found)
             gone += found[0]
             carried = self._feed.subscribe(*newcomer.subject, asked)
@@ -203,19 +206,19 @@ class Fairness:
         self._again.pop(subscription, None)
         self._next_turn.pop(subscription, None)
         if not subscription.has_room:
-            self._forgive(subscription)
+            self._drop_refused(subscription)
             return
         for budget in [*self._budgets(subscription)]:
             if budget.leave(subscription) and budget is not subscription.refused_by:
                 self._wake(budget.take_refused())
             self._tidy(budget, subscription)
 
-    def _take(self, subscription: UpstreamSubscription, claims: dict[Scarce, Client | None]) -> None:
+    def _take(self, subscription: UpstreamSubscription, makers: dict[Scarce, Client | None]) -> None:
         """Count a new upstream subscription in each budget, for the client that it was made for."""
         stream = self._came.get((subscription.subject, subscription.params)) if self._came else None
         client = self._competitors.client(stream) if stream is not None else None
         for budget in self._budgets(subscription):
-            self._wake(budget.take(subscription, claims.get(budget.kind, client)))
+            self._wake(budget.take(subscription, makers.get(budget.kind, client)))
 
     def _turn_away(
         self,
@@ -224,11 +227,11 @@ class Fairness:
         clients: Collection[Client],
         gone: list[UpstreamSubscription],
     ) -> None:
-        """Refuse an upstream subscription. Those that gave way for it in vain are tried again."""
+        """Refuse an upstream subscription. The subscriptions that gave way for it are tried again."""
         self._wake(gone)
         budget = self._budget(kind, newcomer)
         self._refuse(newcomer, budget)
-        self._note(kind, budget.modest(clients), gave_way=False)
+        self._note(kind, budget.with_least(clients), gave_way=False)
         newcomer.entry = self._refusal(newcomer, kind)
 
     def _evict(self, budget: Budget, losers: list[UpstreamSubscription], owner: Client | None) -> Steps[None]:
@@ -288,14 +291,14 @@ class Fairness:
         subscription.refused_by = budget
         budget.refuse(subscription)
 
-    def _forgive(self, subscription: UpstreamSubscription) -> bool:
+    def _drop_refused(self, subscription: UpstreamSubscription) -> bool:
         """Take an upstream subscription off the refused ones. Return whether it was one."""
         budget = subscription.refused_by
         if budget is None:
             return False
         self._refused -= 1
         subscription.refused_by = None
-        budget.forgive(subscription)
+        budget.drop_refused(subscription)
         self._tidy(budget, subscription)
         return True
 

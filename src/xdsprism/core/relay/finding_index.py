@@ -13,7 +13,7 @@ A `FindingIndex` exists exactly while a name is in this state. For anything else
 (`Planner._plan`), and then builds an index again if the name qualifies.
 
 The index is derived: from the cached answers of the name, and from what its upstream subscriptions say. planning.py
-keeps it up to date with their answers (`take`, `tidy`), and `UpstreamSubscriptions` with those that come and end
+keeps it up to date with their answers (`apply`, `tidy`), and `UpstreamSubscriptions` with those that come and end
 (`add`, `drop`).
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..model.cached import CachedSet, Finding, Form
+from ..model.cached import CachedSet, Finding, FindingId
 from ..model.constraint_index import NewestMatch
 from ..model.constraints import keys
 from ..model.steps import EVERY, Steps, pieces
@@ -34,7 +34,7 @@ from .upstream_subscription import UpstreamAnswer, UpstreamSubscription, is_awai
 
 
 @dataclass(slots=True)
-class Part:
+class IndexUpdate:
     """The answers of some subscriptions of a name, and the findings that they change."""
 
     said: UpstreamAnswers
@@ -48,8 +48,8 @@ class FindingIndex:
     __slots__ = ("findings", "holders", "newest", "pending")
 
     def __init__(self) -> None:
-        self.findings: dict[Form, Finding] = {}  # by constraint, oldest first
-        self.holders: dict[Form, dict[UpstreamSubscription, None]] = {}  # by `UpstreamSubscription.holds`
+        self.findings: dict[FindingId, Finding] = {}  # by constraint, oldest first
+        self.holders: dict[FindingId, dict[UpstreamSubscription, None]] = {}  # by `UpstreamSubscription.holds`
         self.pending: dict[Params, UpstreamSubscription] = {}  # those without an answer, by params
         self.newest: NewestMatch[Finding] = NewestMatch()
 
@@ -58,7 +58,7 @@ class FindingIndex:
         cls, known: CachedSet, said: UpstreamAnswers, asked: Mapping[Params, UpstreamSubscription]
     ) -> Steps[FindingIndex | None]:
         """Build the index for a name, in steps; None: the name is not in the usual state."""
-        if known.troubles or known.late or said.listed or said.doubtful:
+        if known.problems or known.late or said.listed or said.doubtful:
             return None
         if not all(map(_is_usual, known.findings)) or not all(map(_is_fit, asked.values())):
             return None
@@ -71,33 +71,35 @@ class FindingIndex:
         for each in asked.values():
             each.holds = None
         for some in pieces(said.holders.items()):
-            for form, holders in some:
+            for finding_id, holders in some:
                 for each in holders:
                     if asked.get(each.params) is each:
-                        made._hold(each, form)
+                        made._hold(each, finding_id)
             if len(some) == EVERY:
                 yield
         made.pending.update((params, each) for params, each in asked.items() if each.entry.variant is None)
         return made if made.findings.keys() == made.holders.keys() else None
 
-    def look(
+    def answers_for(
         self, some: Iterable[Params], asked: Mapping[Params, UpstreamSubscription], known: CachedSet, pin: Pin
-    ) -> Part | None:
+    ) -> IndexUpdate | None:
         """Return the answers of these params' subscriptions and of all that hold the same findings.
 
         The scope grows until no finding in it has a holder outside. None: the name left the usual state, a new
-        constraint mentions another key, which changes the classes, or a variant was withdrawn. Then the whole name must
+        constraint mentions another key, which changes the classes, or a variant was removed. Then the whole name must
         be examined.
         """
         scope = dict.fromkeys(asked[params] for params in some if params in asked)
         while True:
-            for form in {each.holds for each in scope if each.holds is not None}:
-                scope.update(self.holders[form])
+            for finding_id in {each.holds for each in scope if each.holds is not None}:
+                scope.update(self.holders[finding_id])
             if not all(map(_is_fit, scope)):
                 return None
             said = listen([UpstreamAnswer(each, each.entry, wild=False, wanted=True) for each in scope], known, pin)
             # Another subscription may hold a finding that is new in the scope: both must be seen together.
-            others = [each for form in said.findings for each in self.holders.get(form, ()) if each not in scope]
+            others = [
+                each for finding_id in said.findings for each in self.holders.get(finding_id, ()) if each not in scope
+            ]
             if not others:
                 break
             scope.update(dict.fromkeys(others))
@@ -107,16 +109,16 @@ class FindingIndex:
         if any(not known_keys.issuperset(keys(each.constraint)) for each in said.findings.values()):
             return None  # a new key: the classes change
         if any(each.holds is not None and each.holds not in said.findings for each in scope):
-            return None  # a variant was withdrawn
-        return Part(said)
+            return None  # a variant was removed
+        return IndexUpdate(said)
 
-    def take(self, part: Part, now: float) -> None:
+    def apply(self, part: IndexUpdate, now: float) -> None:
         """Update the index from the answers, and note in `part` which findings came and went."""
-        for form, holders in part.said.holders.items():
+        for finding_id, holders in part.said.holders.items():
             for each in holders:
-                self._hold(each, form)
-        for form, finding in part.said.findings.items():
-            old = self.findings.get(form)
+                self._hold(each, finding_id)
+        for finding_id, finding in part.said.findings.items():
+            old = self.findings.get(finding_id)
             newest = kept(old, finding, now)
             if newest is not old:
                 part.came.append(newest)
@@ -138,29 +140,31 @@ class FindingIndex:
     def drop(self, subscription: UpstreamSubscription) -> None:
         """Remove a subscription that ended."""
         self.pending.pop(subscription.params, None)
-        form, subscription.holds = subscription.holds, None
-        if form is not None:
-            self.holders[form].pop(subscription)
-            if not self.holders[form]:
-                del self.holders[form]
+        finding_id, subscription.holds = subscription.holds, None
+        if finding_id is not None:
+            self.holders[finding_id].pop(subscription)
+            if not self.holders[finding_id]:
+                del self.holders[finding_id]
 
-    def tidy(self, forms: Iterable[Form], part: Part) -> bool:
+    def tidy(self, finding_ids: Iterable[FindingId], part: IndexUpdate) -> bool:
         """Drop those of these findings that no subscription holds any more. Return whether there are any.
 
         Nothing would keep them up to date. A finding that came in the same part cancels out; any other is noted as
         gone.
         """
-        lost = [form for form in forms if form in self.findings and form not in self.holders]
-        for form in lost:
-            gone = self.findings.pop(form)
-            self.newest.discard(form)
+        lost = [
+            finding_id for finding_id in finding_ids if finding_id in self.findings and finding_id not in self.holders
+        ]
+        for finding_id in lost:
+            gone = self.findings.pop(finding_id)
+            self.newest.discard(finding_id)
             if gone in part.came:
                 part.came.remove(gone)
             else:
                 part.went.append(gone)
         return bool(lost)
 
-    def derived(self, before: CachedSet, part: Part) -> CachedSet:
+    def derived(self, before: CachedSet, part: IndexUpdate) -> CachedSet:
         """Return the cached set after the changes of `part`; the same object if there are none."""
         if not part.came and not part.went:
             return before
@@ -169,16 +173,16 @@ class FindingIndex:
 
     def _put(self, finding: Finding) -> None:
         """Add a finding as the newest, in place of the one with the same constraint."""
-        form = finding.form
-        self.findings.pop(form, None)
-        self.findings[form] = finding
-        self.newest.put(form, finding.constraint, finding)
+        finding_id = finding.id
+        self.findings.pop(finding_id, None)
+        self.findings[finding_id] = finding
+        self.newest.put(finding_id, finding.constraint, finding)
 
-    def _hold(self, subscription: UpstreamSubscription, form: Form) -> None:
+    def _hold(self, subscription: UpstreamSubscription, finding_id: FindingId) -> None:
         """Note that a subscription holds a finding."""
         self.pending.pop(subscription.params, None)
-        subscription.holds = form
-        self.holders.setdefault(form, {})[subscription] = None
+        subscription.holds = finding_id
+        self.holders.setdefault(finding_id, {})[subscription] = None
 
 
 def _is_usual(finding: Finding) -> bool:

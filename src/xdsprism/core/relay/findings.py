@@ -1,6 +1,6 @@
 """Turn the answers to upstream subscriptions into the findings of one name.
 
-Several upstream subscriptions may speak of one name: those by name, each with other params, and the wildcards that
+Several upstream subscriptions may concern one name: those by name, each with other params, and the wildcards that
 cover it. `listening` merges their answers. A finding (`model/cached.py`) is a variant or an absence, with the
 constraint of the clients that it holds for:
 
@@ -14,7 +14,7 @@ constraint of the clients that it holds for:
     anything, if the feed pins it (UpstreamFeed.pin)         the group of clients that the relay asked for
 
 `refresh` then compares the findings with the cached ones. A cached variant that no subscription reports any more is
-withdrawn: it becomes stale, and clients keep it until the relay knows what replaces it. `find_troubles` collects the
+removed: it becomes stale, and clients keep it until the relay knows what replaces it. `find_problems` collects the
 errors that clients are told (TP3).
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import STATUS
-from ..model.cached import CachedSet, Finding, Form, UpstreamProblem
+from ..model.cached import CachedSet, Finding, FindingId, UpstreamProblem
 from ..model.constraints import FALSE, TRUE, Constraint, canonical, matches
 from ..model.steps import EVERY, Steps, cut, finish, pieces
 from ..model.types import VIRTUAL_HOST, Params, Variant
@@ -46,10 +46,10 @@ Pin = Callable[[Entry], Constraint | None]
 class UpstreamAnswers:
     """All answers for one name, merged into findings."""
 
-    findings: dict[Form, Finding] = field(default_factory=dict)
-    holders: dict[Form, list[UpstreamSubscription]] = field(default_factory=dict)  # by name, that report each
-    listed: set[Form] = field(default_factory=set)  # findings that a wildcard reports
-    lasting: set[Form] = field(default_factory=set)  # of these, the ones whose wildcard a client wants
+    findings: dict[FindingId, Finding] = field(default_factory=dict)
+    holders: dict[FindingId, list[UpstreamSubscription]] = field(default_factory=dict)  # by name, that report each
+    listed: set[FindingId] = field(default_factory=set)  # findings that a wildcard reports
+    wanted_by_wildcard: set[FindingId] = field(default_factory=set)  # of these, the ones whose wildcard a client wants
     doubtful: list[UpstreamSubscription] = field(default_factory=list)  # to ask again
 
     def add(self, answer: UpstreamAnswer, finding: Finding) -> None:
@@ -57,25 +57,25 @@ class UpstreamAnswers:
 
         A finding is aged only if every subscription that reports it is.
         """
-        form = finding.form
-        was_aged = form not in self.findings or self.findings[form].aged
+        finding_id = finding.id
+        was_aged = finding_id not in self.findings or self.findings[finding_id].aged
         finding = replace(finding, aged=answer.subscription.is_too_old and was_aged)
         if answer.wild and finding.variant is not None and finding.variant.base == TRUE:
             # The copy from a wildcard is in the base set, and one asked for by name is not: keep the former, so that
             # wildcards list it.
-            self.findings[form] = finding
-        if self.findings.setdefault(form, finding).aged != finding.aged:
-            self.findings[form] = replace(self.findings[form], aged=finding.aged)
+            self.findings[finding_id] = finding
+        if self.findings.setdefault(finding_id, finding).aged != finding.aged:
+            self.findings[finding_id] = replace(self.findings[finding_id], aged=finding.aged)
         if not answer.wild:
-            self.holders.setdefault(form, []).append(answer.subscription)
+            self.holders.setdefault(finding_id, []).append(answer.subscription)
             return
-        self.listed.add(form)
+        self.listed.add(finding_id)
         if answer.wanted:
-            self.lasting.add(form)
+            self.wanted_by_wildcard.add(finding_id)
 
 
 def listen(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> UpstreamAnswers:
-    """Merge the answers of all subscriptions that speak of a name, in one go."""
+    """Merge the answers of all subscriptions that concern a name, in one go."""
     return finish(listening(answers, known, pin))
 
 
@@ -105,7 +105,7 @@ def listening(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> 
     if missing:
         yield from _add_missing(said, missing, known, pin)
     _generalise(said)
-    _press(said, speaking)
+    _have_one_ask_again(said, speaking)
     return said
 
 
@@ -114,7 +114,7 @@ def _add_missing(said: UpstreamAnswers, missing: list[UpstreamAnswer], known: Ca
 
     gone: cached variants that no subscription reports any more.
     """
-    there = {each.form for each in known.findings if each.variant is not None and not each.stale}
+    there = {each.id for each in known.findings if each.variant is not None and not each.stale}
     gone = there - said.findings.keys()
     for piece in pieces(missing):
         for answer in piece:
@@ -147,13 +147,13 @@ def _present(answer: UpstreamAnswer, variant: Variant, pin: Constraint | None, k
     whose = pin if pin is not None else variant.constraint
     if matches(whose, params):
         return Finding(whose, _with(variant, whose))
-    # The server has reasons beyond the constraints to send it for these params: give it to nobody else.
+    # The server has reasons beyond the constraints to send it for these params: give it to no other params.
     whose = _exactly(params, known)
     return Finding(whose, _with(variant, whose), only=params)
 
 
 def _add_absent(
-    said: UpstreamAnswers, answer: UpstreamAnswer, gone: set[Form], pin: Constraint | None, known: CachedSet
+    said: UpstreamAnswers, answer: UpstreamAnswer, gone: set[FindingId], pin: Constraint | None, known: CachedSet
 ) -> None:
     """Merge one absence, for as many clients as the server said, or ask again if that is in doubt."""
     # A server corrects the constraints of an absence for subscriptions by name (DESIGN 6.4), not for a wildcard. So the
@@ -164,44 +164,45 @@ def _add_absent(
     if absence is None or not matches(absence, answer.params):
         said.add(answer, Finding(_exactly(answer.params, known), None, only=answer.params, kept=kept))
     elif pin is None and (canonical(absence), None) in gone and not _is_denied(answer.entry):
-        # These are the constraints of a variant that just went away: the server withdrew it from other subscriptions.
+        # These are the constraints of a variant that just went away: the server removed it from other subscriptions.
         # That does not say that these params have nothing, so ask again.
         said.doubtful.append(answer.subscription)
     else:
         said.add(answer, Finding(absence, None, kept=kept))
 
 
-def troubles(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
+def problems(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> tuple[UpstreamProblem, ...]:
     """Return the errors that clients are told for a name, in one go.
 
     An error is one that the server reported for the resource (TP3), or UNAVAILABLE if no server can be reached
     (PRX-11). The reason for the latter stays between relay and server: a server that does not let the relay in has not
     denied any client a resource.
     """
-    return finish(find_troubles(answers, known, pin))
+    return finish(find_problems(answers, known, pin))
 
 
-def find_troubles(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
-    """Do what `troubles` does, in steps, and add an error for each finding that is too old (PRX-25)."""
+def find_problems(answers: Iterable[UpstreamAnswer], known: CachedSet, pin: Pin) -> Steps[tuple[UpstreamProblem, ...]]:
+    """Do what `problems` does, in steps, and add an error for each finding that is too old (PRX-25)."""
     found: dict[UpstreamProblem, None] = {}
     for piece in cut(answers):
-        for trouble in (_trouble(answer, known, pin) for answer in piece):
-            if trouble is not None:
-                found[trouble] = None
+        for answer in piece:
+            problem = _problem(answer, known, pin)
+            if problem is not None:
+                found[problem] = None
         if len(piece) == EVERY:
             yield
-    too_old = "what is known of it is too old, and no server can be reached"
+    too_old = "the cached answer is older than --max-stale, and no server can be reached"
     aged = (
         UpstreamProblem(each.constraint, STATUS.index(UNAVAILABLE), too_old) for each in known.findings if each.aged
     )
     return (*found, *aged)
 
 
-def _trouble(answer: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
+def _problem(answer: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProblem | None:
     """Return the error of one subscription, and which params it concerns; None if it has none."""
     entry = answer.entry
     told = entry.state is State.RECEIVED_ERROR
-    error = entry.verdict if told else entry.error if entry.lacking else None
+    error = entry.own_error if told else entry.error if entry.lacking else None
     if error is None or error.status == "NOT_FOUND":
         return None
     whose, only = pin(entry) or (entry.absence if told and not _is_refused(entry) else None), None
@@ -220,32 +221,36 @@ def _generalise(said: UpstreamAnswers) -> None:
     exist, that answer stands for both.
     """
     shared = [each for each in said.findings.values() if each.variant is None and each.only is None]
-    for form in [form for form, each in said.findings.items() if each.variant is None and each.only is not None]:
-        only = form[1]
+    for finding_id in [
+        finding_id for finding_id, each in said.findings.items() if each.variant is None and each.only is not None
+    ]:
+        only = finding_id[1]
         wider = next((each for each in shared if only is not None and matches(each.constraint, only)), None)
         if wider is not None:
-            del said.findings[form]
-            said.holders.setdefault(wider.form, []).extend(said.holders.pop(form, ()))
+            del said.findings[finding_id]
+            said.holders.setdefault(wider.id, []).extend(said.holders.pop(finding_id, ()))
 
 
-def _press(said: UpstreamAnswers, answers: Iterable[UpstreamAnswer]) -> None:
+def _have_one_ask_again(said: UpstreamAnswers, answers: Iterable[UpstreamAnswer]) -> None:
     """Let one of several subscriptions that lost their variant ask again.
 
     Each loss holds for one set of params only, but their clients may be of one class, and a server that pins absences
     can say so. One of them asks, and its answer covers the others (`_generalise`). PRX-31: a server that does not name
     constraints for an absence would only repeat itself, so the relay does not ask it.
     """
-    lost = [form for form, each in said.findings.items() if each.variant is None and each.only is not None]
+    lost = [finding_id for finding_id, each in said.findings.items() if each.variant is None and each.only is not None]
     if len(lost) > 1:
-        forms = {form[1]: form for form in lost if form in said.holders}  # the others were told to a wildcard alone
-        told = (answer for answer in answers if not answer.wild and answer.params in forms)
-        first = next((answer for answer in told if _is_telling(answer.entry.source)), None)
+        finding_ids = {
+            finding_id[1]: finding_id for finding_id in lost if finding_id in said.holders
+        }  # the others were told to a wildcard alone
+        told = [answer for answer in answers if not answer.wild and answer.params in finding_ids]
+        first = next((answer for answer in told if _names_constraints(answer.entry.sent_by)), None)
         if first is not None:
             said.doubtful.append(first.subscription)
-            del said.findings[forms[first.params]], said.holders[forms[first.params]]
+            del said.findings[finding_ids[first.params]], said.holders[finding_ids[first.params]]
 
 
-def _is_telling(source: Upstream | None) -> bool:
+def _names_constraints(source: Upstream | None) -> bool:
     """Whether a server names the constraints of an absence."""
     return source is not None and source.pins_absence
 
@@ -263,19 +268,19 @@ def _with(variant: Variant, constraint: Constraint) -> Variant:
 def refresh(known: CachedSet, said: UpstreamAnswers, now: float) -> Steps[CachedSet]:
     """Return the cached set after the answers, in steps.
 
-    News come first, then what stayed the same, then withdrawn variants, which are stale. Withdrawn findings for single
+    News come first, then what stayed the same, then removed variants, which are stale. Removed findings for single
     params, and absences that no subscription reports any more, are dropped. Returns the same object if nothing changed.
     """
-    before = {each.form: each for each in known.findings}
-    current: dict[Form, Finding] = {}
+    before = {each.id: each for each in known.findings}
+    current: dict[FindingId, Finding] = {}
     for piece in pieces(said.findings.items()):
-        current.update((form, kept(before.get(form), each, now)) for form, each in piece)
+        current.update((finding_id, kept(before.get(finding_id), each, now)) for finding_id, each in piece)
         if len(piece) == EVERY:
             yield
-    news = [each for form, each in current.items() if each is not before.get(form)]
-    same = [each for form, each in before.items() if each is current.get(form)]
-    lost = [each for form, each in before.items() if form not in current and each.variant is not None]
-    findings = (*news, *same, *(_withdrawn(each, now) for each in lost if each.only is None))
+    news = [each for finding_id, each in current.items() if each is not before.get(finding_id)]
+    same = [each for finding_id, each in before.items() if each is current.get(finding_id)]
+    lost = [each for finding_id, each in before.items() if finding_id not in current and each.variant is not None]
+    findings = (*news, *same, *(_removed(each, now) for each in lost if each.only is None))
     return known if findings == known.findings else CachedSet(findings)
 
 
@@ -288,7 +293,7 @@ def kept(old: Finding | None, new: Finding, now: float) -> Finding:
         return replace(new, since=now)
     if old.aged != new.aged:
         old = replace(old, aged=new.aged)
-    return replace(old, stale=False, withdrawn=False, stale_since=None, since=now) if old.stale else old
+    return replace(old, stale=False, removed=False, stale_since=None, since=now) if old.stale else old
 
 
 def _same(one: Variant | None, other: Variant | None) -> bool:
@@ -299,9 +304,9 @@ def _same(one: Variant | None, other: Variant | None) -> bool:
     return same and (one.ttl, one.references, one.base) == (other.ttl, other.references, other.base)
 
 
-def _withdrawn(finding: Finding, now: float) -> Finding:
-    """Mark a finding as withdrawn by the server, and stale."""
-    return finding if finding.stale else replace(doubted(finding, now), withdrawn=True)
+def _removed(finding: Finding, now: float) -> Finding:
+    """Mark a finding as removed by the server, and stale."""
+    return finding if finding.stale else replace(doubted(finding, now), removed=True)
 
 
 def doubted(finding: Finding, now: float) -> Finding:
@@ -311,10 +316,10 @@ def doubted(finding: Finding, now: float) -> Finding:
 
 def _is_denied(entry: Entry) -> bool:
     """Whether the server answered with PERMISSION_DENIED (ERR-10)."""
-    return entry.state is State.RECEIVED_ERROR and entry.verdict is not None and entry.verdict.status == DENIED
+    return entry.state is State.RECEIVED_ERROR and entry.own_error is not None and entry.own_error.status == DENIED
 
 
 def _is_refused(entry: Entry) -> bool:
     """Whether the server refused this subscription as invalid (DYN-46): that says nothing about others (PRX-35)."""
-    refused = entry.verdict is not None and entry.verdict.status == REFUSED
+    refused = entry.own_error is not None and entry.own_error.status == REFUSED
     return refused and entry.state is State.RECEIVED_ERROR

@@ -1,8 +1,9 @@
 """Examine one marked name: read what its upstream subscriptions say, and decide which of them it needs.
 
+Events only mark names (names_to_examine.py); each marked name is examined once, at the next flush (relaying.py).
 `Planner.look_at` is the way in. A name is examined as a whole (`_plan`), or, where it is in the usual state
 (finding_index.py) and only some of its params are marked, for these alone (`_plan_some`). Both take the same five
-steps, which `_plan` lists. A wildcard has a plan of its own (`_plan_wild`): each set of params has its own upstream
+steps, which `_plan` lists. A wildcard has a plan of its own (`plan_wildcard`): each set of params has its own upstream
 wildcard.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..model.cached import NOTHING, CachedSet, Finding, Form
+from ..model.cached import NOTHING, CachedSet, Finding, FindingId
 from ..model.steps import EVERY, Steps, pieces
 from ..model.store import Store
 from ..model.types import Params, category
@@ -20,7 +21,7 @@ from ..watch.entry import Entry
 from ..watch.query_params import is_crowded
 from .audience import Audience, Audiences, Needs
 from .finding_index import FindingIndex
-from .findings import UpstreamAnswers, find_troubles, listen, listening, refresh
+from .findings import UpstreamAnswers, find_problems, listen, listening, refresh
 from .listings import Listings
 from .names_to_examine import NamesToExamine
 from .upstream_feed import UpstreamFeed
@@ -69,14 +70,14 @@ class Planner:
         some: the marked params; None: all. The short way (`_plan_some`) is tried first where only some are marked.
         """
         if is_wild(subject[1]):
-            yield from self._plan_wild(subject, now)
+            yield from self.plan_wildcard(subject, now)
             return
         before = self.known.get(subject, NOTHING)
         known = (yield from self._plan_some(subject, before, some, now)) if some is not None else None
         if known is None:  # the short way does not apply
             self._subscriptions.indexes.pop(subject, None)
             known = yield from self._plan(subject, before, now)
-        said_something = bool(known.findings or known.troubles or known.late)
+        said_something = bool(known.findings or known.problems or known.late)
         if said_something:
             self.known[subject] = known
         else:
@@ -108,28 +109,29 @@ class Planner:
             if len(piece) == LOOKS:
                 yield
         # Steps 2 and 3: the clients, and the upstream subscriptions that they need.
-        needs = yield from self._needs(subject, known)
+        needs = yield from self.find_needs(subject, known)
         audience, asked = self._audiences.of(subject), self._subscriptions.of(subject)
-        is_held = lambda form: form in said.lasting or _is_any_in(said.holders.get(form), audience)  # noqa: E731
+        is_held = lambda each: each in said.wanted_by_wildcard or _is_any_in(said.holders.get(each), audience)  # noqa: E731
         yield from self._subscriptions.tidy_pending(subject, known, [*asked], is_held, now)
-        own = (answer for answer in self._subscriptions.answers(subject) if not answer.wild)
-        wrong = yield from find_troubles(own, known, self._feed.pin)
+        wrong = yield from find_problems(self._subscriptions.named_answers(subject), known, self._feed.pin)
         pending = [*self._subscriptions.of(subject)]
         timed = yield from self._subscriptions.subscribe_for(subject, known, needs, wrong, now, pending)
         yield from self._subscriptions.presume_gone(subject, known)
         # Step 4: those that are not needed. A finding that a wanted wildcard reports needs none by name.
-        for forms in pieces(said.holders.items(), LOOKS):
-            for form, holders in forms:
-                if form not in needs.users or form in said.lasting:
-                    yield from self._subscriptions.let_go(holders, now, at_once=form in needs.users)
+        for some in pieces(said.holders.items(), LOOKS):
+            for finding_id, holders in some:
+                if finding_id not in needs.users or finding_id in said.wanted_by_wildcard:
+                    yield from self._subscriptions.let_go(holders, now, at_once=finding_id in needs.users)
                 else:
-                    yield from self._subscriptions.keep_one(subject, known, form, holders, needs.users[form], now)
-            if len(forms) == LOOKS:
+                    yield from self._subscriptions.keep_one(
+                        subject, known, finding_id, holders, needs.users[finding_id], now
+                    )
+            if len(some) == LOOKS:
                 yield
         # Step 5: the result.
         known = self._still(known, said, needs)
         late = self._subscriptions.late(subject, timed, now)
-        known = known if (known.troubles, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
+        known = known if (known.problems, known.late) == (wrong, late) else CachedSet(known.findings, wrong, late)
         left = self._subscriptions.of(subject)
         index = (yield from FindingIndex.of(known, said, left)) if left else None
         if index is not None:
@@ -150,35 +152,35 @@ class Planner:
         audience = self._audiences.of(subject)
         if index is None or any(self._subscriptions.of((type_url, each)) for each in wildcards(name)):
             return None
-        part = index.look(some, asked, before, self._feed.pin)
+        part = index.answers_for(some, asked, before, self._feed.pin)
         if part is None:
             return None
         # The classes that may get another finding, and what each had before.
         classes = audience.classes(before.keys)
         concerned = dict.fromkeys(category(params, before.keys) for params in some)
-        for form, finding in part.said.findings.items():
-            if form not in index.findings:
+        for finding_id, finding in part.said.findings.items():
+            if finding_id not in index.findings:
                 concerned.update(dict.fromkeys(audience.concerned(finding.constraint)))
         had = {of: before.shared(next(iter(classes[of]))) for of in concerned if of in classes}
         left = [before.shared(params) for params in some if category(params, before.keys) not in classes]
         # What each has now. Any finding that a class has, had or left may have one subscription too many, or too few.
-        index.take(part, now)
+        index.apply(part, now)
         known = index.derived(before, part)
         has = {of: known.shared(next(iter(classes[of]))) for of in had}
-        is_clear = all(old is None or old.form == _form(has[of]) for of, old in had.items())
-        others = (each.form for each in (*had.values(), *has.values(), *left) if each is not None)
-        forms = dict.fromkeys((*part.said.findings, *others))
+        is_clear = all(old is None or old.id == _id_of(has[of]) for of, old in had.items())
+        others = (each.id for each in (*had.values(), *has.values(), *left) if each is not None)
+        finding_ids = dict.fromkeys((*part.said.findings, *others))
         needs = Needs(waiting={of: classes[of] for of, finding in has.items() if finding is None})
         pending = index.waiting(some, [classes[of] for of in had])
         yield from self._subscriptions.tidy_pending(
-            subject, known, pending, lambda form: _is_any_in(index.holders.get(form), audience), now
+            subject, known, pending, lambda finding_id: _is_any_in(index.holders.get(finding_id), audience), now
         )
         asked = self._subscriptions.of(subject)
         still = [each for each in pending if each in asked]
         timed = yield from self._subscriptions.subscribe_for(subject, known, needs, (), now, still)
-        for form in forms:
-            yield from self._keep_one(subject, known, form, index, now)
-        if index.tidy(forms, part):
+        for finding_id in finding_ids:
+            yield from self._keep_one(subject, known, finding_id, index, now)
+        if index.tidy(finding_ids, part):
             known = index.derived(before, part)
         if known is not before:
             known.is_clear = is_clear
@@ -186,18 +188,24 @@ class Planner:
             self._marked.add_whole(subject)  # lateness concerns other params too: examine the whole name
         return known
 
-    def _keep_one(self, subject: Subject, known: CachedSet, form: Form, index: FindingIndex, now: float) -> Steps[None]:
+    def _keep_one(
+        self, subject: Subject, known: CachedSet, finding_id: FindingId, index: FindingIndex, now: float
+    ) -> Steps[None]:
         """Keep one subscription for a finding as long as a class uses it, else let its holders go, in steps."""
-        audience, holders = self._audiences.of(subject), [*index.holders.get(form, ())]
+        audience, holders = self._audiences.of(subject), [*index.holders.get(finding_id, ())]
         classes = audience.classes(known.keys)
-        ones = (next(iter(classes[of])) for of in audience.concerned(form[0]))
-        user = next((one for one in ones if _form(known.shared(one)) == form), None)
+        user = None
+        for of in audience.concerned(finding_id[0]):
+            one = next(iter(classes[of]))
+            if _id_of(known.shared(one)) == finding_id:
+                user = one
+                break
         if user is None:
             yield from self._subscriptions.let_go(holders, now)
         elif holders:
-            yield from self._subscriptions.keep_one(subject, known, form, holders, user, now)
+            yield from self._subscriptions.keep_one(subject, known, finding_id, holders, user, now)
 
-    def _needs(self, subject: Subject, known: CachedSet) -> Steps[Needs]:
+    def find_needs(self, subject: Subject, known: CachedSet) -> Steps[Needs]:
         """Find which findings are in use, and which classes have no current one, in steps.
 
         One look per class is enough, however many clients it has. Params with a finding of their own (`only`) count
@@ -212,14 +220,14 @@ class Planner:
                 if one is None:  # all of the class have findings of their own
                     continue
                 if finding is not None and not finding.stale:
-                    needs.users[finding.form] = one
+                    needs.users[finding.id] = one
                     continue
                 # No finding, or a stale one, which these clients keep until there is a new one.
                 needs.waiting[of] = alike
-                needs.clinging.update([finding.form] if finding is not None else [])
+                needs.kept_stale.update([finding.id] if finding is not None else [])
             if len(piece) == EVERY:
                 yield
-        needs.users.update((each.form, params) for params, each in known.own.items() if params in audience)
+        needs.users.update((each.id, params) for params, each in known.own.items() if params in audience)
         return needs
 
     def _still(self, known: CachedSet, said: UpstreamAnswers, needs: Needs) -> CachedSet:
@@ -227,9 +235,13 @@ class Planner:
 
         A stale finding stays as long as a class has nothing else.
         """
-        held = {form for form, holders in said.holders.items() if any(map(self._subscriptions.__contains__, holders))}
+        held = {
+            finding_id
+            for finding_id, holders in said.holders.items()
+            if any(map(self._subscriptions.__contains__, holders))
+        }
         held |= said.listed
-        kept = [each for each in known.findings if each.form in (needs.clinging if each.stale else held)]
+        kept = [each for each in known.findings if each.id in (needs.kept_stale if each.stale else held)]
         return known if len(kept) == len(known.findings) else CachedSet(kept)
 
     def give_way(self, subscription: UpstreamSubscription, refused: Entry) -> None:
@@ -247,8 +259,8 @@ class Planner:
 
     # -- wildcards
 
-    def _plan_wild(self, subject: Subject, now: float) -> Steps[None]:
-        """Subscribe to a wildcard with each set of params that wants it, and drop those that nobody wants, in steps.
+    def plan_wildcard(self, subject: Subject, now: float) -> Steps[None]:
+        """Subscribe to a wildcard with each set of params that wants it, and drop the unwanted ones, in steps.
 
         Each set of params has its own upstream wildcard, because what one set sees says nothing about another.
         """
@@ -260,14 +272,14 @@ class Planner:
                 yield
         for some in pieces([*self._subscriptions.of(subject).values()]):
             for each in some:
-                self._listings.look(each, now)
+                self._listings.update(each)
                 if each.params not in audience:
-                    yield from self._leave_wild(each, now)
+                    yield from self._leave_wildcard(each, now)
             if len(some) == EVERY:
                 yield
 
-    def _leave_wild(self, wildcard: UpstreamSubscription, now: float) -> Steps[None]:
-        """End a wildcard that nobody wants after it lingered, in steps.
+    def _leave_wildcard(self, wildcard: UpstreamSubscription, now: float) -> Steps[None]:
+        """End an unwanted wildcard after the linger time, in steps.
 
         Clients that subscribe by name may have been served from its members. They get upstream subscriptions of their
         own before it ends.
@@ -280,7 +292,7 @@ class Planner:
                 yield from self._take_over(subject, wildcard)
             if len(piece) == LOOKS:
                 yield
-        if not is_shared:  # it speaks of them no longer
+        if not is_shared:  # it does not list them any more
             self._marked.add_all((*wildcard.members(), *wildcard.lost_members()))
         self._subscriptions.release(wildcard)
         self._listings.leave(wildcard)
@@ -294,16 +306,16 @@ class Planner:
             return
         known = self.known.get(subject, NOTHING)
         # The findings that would be left without the wildcard.
-        others = (each for each in self._subscriptions.answers(subject) if each.subscription is not wildcard)
+        others = [each for each in self._subscriptions.answers(subject) if each.subscription is not wildcard]
         left = listen(others, known, self._feed.pin).findings
-        for form, user in (yield from self._needs(subject, known)).users.items():
-            if form not in left and user not in self._subscriptions.of(subject):
+        for finding_id, user in (yield from self.find_needs(subject, known)).users.items():
+            if finding_id not in left and user not in self._subscriptions.of(subject):
                 yield from self._subscriptions.subscribe(subject, user, known.keys)
 
 
-def _form(finding: Finding | None) -> Form | None:
+def _id_of(finding: Finding | None) -> FindingId | None:
     """Return what identifies a finding; None for none."""
-    return finding.form if finding is not None else None
+    return finding.id if finding is not None else None
 
 
 def _is_any_in(some: Iterable[UpstreamSubscription] | None, audience: Audience) -> bool:

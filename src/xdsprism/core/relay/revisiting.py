@@ -18,7 +18,7 @@ batch found counts for the clients that wait for it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from ..model.limits import Limits, Refusal, Scarce
@@ -43,18 +43,18 @@ Forgotten = tuple[TypeUrl, str, Params]
 class Revisits:
     """Asks for forgotten names, each in its turn.
 
-    is_forgotten: whether a client still waits for a name. limits: those of a locator, by name; None: the server is
-    asked without params.
+    waiting: with which params clients still wait for a name; none, if a policy denies it to all of them now; None: no
+    client waits. limits: those of a locator, by name; None: the server is asked without params.
     """
 
     def __init__(
         self,
         feed: UpstreamFeed,
-        is_forgotten: Callable[[TypeUrl, str], bool],
+        waiting: Callable[[TypeUrl, str], Sequence[Params] | None],
         limits: Callable[[str], Limits | None] = lambda _: None,
     ) -> None:
         self._feed = feed
-        self._is_forgotten = is_forgotten
+        self._who_waits = waiting
         self._limits = limits
         self._waiting: OrderedDict[Forgotten, float] = OrderedDict()  # with the earliest time to ask for each
         self._bytes = 0
@@ -68,7 +68,7 @@ class Revisits:
 
     @property
     def due(self) -> float | None:
-        """When to call `look` again; None: there is nothing to ask for."""
+        """When to call `poll` again; None: there is nothing to ask for."""
         return self._due
 
     def add(self, type_url: TypeUrl, name: str, params: Params, not_before: float = 0.0) -> None:
@@ -80,7 +80,7 @@ class Revisits:
         while len(self._waiting) > MOST or self._bytes > MOST_BYTES:
             self._pop()
 
-    def look(self, now: float) -> tuple[list[Forgotten], list[Forgotten]]:
+    def poll(self, now: float) -> tuple[list[Forgotten], list[Forgotten]]:
         """Take answers, and send the next batch if it is due.
 
         Returns the names that have a resource, which the caller must want until the next batch, and those of the last
@@ -131,6 +131,8 @@ class Revisits:
 
     def _ask(self, each: Forgotten, now: float) -> None:
         """Subscribe to one name, and queue it again for later."""
+        if each in self._asked:
+            return
         type_url, name, params = each
         self.add(*each, not_before=now + EVERY)
         limits = self._limits(name)
@@ -156,9 +158,12 @@ class Revisits:
         for _ in range(LOOKED_AT):
             if not self._waiting or next(iter(self._waiting.values())) > now:
                 return
-            each = self._pop()
-            if self._is_forgotten(each[0], each[1]):
-                yield each
+            type_url, name, params = each = self._pop()
+            wanted = self._who_waits(type_url, name)
+            if wanted:  # the policy may have given its clients other params since
+                yield each if params in wanted else (type_url, name, wanted[0])
+            elif wanted is not None:  # another policy may allow it again
+                self.add(*each, not_before=now + EVERY)
 
     def _pop(self) -> Forgotten:
         """Remove the oldest name from the queue."""

@@ -1,4 +1,4 @@
-"""Count what each client has of a scarce thing, and decide which client gives way when there is no more of it.
+"""Count what each client has of a scarce thing, and decide which client gives way when all of it is used.
 
 A thing is an upstream subscription, a type or a group. Each thing counts for one of the clients that want it. When a
 newcomer finds no room, the client with the most things gives up the one that it got last, if a client that wants the
@@ -6,8 +6,8 @@ newcomer has at least two things less. This ends: a client that wants no more th
 clients gets all of it, in whatever order the clients come. A thing that another client wants too is not given up; it
 counts for that client from then on.
 
-One address may run many clients. So addresses are compared first, then the clients at the greediest address: opening a
-thousand streams gains no larger share than opening one.
+One address may run many clients. So addresses are compared first, then the clients at the address with the
+most: opening a thousand streams gains no larger share than opening one.
 
 Each thing knows whether it has room and for whom it counts (`Thing`). `Shares` alone changes both, and keeps indexes
 by client.
@@ -94,7 +94,7 @@ class Shares(Generic[ThingT]):
         self._last: dict[Client, dict[ThingT, None]] = {}  # things that a client gives up after all of `_held`
         self._addresses: Ranking[str] = Ranking()
         self._clients: dict[str, Ranking[Client]] = {}  # by address
-        self._unclaimed: dict[ThingT, None] = {}  # things whose clients, if any, are not known
+        self._unowned: dict[ThingT, None] = {}  # things whose clients, if any, are not known
 
     def __len__(self) -> int:
         return self._taken
@@ -104,94 +104,94 @@ class Shares(Generic[ThingT]):
         thing.has_room = True
         self._taken += 1
         if client is None:
-            self._unclaimed[thing] = None
+            self._unowned[thing] = None
         else:
-            self._charge(thing, client)
+            self._set_owner(thing, client)
 
     def leave(self, thing: ThingT) -> None:
         """Stop counting a thing that ended."""
         thing.has_room = False
         self._taken -= 1
-        self._unclaimed.pop(thing, None)
-        self._discharge(thing)
+        self._unowned.pop(thing, None)
+        self._clear_owner(thing)
 
-    def part(self, thing: ThingT) -> None:
+    def note_unwanted(self, thing: ThingT) -> None:
         """Note that one client no longer wants a thing.
 
-        The thing becomes unclaimed until room is short. If no client wants it then, it is the first to give way.
+        The thing has no owner until room is short. If no client wants it then, it is the first to give way.
         """
-        if self._discharge(thing):
-            self._unclaimed[thing] = None
+        if self._clear_owner(thing):
+            self._unowned[thing] = None
 
     def gives_way(self, newcomers: Collection[Client]) -> Steps[ThingT | None]:
         """Return the thing to drop so that these clients have room for one more, in steps.
 
-        None: each of them has its share. Unclaimed things come first: one that no client wants gives way at once, and
-        every other gets an owner. Then the last thing of the greediest client gives way, unless it should count for
-        another client that wants it: one with at least two things less, or any if the owner left. Then it counts for
-        that client, and the search goes on.
+        None: each of them has its share. Things without an owner come first: one that no client wants gives way at
+        once, and every other gets an owner. Then the last thing of the client with the largest share gives way, unless
+        it should count for another client that wants it: one with at least two things less, or any if the owner left.
+        Then it counts for that client, and the search goes on.
         """
         looked = 0
-        while self._unclaimed:
-            thing = next(iter(self._unclaimed))
-            owner = self.modest((yield from self._wanting(thing)))
+        while self._unowned:
+            thing = next(iter(self._unowned))
+            owner = self.with_least((yield from self._wanting(thing)))
             if owner is None:
                 return thing
-            del self._unclaimed[thing]
-            self._charge(thing, owner)
+            del self._unowned[thing]
+            self._set_owner(thing, owner)
             looked += 1
             if looked % EVERY == 0:
                 yield
-        client = self.modest(newcomers)
-        while (victim := self._greediest(client)) is not None:
+        client = self.with_least(newcomers)
+        while (victim := self._one_to_give_way(client)) is not None:
             thing = next(reversed(self._held.get(victim) or self._last[victim]))
             wanting = yield from self._wanting(thing)
-            modest = self.modest(wanting)
-            if modest is None or (victim in wanting and not self._is_greedier(victim, modest)):
+            least = self.with_least(wanting)
+            if least is None or (victim in wanting and not self._has_clearly_more(victim, least)):
                 return thing
-            self._discharge(thing)
-            self._charge(thing, modest)
+            self._clear_owner(thing)
+            self._set_owner(thing, least)
             looked += 1
             if looked % EVERY == 0:
                 yield
         return None
 
-    def modest(self, clients: Collection[Client]) -> Client | None:
+    def with_least(self, clients: Collection[Client]) -> Client | None:
         """Return the client with the smallest share of these."""
-        return min(clients, key=self._greed, default=None)
+        return min(clients, key=self._share_of, default=None)
 
-    def _greed(self, client: Client) -> tuple[int, int]:
+    def _share_of(self, client: Client) -> tuple[int, int]:
         """Return the share of the address, then that of the client itself."""
         address = client[0]
         return self._addresses[address], self._clients[address][client] if address in self._clients else 0
 
-    def _is_greedier(self, one: Client, other: Client) -> bool:
+    def _has_clearly_more(self, one: Client, other: Client) -> bool:
         """Whether one client has at least two things more than another.
 
         With a smaller difference, giving one thing away would only reverse the two. Compares addresses, or clients if
         both are at one address.
         """
         level = one[0] == other[0]
-        return self._greed(one)[level] > self._greed(other)[level] + 1
+        return self._share_of(one)[level] > self._share_of(other)[level] + 1
 
-    def _greediest(self, client: Client | None) -> Client | None:
-        """Return the client that must give way to this one: at the greediest address, or else at the client's own."""
+    def _one_to_give_way(self, client: Client | None) -> Client | None:
+        """Return the client that must give way to this one, at the address with the most, or else at its own."""
         if client is None:
             return None
         for address in (self._addresses.top, client[0]):
             victim = self._clients[address].top if address in self._clients else None
-            if victim is not None and self._is_greedier(victim, client):
+            if victim is not None and self._has_clearly_more(victim, client):
                 return victim
         return None
 
-    def _charge(self, thing: ThingT, client: Client) -> None:
+    def _set_owner(self, thing: ThingT, client: Client) -> None:
         """Count a thing for a client."""
         thing.owner = client
         self._holdings(thing).setdefault(client, {})[thing] = None
         self._addresses.step(client[0], 1)
         self._clients.setdefault(client[0], Ranking()).step(client, 1)
 
-    def _discharge(self, thing: ThingT) -> bool:
+    def _clear_owner(self, thing: ThingT) -> bool:
         """Stop counting a thing for its owner. Return whether it had one."""
         client = thing.owner
         if client is None:

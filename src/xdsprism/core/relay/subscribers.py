@@ -117,7 +117,7 @@ class Subscribers:
                 audience = self._audiences.open(subject)
             way = ways.get(id(finding))
             if way is None or finding is None:
-                lookup = self._look(subject, params, finding)
+                lookup = self._classify(subject, params, finding)
                 way = ways[id(finding)] = type_url, lookup, self._is_plain(finding)
             looked.append(way)
             if not audience.add(params, same):  # the first of its class: the relay may have to subscribe for it
@@ -139,7 +139,7 @@ class Subscribers:
             self._marked.add(subject, params)
         if finding is not None and finding.do_not_cache:
             self._refresh(subject, finding)
-        self._fairness.come(subject, params, stream, asked)
+        self._fairness.note_wanted(subject, params, stream, asked)
 
     def _leave(self, subject: Subject, params: Params, finding: Finding | None) -> None:
         """Count one subscription less, and mark the name if something may have lost its last client."""
@@ -148,15 +148,15 @@ class Subscribers:
         served = audience.has_like(params) and finding is not None and finding.stands
         asked = self._subscriptions.of(subject).get(params)
         if asked is not None:
-            self._fairness.part(asked)
+            self._fairness.note_unwanted(asked)
             self._marked.add(subject, params)
         elif not served:
             self._marked.add(subject, params)
 
-    def _look(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
+    def _classify(self, subject: Subject, params: Params, finding: Finding | None) -> Lookup:
         """Return whether the cache has an answer for a new subscriber: hit, stale or miss (OPS-11)."""
         type_url, name = subject
-        known, fresh = finding is not None and not finding.withdrawn, finding is not None and not finding.stale
+        known, fresh = finding is not None and not finding.removed, finding is not None and not finding.stale
         if is_wild(name):
             known, fresh = self._store.table(type_url).knowledge.lists(params, name), True
         if not known:

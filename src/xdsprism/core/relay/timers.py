@@ -89,7 +89,7 @@ class SubscriptionGrace:
         return self._runs(subscription, now)
 
     def lasts(self, subscription: UpstreamSubscription, now: float, *, brief: bool = False) -> bool:
-        """Note that nobody uses a subscription. Return whether it is still kept.
+        """Note that a subscription is unused. Return whether it is still kept.
 
         brief: it is for an on-demand resource that does not exist. A timer that runs already is not shortened by this.
         """
@@ -123,7 +123,7 @@ class Late(IntEnum):
 class OverdueQueries:
     """Decides when each unanswered upstream subscription becomes late.
 
-    Time counts only while a server can be reached (PRX-11): without one, nobody could have answered.
+    Time counts only while a server can be reached (PRX-11): without one, no answer could have come.
     """
 
     def __init__(self, reaches: Callable[[str, Params], bool]) -> None:
@@ -163,7 +163,7 @@ class OverdueQueries:
 class StalenessTracker:
     """Decides which upstream subscriptions are too old.
 
-    No event marks the moment at which an answer becomes too old, so the owner calls `look` from time to time while a
+    No event marks the moment at which an answer becomes too old, so the owner calls `check` from time to time while a
     server is away.
     """
 
@@ -171,7 +171,7 @@ class StalenessTracker:
         self._silence = silence
         self._limit = limit
 
-    def look(
+    def check(
         self, subscriptions: Iterable[UpstreamSubscription], now: float
     ) -> tuple[list[UpstreamSubscription], float | None]:
         """Return those that became too old or current again, and when the next one becomes too old.

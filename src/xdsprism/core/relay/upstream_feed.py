@@ -26,7 +26,7 @@ class Carried(Protocol):
     def presume_gone(self) -> None:
         """Take a moment of silence from the server for "does not exist". Idempotent.
 
-        The relay calls this when the variant that answered the subscription was withdrawn from another one (PRX-34).
+        The relay calls this when the variant that answered the subscription was removed for another one (PRX-34).
         """
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """Hold all that a relay knows of one upstream subscription: one name, asked for with one set of params.
 
 Every fact about an upstream subscription is an attribute of its `UpstreamSubscription`, or the time of a timer that
-runs for it. Whoever owns the rule for a fact changes it, and nobody else does:
+runs for it. Only the owner of the rule for a fact changes it:
 
     fact                                     changed by
     ---------------------------------------  -----------------------------------------------------------------------
@@ -25,10 +25,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..model.cached import Form
+from ..model.cached import FindingId
 from ..model.limits import Client
 from ..model.types import Params, TypeUrl
-from ..watch.entry import Collection, Entry, State
+from ..watch.entry import Entry, State
 
 if TYPE_CHECKING:
     from .budgets import Budget
@@ -77,7 +77,7 @@ class UpstreamSubscription:
         self.is_late = False  # the server has not answered for a moment or longer
         self.is_too_old = False  # its answer is older than `max_stale` (PRX-25)
         self.refreshed_for: dict[Subject, None] | None = None  # names for which the server was asked again (PRX-17)
-        self.holds: Form | None = None  # the finding that it holds, while its name has a FindingIndex
+        self.holds: FindingId | None = None  # the finding that it holds, while its name has a FindingIndex
         self.lost: dict[str, Entry] | None = None  # of a wildcard: members that it lost, if clients want their names
 
     @property
@@ -92,13 +92,13 @@ class UpstreamSubscription:
 
     def member(self, name: str) -> Entry | None:
         """Return a wildcard's entry for a name, even if the wildcard lost it; None if it never had it."""
-        if not isinstance(self.entry, Collection):
+        if self.entry.collection is None:
             return None
-        return self.entry.members.get(name) or (self.lost.get(name) if self.lost else None)
+        return self.entry.collection.members.get(name) or (self.lost.get(name) if self.lost else None)
 
     def members(self) -> list[Subject]:
         """Return the names that a wildcard has."""
-        names = self.entry.members if isinstance(self.entry, Collection) else ()
+        names = self.entry.collection.members if self.entry.collection is not None else ()
         return [(self.subject[0], name) for name in names]
 
     def lost_members(self) -> list[Subject]:
@@ -127,8 +127,8 @@ class UpstreamAnswer:
 
 def is_missing(entry: Entry) -> bool:
     """Whether the server said that the resource does not exist, or gave an error that amounts to this."""
-    verdict = entry.verdict.status if entry.verdict is not None and entry.state is State.RECEIVED_ERROR else ""
-    denied = verdict in NO_ANSWER
+    status = entry.own_error.status if entry.own_error is not None and entry.state is State.RECEIVED_ERROR else ""
+    denied = status in NO_ANSWER
     return entry.variant is None and (entry.state is State.DOES_NOT_EXIST or denied)
 
 
@@ -139,7 +139,7 @@ def is_pending(entry: Entry) -> bool:
 
 def is_awaited(entry: Entry) -> bool:
     """Whether a first answer is still to come. An error is an answer too, though it decides nothing."""
-    return is_pending(entry) and entry.verdict is None
+    return is_pending(entry) and entry.own_error is None
 
 
 def is_answered(entry: Entry) -> bool:

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-from ..model.cached import CachedSet, Form, UpstreamProblem
+from ..model.cached import CachedSet, FindingId, UpstreamProblem
 from ..model.limits import Limits, Refusal
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import Params, TypeUrl
 from ..model.xdstp import wildcards
-from ..watch.entry import Collection, Entry
+from ..watch.entry import Entry, subscribed
 from ..watch.query_params import is_crowded, question_params, refused_entry
 from .audience import Audiences, Needs
 from .fairness import Fairness
@@ -87,7 +87,8 @@ class UpstreamSubscriptions:
         return bool(self._by_name)
 
     def __iter__(self) -> Iterator[UpstreamSubscription]:
-        return (each for of_name in self._by_name.values() for each in of_name.values())
+        for of_name in self._by_name.values():
+            yield from of_name.values()
 
     def __contains__(self, subscription: UpstreamSubscription) -> bool:
         return self.of(subscription.subject).get(subscription.params) is subscription
@@ -96,13 +97,18 @@ class UpstreamSubscriptions:
         """Return the subscriptions to a name, or to a wildcard, by params."""
         return self._by_name.get(subject, _NONE)
 
-    def answers(self, subject: Subject) -> Iterator[UpstreamAnswer]:
-        """Yield what each upstream subscription says of a name: those by name, and the wildcards that have it."""
-        type_url, name = subject
+    def named_answers(self, subject: Subject) -> Iterator[UpstreamAnswer]:
+        """Yield what the upstream subscriptions to a name say of it."""
         audience = self._audiences.of(subject)
         for params, each in self.of(subject).items():
             yield UpstreamAnswer(each, each.entry, wild=False, wanted=params in audience)
-        for wild in ((type_url, each) for each in wildcards(name)):
+
+    def answers(self, subject: Subject) -> Iterator[UpstreamAnswer]:
+        """Yield what each upstream subscription says of a name: those by name, and the wildcards that have it."""
+        yield from self.named_answers(subject)
+        type_url, name = subject
+        for string in wildcards(name):
+            wild = type_url, string
             audience = self._audiences.of(wild)
             for params, each in self.of(wild).items():
                 member = each.member(name)
@@ -133,7 +139,7 @@ class UpstreamSubscriptions:
         asked = question_params(params, mentioned, limits) if limits is not None else params
         subscription = UpstreamSubscription(subject, params)
         if isinstance(asked, Refusal):
-            why = f"the node's metadata can't be sent to a server: {asked}; name the keys that matter by --node-params"
+            why = f"the node's metadata can't be sent upstream: {asked}; name the keys that matter by --node-params"
             subscription.entry = refused_entry(*subject, params, why)
         else:
             yield from self._fairness.subscribe(subscription, asked)
@@ -145,7 +151,7 @@ class UpstreamSubscriptions:
         """Register a new subscription."""
         subject, params, entry = subscription.subject, subscription.params, subscription.entry
         twin = next(iter(self.sharing(entry)), None) if entry.key[1] != params or self._sharing else None
-        if isinstance(entry, Collection):
+        if entry.collection is not None:
             subscription.lost = twin.lost if twin is not None else {}
         subscription.is_too_old = twin is not None and twin.is_too_old
         self._by_name.setdefault(subject, {})[params] = subscription
@@ -186,7 +192,8 @@ class UpstreamSubscriptions:
         Some servers report a deletion to the wildcard only, and send nothing to a subscription by name: they have no
         way to say it. So the relay uses the wildcard's deletion as an answer for the name.
         """
-        wildcard = next(iter(self.sharing(member.collection)), None) if member.collection is not None else None
+        whole = subscribed(member)
+        wildcard = next(iter(self.sharing(whole)), None) if whole is not member else None
         if wildcard is None or wildcard.lost is None:
             return
         if is_missing(member):
@@ -197,9 +204,10 @@ class UpstreamSubscriptions:
     def forget_lost(self, subject: Subject) -> None:
         """Forget which wildcards lost a name, since no client wants it any more."""
         type_url, name = subject
-        for each in (each for wild in wildcards(name) for each in self.of((type_url, wild)).values()):
-            if each.lost:
-                each.lost.pop(name, None)
+        for wild in wildcards(name):
+            for each in self.of((type_url, wild)).values():
+                if each.lost:
+                    each.lost.pop(name, None)
 
     def ask_again(self, subscription: UpstreamSubscription) -> None:
         """Ask the server again, since its answer is in doubt."""
@@ -223,7 +231,7 @@ class UpstreamSubscriptions:
         subject: Subject,
         known: CachedSet,
         some: Iterable[Params],
-        is_held: Callable[[Form], bool],  # whether a wanted subscription holds it
+        is_held: Callable[[FindingId], bool],  # whether a wanted subscription holds it
         now: float,
     ) -> Steps[None]:
         """End pending subscriptions that no client wants, or that another one has answered meanwhile, in steps.
@@ -238,7 +246,7 @@ class UpstreamSubscriptions:
                     yield from self.let_go([each], now, at_once=is_crowded(each.entry))
                     continue
                 finding = known.find(each.params)
-                if finding is not None and not finding.stale and is_held(finding.form):
+                if finding is not None and not finding.stale and is_held(finding.id):
                     self.release(each)
             if len(piece) == SOME:
                 yield
@@ -247,7 +255,7 @@ class UpstreamSubscriptions:
         self,
         subject: Subject,
         known: CachedSet,
-        form: Form,
+        finding_id: FindingId,
         holders: list[UpstreamSubscription],
         user: Params,
         now: float,
@@ -273,12 +281,15 @@ class UpstreamSubscriptions:
         if not self.grace.lend(kept, now):
             self.grace.end(kept)
             # A pending subscription that the finding answers takes over; only without one, a user asks.
-            pending = (params for params, each in self.of(subject).items() if params in audience and each.is_pending)
-            if not any((finding := known.find(params)) is not None and finding.form == form for params in pending):
+            if not any(
+                (finding := known.find(params)) is not None and finding.id == finding_id
+                for params, each in self.of(subject).items()
+                if params in audience and each.is_pending
+            ):
                 yield from self.subscribe(subject, user, known.keys)
 
     def let_go(self, holders: list[UpstreamSubscription], now: float, *, at_once: bool = False) -> Steps[None]:
-        """End subscriptions that nobody uses after they lingered, in steps (PRX-9).
+        """End unused subscriptions after the linger time, in steps (PRX-9).
 
         at_once: do not wait, since something else holds the finding or the subscription was refused.
         """
@@ -303,7 +314,7 @@ class UpstreamSubscriptions:
         self._end(subscription)
 
     def give_way(self, subscription: UpstreamSubscription, refused: Entry) -> None:
-        """Unsubscribe for want of room, and put a refusal in the place of what the servers said (PRX-35)."""
+        """Unsubscribe for want of room, and replace the servers' answer by a refusal (PRX-35)."""
         self.indexes.pop(subscription.subject, None)
         self._end(subscription)
         subscription.entry, subscription.carrier, subscription.lost = refused, None, None
@@ -325,15 +336,15 @@ class UpstreamSubscriptions:
             subscription.carrier.end()
 
     def presume_gone(self, subject: Subject, known: CachedSet) -> Steps[None]:
-        """Let silence mean "does not exist" for pending ones whose finding was withdrawn, in steps (PRX-34).
+        """Let silence mean "does not exist" for pending ones whose finding was removed, in steps (PRX-34).
 
-        A withdrawn variant is gone for all clients that shared it. Each class then asks what replaces it, and some
+        A removed variant is gone for all clients that shared it. Each class then asks what replaces it, and some
         servers that have no replacement stay silent.
         """
         for piece in pieces(self.of(subject).values()):
             for each in piece:
                 finding = known.find(each.params) if each.is_pending else None
-                if finding is not None and finding.withdrawn and each.carrier is not None:
+                if finding is not None and finding.removed and each.carrier is not None:
                     each.carrier.presume_gone()
             if len(piece) == EVERY:
                 yield

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import cast
 
 from ...errors import PeerError
-from ..model.events import WILDCARD, Key, Request, Send, SotwRequest
+from ..model.concealment import NOT_SHOWN
+from ..model.events import Key, Rejection, Request, Send, SotwRequest
 from ..model.facts import Fact, Facts, Joined, Nacked, Requested, Suppressed
 from ..model.steps import Steps, finish
-from ..model.types import TypeUrl
+from ..model.types import SECRET, TypeUrl
 from ..session.session import Session
 from .stream import Stream
 
@@ -48,7 +50,7 @@ class Fetch:
     """One request on a stream of its own. `facts` belongs to this stream alone."""
 
     def __init__(self, stream: Stream, facts: Facts, type_url: TypeUrl) -> None:
-        self.told: list[Fact] = []  # the facts that the server's readers are to be told
+        self.reported_facts: list[Fact] = []  # the facts that the server's readers are to be told
         self._stream = stream
         self._facts = facts
         self._type_url = type_url
@@ -71,22 +73,24 @@ class Fetch:
 
     def receiving(self, request: Request, now: float, patience: Patience | None = None) -> Steps[None]:
         """Do what `receive` does, in steps."""
-        body = request.body
-        if isinstance(body, SotwRequest):
-            # The client has `version`, and NACKed `nonce`, which is a version, too (RST-4).
-            if patience is not None:
-                self._known = frozenset({body.version, body.nonce if body.error is not None else ""} - {""})
-            # SOT-12 is for streams: here an empty response would tell the client that everything is gone.
-            request = replace(request, body=replace(body, version=""))
+        body = cast("SotwRequest", request.body)  # there is no fetch in delta
+        # The client has `version`, and NACKed `nonce`, which is a version, too (RST-4).
+        if patience is not None:
+            self._known = frozenset({body.version, body.nonce if body.error is not None else ""} - {""})
+        # SOT-12 is for streams: here an empty response would tell the client that everything is gone.
+        request = replace(request, body=replace(body, version=""))
         self._request = request
         self._patience = patience or Patience(now, now + ANSWER)
         self._until = self._patience.answer
         yield from self._ask(now)
-        self.told += [fact for fact in self._facts if isinstance(fact, (Joined, Requested))]
-        if isinstance(body, SotwRequest) and body.error is not None:
+        self.reported_facts += [fact for fact in self._facts if isinstance(fact, (Joined, Requested))]
+        if body.error is not None:
             # RST-4: the nonce of a fetched response is its version, since there is no stream to count in.
             number, nonce = self._stream.number, body.nonce
-            self.told.append(Nacked(number, self._type_url, nonce, nonce, body.error))
+            error = body.error
+            if self._type_url == SECRET:  # OPS-14: it may quote what it was sent, which nobody remembers
+                error = Rejection(error.code, NOT_SHOWN)
+            self.reported_facts.append(Nacked(number, self._type_url, nonce, nonce, error))
 
     def poll(self, now: float) -> Send | Unchanged | None:
         """Return the response, or UNCHANGED; None: not yet. Raises PeerError if there can be none."""
@@ -106,6 +110,8 @@ class Fetch:
             if now >= self._until:
                 return self._unchanged()
             yield from self._ask_again(now)
+        elif self._stream.is_regranted:  # what was collected by another policy does not count
+            yield from self._ask_again(now)
         self._sends += yield from self._stream.polling(now)
         # PRX-11: wait for the upstream while the client can. Then answer what is known, if anything is.
         if self._waits:
@@ -116,7 +122,7 @@ class Fetch:
         answer = self._answer()
         # A version that is new to the client ends the fetch.
         if answer.version not in self._known:
-            self.told += [fact for fact in self._facts if not isinstance(fact, (Joined, Requested))]
+            self.reported_facts += [fact for fact in self._facts if not isinstance(fact, (Joined, Requested))]
             return answer
         self._hold(answer.version, now)
         return self._unchanged() if now >= self._until else None
@@ -158,7 +164,7 @@ class Fetch:
         """
         if self._was_held:
             return self._unchanged()
-        raise PeerError("UNAVAILABLE", "it is not known yet what there is: those who know have not answered")
+        raise PeerError("UNAVAILABLE", "the answer is not known yet: the upstream server or provider has not answered")
 
     def _ask(self, now: float) -> Steps[None]:
         """Give the request to the stream, in steps."""
@@ -168,7 +174,7 @@ class Fetch:
     def _unchanged(self) -> Unchanged:
         """Count the resources that need not be sent."""
         resources = sum(send.count for send in self._sends)
-        self.told.append(Suppressed(self._stream.number, self._type_url, resources))
+        self.reported_facts.append(Suppressed(self._stream.number, self._type_url, resources))
         return UNCHANGED
 
     def _answer(self) -> Send:
@@ -184,7 +190,7 @@ class Fetch:
         errors = {error: None for send in sends for error in send.errors}
         other = {name for name, _ in located} | {error.about.name for error in errors}
         if not whole and not other.isdisjoint(plain):  # DYN-15
-            message = "one answer can't hold a name both plain and as a locator: use a stream"
+            message = "one response can't have a name both as a plain name and as a locator: use a stream"
             raise PeerError("INVALID_ARGUMENT", message)
         return replace(
             newest,
@@ -211,13 +217,17 @@ def _unknown(session: Session, keys: Iterable[Key]) -> Iterable[Key]:
     """Yield the keys for which a cache knows no answer yet."""
     knowledge = session.table.knowledge
     for key in keys:
-        params = key.tag or session.context.plain_params(key.name)  # DYN-13
-        if key.name == WILDCARD:
-            known = knowledge.lists(params)
+        want = session.subscriptions.find(key)
+        if want is not None and session.availability.denial(want) is not None:
+            continue  # that is an answer
+        params = want.params if want is not None else key.tag or session.context.plain_params(key.name)  # DYN-13
+        wild = session.subscriptions.wildcard(key)
+        if wild is not None:
+            known = session.availability.lists(wild)
         else:
             # An error, or a timeout, or a name that can't exist is an answer, too.
-            known = knowledge.knows(key.name, params) or knowledge.trouble(key.name, params) is not None
-            late = not known and knowledge.is_late(key.name, params, claims=False)
-            known = known or late or session.context.complaint(key.name) is not None
+            known = knowledge.knows(key.name, params) or knowledge.problem(key.name, params) is not None
+            known = known or knowledge.is_late(key.name, params, is_returning=False)
+            known = known or session.context.complaint(key.name) is not None
         if not known:
             yield key

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ..model.steps import Steps
-from ..model.store import Store
+from ..model.table import Table
 from ..model.types import CLUSTER, ENDPOINT, ROUTE, VIRTUAL_HOST, Params, TypeUrl, Variant
 from ..session.session import Session
 
@@ -40,19 +40,23 @@ def warm(sessions: Sessions, clusters: Iterable[Variant]) -> bool:
     return endpoints.is_pending
 
 
-def on_demand_configs(sessions: Sessions, store: Store, plain_params: Callable[[str], Params]) -> list[str]:
+def on_demand_configs(
+    sessions: Sessions, table_of: Callable[[TypeUrl], Table], plain_params: Callable[[str], Params]
+) -> list[str]:
     """Return the route configurations with VHDS that this client may know (VHD-13).
+
+    `table_of`: returns what the client may have of a type.
 
     They are those that the stream sent it, or, if the client gets its routes elsewhere, all in the store. VHD-27: the
     client may have others in its static configuration, so those that only virtual hosts in the store name are included.
     """
-    hosts, routes = store.table(VIRTUAL_HOST), sessions.get(ROUTE)
+    hosts, routes = table_of(VIRTUAL_HOST), sessions.get(ROUTE)
     if routes is not None:
         sent = {route.name: route.is_on_demand for route in routes.view.everything()}
         return [name for name, on_demand in sent.items() if on_demand] + [
             name for name in hosts.lookup.configs() if name not in sent
         ]
-    table = store.table(ROUTE)
+    table = table_of(ROUTE)
     known = (each.select(plain_params(name)) for name, each in table)
     own = [route.name for route in known if route is not None and route.is_on_demand]
     return own + [name for name in hosts.lookup.configs() if table.named(name) is None]

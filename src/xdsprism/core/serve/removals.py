@@ -12,7 +12,7 @@ Requirements ORD-2, ORD-4 and ORD-12. A removal waits as long as one of these ho
 4. The client accepted listeners less than `drain_time` ago. Envoy serves a connection that it accepted before by the
    old listener, and a request on that connection goes where the old listener leads.
 
-A removal does not wait for ever. It goes `ack_timeout` after it came up, or after the last step that the client took
+A removal does not wait without end. It goes `ack_timeout` after it came up, or after the last step that the client took
 (it ACKed a response, or asked for a resource that it lacked), and after STEPS times that in any case. There are two
 exceptions. If the client NACKs a response that the removal waits for, the client goes on with what it had, so the
 removal waits until that is overcome (ORD-4). And the configuration of a filter stays as long as something refers to it
@@ -75,20 +75,20 @@ class Removals:
         self.sessions: Mapping[TypeUrl, Session] = {}
         self._settings = settings
         self._aggregated = aggregated  # ORD-10: removals don't wait for types on other streams
-        self._holds: dict[TypeUrl, list[WaitingRemovals]] = {}
+        self._holds: dict[TypeUrl, list[WaitingRemovals]] | None = None  # None where none waits, as on most streams
 
     def __bool__(self) -> bool:
         return bool(self._holds)
 
     def deadlines(self) -> Iterator[float | None]:
         """Yield the times at which a waiting removal may become due."""
-        held = chain.from_iterable(self._holds.values())
-        return chain.from_iterable((hold.until, hold.drained) for hold in held)
+        held = chain.from_iterable(self._holds.values() if self._holds is not None else ())
+        return chain.from_iterable([(hold.until, hold.drained) for hold in held])
 
     def clear(self) -> None:
         """Forget everything: the stream is closed."""
         self.sessions = {}
-        self._holds = {}
+        self._holds = None
 
     def referrers(self, session: Session) -> list[Session]:
         """Return the sessions of the types whose resources may refer to this session's type."""
@@ -100,9 +100,10 @@ class Removals:
         """Return the keys of this session's leaving variants that may be removed now."""
         # Everything came back, or was removed or unsubscribed.
         if not session.leaving:
-            self._holds.pop(type_url, None)
+            if self._holds is not None:
+                self._holds.pop(type_url, None)
             return []
-        holds = self._holds.pop(type_url, [])
+        holds = self._holds.pop(type_url, []) if self._holds is not None else []
         known = {key for hold in holds for key in hold.keys}
         fresh = [key for key in session.leaving if key not in known]
         if fresh:
@@ -112,11 +113,12 @@ class Removals:
             if self._is_over(session, hold, now):
                 free += hold.keys
             elif hold.keys:
+                self._holds = self._holds if self._holds is not None else {}
                 self._holds.setdefault(type_url, []).append(hold)
         return free
 
     def _reviewed(self, session: Session, hold: WaitingRemovals, now: float) -> list[WaitingRemovals]:
-        """Return what became of a hold. If what it waited for has changed, the rest of it waits anew."""
+        """Review a hold, and return its new state. If the resources that it waited for have changed, it waits anew."""
         hold.keys = [key for key in hold.keys if key in session.leaving]  # the others came back, or were unsubscribed
         if hold.until is not None and now >= hold.until:
             hold.until = None
@@ -200,7 +202,7 @@ class Removals:
             return True
         if _is_answered(hold):
             hold.missing.update(self._lacking(session))  # the client may have unsubscribed from what it had
-            hold.stepwise = hold.stepwise or bool(hold.missing)
+            hold.stepwise |= bool(hold.missing)
             return not hold.missing and not self._drains(session, hold, now)
         return False
 
@@ -260,11 +262,13 @@ class Removals:
         for type_url in (LISTENER, SCOPED_ROUTE, ROUTE, CLUSTER) if by_name else (LISTENER, SCOPED_ROUTE):
             referrer = self.sessions.get(type_url)
             if referrer is not None:
-                yield from (each for each in referrer.view.references() if self._lacks(each, by_name=by_name))
+                for each in referrer.view.references():
+                    if self._lacks(each, by_name=by_name):
+                        yield each
 
     def _is_needed(self, reference: Reference) -> bool:
         """Whether something still refers to a missing resource. If not, the client will not ask for it."""
-        found = (self.sessions.get(type_url) for type_url in (LISTENER, SCOPED_ROUTE, ROUTE, CLUSTER))
+        found = [self.sessions.get(type_url) for type_url in (LISTENER, SCOPED_ROUTE, ROUTE, CLUSTER)]
         return any(session.view.needs(reference) for session in found if session is not None)
 
     def _is_by_name(self, session: Session) -> bool:

@@ -15,17 +15,17 @@ does an ACK (fast_path.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...errors import PeerError
+from ...token_bucket import TokenBucket
 from ..model.events import DeltaRequest, Node, Request, Send, SotwRequest
-from ..model.facts import Facts, Joined, OtherNode, Requested
-from ..model.limits import Refusal, SubscriptionBudget
+from ..model.facts import Facts, Joined, LimitReached, OtherNode, Requested
+from ..model.limits import Refusal, StreamBudget
+from ..model.pace import count_request, rate_of
 from ..model.settings import Settings
 from ..model.steps import Steps, finish
 from ..model.store import Store
 from ..model.type_versions import as_v2, as_v3
-from ..model.types import CLUSTER, NO_PARAMS, Params, TypeUrl
+from ..model.types import CLUSTER, NO_PARAMS, ROUTE, Params, TypeUrl
 from ..session.context import StreamContext
 from ..session.delta_requests import DeltaRequests
 from ..session.fast_path import is_at_rest, push
@@ -33,6 +33,7 @@ from ..session.interest import Interest
 from ..session.refusals import RefusedTypes, note_refused, refuses_type
 from ..session.session import Session
 from ..session.sotw_requests import SotwRequests
+from .access import GrantOf, StreamAccess, ungranted
 from .follow_ups import follow_up, on_demand_configs, warm
 from .removals import Removals
 
@@ -43,19 +44,20 @@ class Stream:
     """The protocol side of one xDS stream, aggregated (ADS) or of a single type."""
 
     __slots__ = (
+        "_access",
+        "_bucket",
         "_changed",
-        "_context",
-        "_facts",
         "_refused_types",
         "_removals",
-        "_settings",
         "_settled",
         "_store",
         "_working",
+        "context",
         "delta",
         "node",
         "number",
         "only_type",
+        "read_after",
         "sessions",
     )
 
@@ -69,44 +71,37 @@ class Stream:
         *,
         delta: bool,
         only_type: TypeUrl | None = None,
+        grant_of: GrantOf = ungranted,
     ) -> None:
+        """`grant_of`: what a node may have by the policy in force, given who the client proved to be."""
         self.number = number
         self.delta = delta
         self.only_type = only_type
         self.node: Node | None = None
-        self._context = StreamContext(
+        self.context = StreamContext(
             number,
             interest,
             settings,
             NO_PARAMS,  # the node's, once the first request has named it
             facts,
-            SubscriptionBudget(settings.limits),  # counts subscriptions, and refused ones (DYN-46)
+            StreamBudget(settings.limits),  # counts subscriptions, and refused ones (DYN-46)
             delta,
             only_type is None,
         )
         self.sessions: dict[TypeUrl, Session] = {}  # in the order of their ranks
         self._refused_types: RefusedTypes | None = None  # answers about types that have no session
         self._store = store
-        self._settings = settings
-        self._facts = facts
         self._removals = Removals(settings, aggregated=only_type is None)
         self._settled = False  # all sessions are at rest and no removal waits
         self._changed: Session | None = None  # the only session that has changes
         self._working = False  # `receiving` or `polling` is in progress
-
-    @property
-    def params(self) -> Params:
-        """Return the params of the node: empty until the first request has named it."""
-        return self._context.params
-
-    @property
-    def room(self) -> SubscriptionBudget:
-        """Return the budget of the stream: it counts subscriptions, and refused ones (DYN-46)."""
-        return self._context.budget
+        self._bucket: TokenBucket | None = None  # of its requests; None before the first
+        self.read_after: float | None = None  # OPS-4: when to read the next request, once the client asks too often
+        self._access = StreamAccess(store, self.context, grant_of)
 
     def plain_params(self, name: str) -> Params:
         """Return the params of a subscription to `name` that sends none (DESIGN 6.2)."""
-        return self._settings.plain_params(self.params, name)
+        return self.context.settings.plain_params(self.context.params, name)
 
     def receive(self, request: Request, now: float) -> bool:
         """Take one request. Return whether a poll may have something to send. Raises PeerError, which ends the RPC."""
@@ -122,6 +117,9 @@ class Stream:
         version, the session computes a snapshot of the table.
         """
         body, type_url = request.body, as_v3(request.type_url) or self.only_type or ""
+        first = request.node or Node() if self.node is None else None
+        if type_url not in self.sessions and not self._access.has_table(type_url, first):
+            return self._store.size(type_url)  # the part of the type that the client may have is made
         if not isinstance(body, SotwRequest) or not body.version or body.wanted or type_url in self.sessions:
             return 0
         return self._store.size(type_url)
@@ -142,28 +140,58 @@ class Stream:
     def _take(self, request: Request, now: float) -> Steps[None]:
         """Give a request to the session of its type, in steps."""
         self._settled = False
+        if self._access.is_changed:
+            yield from self._access.taking(self.sessions)
         self._identify(request)
         type_url = self._type_of(request)
-        self._facts.append(Requested(self.number, type_url))
+        self.context.facts.append(Requested(self.number, type_url))
+        self._count(type_url, request, now)
         # DYN-46: the decoder did not read the names past the limit of one request.
         if request.unread:
-            refusal = Refusal("request_names", f"a request has more than {self._settings.limits.request_names} names")
-            note_refused(type_url, {refusal: request.unread}, self.room, self.number, self._facts)
+            refusal = Refusal(
+                "request_names", f"a request has more than {self.context.settings.limits.request_names} names"
+            )
+            note_refused(type_url, {refusal: request.unread}, self.context.budget, self.number, self.context.facts)
         # The first request for a type creates its session.
+        if type_url not in self.sessions and not self._access.has_table(type_url, None):
+            yield from self._access.preparing(type_url)
         session = self._session(type_url)
         if isinstance(session, Refusal):
             keys = request.body.subscribe if isinstance(request.body, DeltaRequest) else request.body.wanted
-            self._refused_types = self._refused_types or RefusedTypes(self._context)
+            self._refused_types = self._refused_types or RefusedTypes(self.context)
             self._refused_types.refuse(self._store.spec(type_url), keys, session)
             return
         session.v2 = request.v2
         session.ttl.is_read = not request.v2 and (self.delta or (self.node or Node()).takes_ttl)  # TTL-1
-        legacy = self._settings.means_wildcard(self.node or Node())
+        legacy = self.context.settings.means_wildcard(self.node or Node())
         body, requests = request.body, session.requests
         if isinstance(body, SotwRequest) and isinstance(requests, SotwRequests):
             yield from requests.receive(body, now, legacy_wildcard=legacy)
         elif isinstance(body, DeltaRequest) and isinstance(requests, DeltaRequests):
             yield from requests.receive(body, now, legacy_wildcard=legacy, continues=request.continues)
+
+    def _count(self, type_url: TypeUrl, request: Request, now: float) -> None:
+        """Count a request, and note when the next one may be read if there are too many (OPS-4).
+
+        What only answers a response does not count: there is one for each response, and no other client may make a
+        busy fleet's ACKs wait.
+        """
+        session, body = self.sessions.get(type_url), request.body
+        requests = session.requests if session is not None else None
+        if isinstance(body, SotwRequest):
+            answers = isinstance(requests, SotwRequests) and requests.is_answer(body)
+        else:
+            answers = isinstance(requests, DeltaRequests) and requests.is_answer(body)
+        if answers:
+            return
+        limits = self.context.settings.limits
+        self._bucket = self._bucket or TokenBucket(rate_of(limits.requests), now)
+        after = count_request(self._bucket, now)
+        if after is not None:
+            self.read_after = after
+            self.context.budget.note_limited("requests")
+            text = f"more than {limits.requests:,} requests a second that answer no response"
+            self.context.facts.append(LimitReached("requests", text, stream=self.number))
 
     def stir(self, session: Session | None) -> None:
         """Note that this session has changes; None: several may have.
@@ -184,8 +212,8 @@ class Stream:
                 # ORD-11: a changed cluster may make its endpoints due. Then all sessions are polled. No virtual hosts
                 # need a look here: a stream with a VHDS session is never settled.
                 warms = sends and changed.table.spec.url == CLUSTER and warm(self.sessions, changed.news)
-                return sends + self._look(now) if warms else sends
-        return self._look(now)
+                return sends + finish(self._looking(now)) if warms else sends
+        return finish(self._looking(now))
 
     def polling(self, now: float) -> Steps[list[Send]]:
         """Do what `poll` does, in steps. Until it is done, the stream must be given no request and no other poll."""
@@ -205,6 +233,8 @@ class Stream:
         found = 0
         for session in self.sessions.values():
             found += session.backlog
+            if self._access.is_changed:
+                found += session.count + len(session.table)
         return found
 
     @property
@@ -212,12 +242,10 @@ class Stream:
         """Return the number of subscriptions."""
         return sum([session.count for session in self.sessions.values()])
 
-    def _look(self, now: float) -> list[Send]:
-        """Poll every session on the stream."""
-        return finish(self._looking(now))
-
     def _looking(self, now: float) -> Steps[list[Send]]:
         """Poll every session on the stream, in steps: first what is new, by rank, then removals, then heartbeats."""
+        if self._access.is_changed:
+            yield from self._access.taking(self.sessions)
         sends = self._refused_types.take() if self._refused_types is not None else []
         for session in self.sessions.values():
             session.ttl.tick(now)
@@ -233,10 +261,11 @@ class Stream:
         for type_url, session in reversed(self.sessions.items()):
             keys = self._removals.due(type_url, session, now)
             if keys:
-                sends += session.responses.settle(now, keys)
+                sends += session.responses.removal_responses(now, keys)
         for session in self.sessions.values():
             sends += session.beat(now)
-        self._settled = not self._removals and all(is_at_rest(session) for session in self.sessions.values())
+        busy = self._removals or self._access.is_changed
+        self._settled = not busy and all(is_at_rest(session) for session in self.sessions.values())
         return sends
 
     def deadline(self) -> float | None:
@@ -270,16 +299,31 @@ class Stream:
             yield from session.closing()
             self._store.discard(type_url)
 
+    @property
+    def is_regranted(self) -> bool:
+        """Whether the policy changed, and the sessions have not taken that yet."""
+        return self._access.is_changed
+
+    def regrant(self) -> bool:
+        """Find anew what the client may have: the policy changed. Return whether that made a difference.
+
+        If so, the next request or poll has the sessions compare everything.
+        """
+        if self.node is None or not self._access.find_anew(self.node):
+            return False
+        self._settled = False
+        return True
+
     # -- who and what
 
     def _identify(self, request: Request) -> None:
         """Take the node from the first request. Later requests don't change it (SRV-6, SRV-7)."""
         if self.node is None:
             self.node = request.node or Node()
-            self._context = replace(self._context, params=self._settings.params_of(self.node))
-            self._facts.append(Joined(self.number, self.node))
+            self._access.identify(self.node)
+            self.context.facts.append(Joined(self.number, self.node))
         elif request.other_node:
-            self._facts.append(OtherNode(self.number))
+            self.context.facts.append(OtherNode(self.number))
 
     def _type_of(self, request: Request) -> TypeUrl:
         """Return the type of a request. Raises PeerError if it is missing on ADS, or not the service's own type."""
@@ -296,11 +340,11 @@ class Stream:
         """Return the session of this type, created if needed, or why a limit does not allow one (DYN-46)."""
         session = self.sessions.get(type_url)
         if session is None:
-            refusal = refuses_type(self._context, type_url, len(self.sessions))
+            refusal = refuses_type(self.context, type_url, len(self.sessions))
             if refusal is not None:
                 return refusal
-            table = self._store.table(type_url)
-            session = Session(table, self._context, self._configs)
+            table = self._access.table(type_url)
+            session = Session(table, self.context, self._configs)
             self.sessions[type_url] = session
             # `_looking` goes through the sessions in this order.
             ordered = sorted(self.sessions.items(), key=lambda item: (item[1].table.spec.rank, item[0]))
@@ -309,4 +353,9 @@ class Stream:
 
     def _configs(self) -> list[str]:
         """Return the route configurations with VHDS that this client may know (VHD-13)."""
-        return on_demand_configs(self.sessions, self._store, self.plain_params)
+        claim = self.context.claim
+        if claim is not None and claim.denial is not None:
+            return []
+        found = on_demand_configs(self.sessions, self._access.table, self.plain_params)
+        self._store.discard(ROUTE)  # the client may have no session that reads its part of them
+        return found

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from ..model.events import WILDCARD, Key
-from ..model.limits import Refusal, counted_as
+from ..model.limits import Bounded, Refusal, counted_as, is_glob
 from ..model.steps import EVERY, Steps, pieces
+from ..model.types import Params
 from .batch import Batch
 from .client_view import ClientView
 from .context import SessionContext
@@ -54,24 +55,21 @@ class Admission:
 
         The caller asks only where the budget is nearly used up.
         """
-        budget, spec = self._context.budget, self._context.table.spec
-        kinds = {located: counted_as(spec, located=located) for located in (False, True)}
-        left = {kind: budget.left(kind) for kind in kinds.values()}
+        room = _Room(self._context)
         for piece in pieces(leaving):
             for key in piece:
-                left[kinds[key.is_locator]] += self._subscriptions.has(key)
+                if self._subscriptions.has(key):
+                    room.give_back(key)
             if len(piece) == EVERY:
                 yield
         refused: dict[Key, Refusal] = {}
         for piece in pieces(wanted):
             for key in piece:
-                kind = kinds[key.is_locator]
                 if key == _ALL or self._subscriptions.has(key):
                     continue  # `*` is at most one subscription, and most clients depend on it
-                if left[kind] > 0:
-                    left[kind] -= 1
-                else:
-                    refused[key] = budget.refusal(kind)
+                kind = room.take(key)
+                if kind is not None:
+                    refused[key] = self._context.budget.refusal(kind)
             if len(piece) == EVERY:
                 yield
         return refused
@@ -100,3 +98,53 @@ class Admission:
             if len(piece) == EVERY:
                 yield
         return batch
+
+
+class _Room:
+    """What is left of a stream's budget for the subscriptions of one request."""
+
+    __slots__ = ("_context", "_fewer", "_globs", "_kinds", "_left", "_new", "_sets")
+
+    def __init__(self, context: SessionContext) -> None:
+        budget = context.budget
+        self._context = context
+        self._kinds = {located: counted_as(context.table.spec, located=located) for located in (False, True)}
+        self._left = {kind: budget.left(kind) for kind in self._kinds.values()}
+        self._globs = budget.left("globs")
+        self._sets = budget.left("param_sets")
+        self._fewer: Counter[Params] = Counter()  # how many locators with these params go
+        self._new: set[Params] = set()  # params that no locator on the stream has yet
+
+    def give_back(self, key: Key) -> None:
+        """Count a subscription that goes."""
+        self._left[self._kinds[key.is_locator]] += 1
+        self._globs += self._is_glob(key)
+        if key.tag:
+            self._fewer[key.tag] += 1
+            self._sets += self._fewer[key.tag] == self._context.budget.locators_with(key.tag)
+
+    def take(self, key: Key) -> Bounded | None:
+        """Count a subscription that comes, or return of what the stream has no more room."""
+        kind, glob, new = self._kinds[key.is_locator], self._is_glob(key), self._has_new_params(key)
+        if self._left[kind] <= 0:
+            return kind
+        if new and self._sets <= 0:
+            return "param_sets"
+        if glob and self._globs <= 0:
+            return "globs"
+        self._left[kind] -= 1
+        self._globs -= glob
+        if new and key.tag:
+            self._new.add(key.tag)
+            self._sets -= 1
+        return None
+
+    def _is_glob(self, key: Key) -> bool:
+        return self._context.is_wildcard(key.name) and is_glob(key)
+
+    def _has_new_params(self, key: Key) -> bool:
+        """Whether no locator that stays, or comes with this request, has the same params."""
+        tag = key.tag
+        if not tag or tag in self._new:
+            return False
+        return self._context.budget.locators_with(tag) <= self._fewer[tag]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from ..model.constraints import TRUE, Constraint, canonical
@@ -30,6 +31,8 @@ from ..model.xdstp import collection_of, is_xdstp
 Slot = tuple[bool, str, Constraint]
 
 MANY = 8 * EVERY  # entries whose names and sizes are looked at in one step
+
+_NAME = attrgetter("name")
 
 ABOUT = 256  # estimated bytes of a name with constraints, or of an error
 
@@ -99,7 +102,7 @@ class Batch:
         """Whether a name is there both plain and with constraints (DYN-15), in steps."""
         if not (self.located or self.withdrawn) or not (self.plain or self.removed):
             return False
-        named = chain((variant.name for variant in self.located), (absence.name for absence in self.withdrawn))
+        named = chain(map(_NAME, self.located), map(_NAME, self.withdrawn))
         for names in cut(named, MANY):
             if not (self.plain.keys().isdisjoint(names) and self.removed.keys().isdisjoint(names)):
                 return True
@@ -181,7 +184,7 @@ class Batch:
             return [self]
         plain = Batch(self.plain, removed=self.removed, unresolved=self.unresolved)
         located = Batch(located=self.located, withdrawn=self.withdrawn)
-        forms = ((unit for form in (plain, located) for unit in form.units(limit)), _errors(self.errors))
+        forms = (chain(plain.units(limit), located.units(limit)), _errors(self.errors))
         parts: list[Batch] = []
         for units in forms:
             yield
@@ -207,7 +210,7 @@ class Batch:
         """Whether a removal is of an xdstp name (TP1), in steps."""
         if not (self.removed or self.withdrawn):
             return False
-        for names in cut(chain(self.removed, (absence.name for absence in self.withdrawn)), MANY):
+        for names in cut(chain(self.removed, map(_NAME, self.withdrawn)), MANY):
             if any(map(is_xdstp, names)):
                 return True
             if len(names) == MANY:
@@ -219,9 +222,12 @@ class Batch:
 
         DYN-24: variants of one name and what they replace stay together.
         """
-        yield from (Batch(plain={name: variant}) for name, variant in self.plain.items())
-        yield from (Batch(removed={name: None}) for name in self.removed)
-        yield from (Batch(unresolved={name: None}) for name in self.unresolved)
+        for name, variant in self.plain.items():
+            yield Batch(plain={name: variant})
+        for name in self.removed:
+            yield Batch(removed={name: None})
+        for name in self.unresolved:
+            yield Batch(unresolved={name: None})
         groups: dict[str, Batch] = {}
         for variants in pieces(self.located):
             for variant in variants:
@@ -241,7 +247,8 @@ class Batch:
         for variant in self.located:
             yield Batch(located={variant: None}, withdrawn=withdrawn)
             withdrawn = {}
-        yield from (Batch(withdrawn={absence: None}) for absence in withdrawn)
+        for absence in withdrawn:
+            yield Batch(withdrawn={absence: None})
 
 
 def slot_of(variant: Variant, *, located: bool) -> Slot:
@@ -266,7 +273,8 @@ def portions(variants: Iterable[Variant], limit: int, *, whole: bool) -> Iterato
 
 def _errors(errors: Iterable[ResourceError]) -> Iterator[Batch]:
     """Yield a batch per error. A name may be an error in one form and a resource in the other (ERR-2)."""
-    return (Batch(errors={error: None}) for error in errors)
+    for error in errors:
+        yield Batch(errors={error: None})
 
 
 def _filled(units: Iterable[Batch | None], limit: int, *, split_forms: bool) -> Steps[list[Batch]]:

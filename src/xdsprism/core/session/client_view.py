@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model.events import WILDCARD, Key
+from ..model.table import Table
 from ..model.types import Params, Reference, Variant
 from ..model.views import alike
 from .context import SessionContext
@@ -24,12 +25,16 @@ FOLLOWED = 5_000  # names that one client may hold of a type for their reference
 class ClientView:
     """What one client holds of one type."""
 
-    __slots__ = ("_holdings", "_subscriptions", "_table")
+    __slots__ = ("_context", "_holdings", "_subscriptions")
 
     def __init__(self, context: SessionContext, subscriptions: Subscriptions, holdings: Holdings) -> None:
-        self._table = context.table
+        self._context = context
         self._subscriptions = subscriptions
         self._holdings = holdings
+
+    @property
+    def _table(self) -> Table:
+        return self._context.table
 
     @property
     def leaving(self) -> dict[Key, Variant]:
@@ -93,12 +98,15 @@ class ClientView:
 
     def may_have(self, name: str, *, located: bool) -> bool:
         """Whether the client may hold this name by one of its subscriptions, perhaps by an alias that is gone now."""
-        lacking = (want for want in self._subscriptions.all_names() if want.held is None and want.located == located)
-        return self.is_subscribed(name, located=located) or any(lacking)
+        return self.is_subscribed(name, located=located) or any(
+            want.held is None and want.located == located for want in self._subscriptions.all_names()
+        )
 
     def everything(self) -> Iterator[Variant]:
         """Yield all that the client holds, or is about to be sent."""
-        yield from (want.held for want in self._subscriptions.all_names() if want.held is not None)
+        for want in self._subscriptions.all_names():
+            if want.held is not None:
+                yield want.held
         for wild in self._subscriptions.all_wildcards():
             yield from wild.listing.snapshot(wild.params).variants
 
@@ -113,8 +121,10 @@ class ClientView:
     def references_from(self, name: str) -> Iterator[Reference]:
         """Yield the references of what the client holds by this name, or by this wildcard."""
         if name == WILDCARD:
-            return iter(self.references())
-        return (reference for variant in self._having(name) for reference in variant.references)
+            yield from self.references()
+            return
+        for variant in self._having(name):
+            yield from variant.references
 
     def references(self) -> set[Reference]:
         """Return the references of all that the client is to keep.

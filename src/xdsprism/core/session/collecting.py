@@ -101,6 +101,7 @@ class Collector:
         if self._client.due.passing:
             yield from self._answer_passing(batch)
         yield from self._rules.collected(batch)
+        self._context.report_denied()
         return batch
 
     def foresee(self) -> Steps[None]:
@@ -133,31 +134,30 @@ class Collector:
         self._delivery.warn(want, batch)
         after = availability.selected(want)
         if after is None:
-            unresolved = self._rules.needs_empty_resource(want)
+            unresolved = self._rules.needs_empty_resource(want.key)
             # Otherwise the upstream has not answered: the client keeps what it has.
             if availability.knows(want) or availability.is_given_up(want, unresolved=unresolved):
                 self._miss(want, batch)
         elif availability.serves(want):
             # DLT-13: the client came back with this version, so it need not be sent.
-            if want.claimed is not None and not want.answered and self.is_claimed(want, after):
-                self._client.holdings.claim(want, after)
+            if want.initial is not None and not want.answered and self.is_brought(want, after):
+                self._client.holdings.bring(want, after)
             elif self._client.holdings.deliver(want, after):
                 self._delivery.deliver(batch, before, after, located=want.located)
         self._rules.collected_name(want, before, was_answered=was_answered)
 
     def _miss(self, want: NameSubscription, batch: Batch) -> None:
-        """Handle a subscription that matches nothing: let go of what the client holds, or answer negatively."""
-        asks = want.located and want.held is None
-        absence = self._delivery.negative(want.name, want.params) if asks else None
+        """Handle a subscription that matches nothing: withdraw what the client holds, or answer negatively."""
+        absence = self._delivery.absence(want) if want.located else None
         if self._client.holdings.miss(want, absence):
             self._delivery.absent(batch, want)
 
-    def is_claimed(self, want: NameSubscription, found: Variant) -> bool:
+    def is_brought(self, want: NameSubscription, found: Variant) -> bool:
         """Whether the client came back with this variant in its current version, so that it is not sent (DLT-13)."""
-        claimed, want.claimed = want.claimed or {}, None
+        initial, want.initial = want.initial or {}, None
         always = self._context.table.spec.always_resend
-        if claimed.get(found.name) != found.version or always or found.ttl is not None:
-            return False  # TTL-2: nobody knows how much of its TTL is left
+        if initial.get(found.name) != found.version or always or found.ttl is not None:
+            return False  # TTL-2: it is unknown how much of its TTL is left
         self._verdicts.suppressed(1)
         return True
 

@@ -18,6 +18,7 @@ from ..model.constraints import TRUE, Constraint
 from ..model.events import Absence, Key, ResourceError
 from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.types import Params, ResourceProblem, Variant
+from ..policy.grant import PERMISSION_DENIED
 from .batch import Batch
 from .client_state import ClientState
 from .context import SessionContext
@@ -133,8 +134,9 @@ class Delivery:
         SotW has no removals. DYN-25: where a cache can't tell for whom there is nothing, the error repeats the
         constraints that the client was sent.
         """
-        absence = self.negative(want.name, want.params) if want.located else TRUE
-        if want.located and absence == TRUE and not self._context.table.authoritative:
+        absence = self.absence(want) if want.located else TRUE
+        is_known = self._context.table.authoritative or self._client.availability.denial(want) is not None
+        if want.located and absence == TRUE and not is_known:
             absence = held.constraint
         self._client.holdings.note_absence(want, absence)
         self.absent(batch, want)
@@ -153,30 +155,44 @@ class Delivery:
         beside = self._client.subscriptions.params_keys(name) if not table.authoritative else ()
         return known.negative(params, beside) if known is not None else TRUE
 
+    def absence(self, want: NameSubscription) -> Constraint:
+        """Return the constraints of a negative answer to this locator.
+
+        They are about the params that the client sent, which it compares them with. A policy may have changed those
+        that choose its variant. If it denies the locator, the constraints say nothing of the variants.
+        """
+        denial = self._client.availability.denial(want)
+        return denial.absence if denial is not None else self.negative(want.name, want.key.tag or want.params)
+
     def absent(self, batch: Batch, want: NameSubscription) -> None:
         """Answer at once that there is nothing (DLT-4, DYN-11). The subscription stays."""
         delta = self._context.delta
         if delta and want.located:
             batch.withdrawn[_about(want)] = None
-        elif self._rules.needs_empty_resource(want):
+        elif self._rules.needs_empty_resource(want.key):
             self._unresolve(want, batch)
         elif delta:
             batch.removed[want.name] = None
         told = self._context.settings.resource_errors
+        denial = self._client.availability.denial(want)
+        if denial is not None:
+            self._context.note_denied(denial, want.name)
         if told == "none":
             return
         wrong = self._context.complaint(want.name)
-        if wrong is not None:  # XTP-9: the client sent a name that can't exist
+        if denial is not None:  # OPS-2: the stream and all else on it go on
+            batch.errors[ResourceError(_about(want), PERMISSION_DENIED, denial.message)] = None
+        elif wrong is not None:  # XTP-9: the client sent a name that can't exist
             batch.errors[ResourceError(_about(want), INVALID_ARGUMENT, wrong)] = None
-        elif (told == "all" or (want.located and not delta)) and want.trouble is None:
+        elif (told == "all" or (want.located and not delta)) and want.problem is None:
             label = self._context.type_url.rpartition("/")[2]
             error = ResourceError(_about(want), NOT_FOUND, f"{label} {want.name!r} does not exist for these parameters")
             batch.errors[error] = None  # ERR-1
 
     def _unresolve(self, want: NameSubscription, batch: Batch) -> None:
         """Answer with an empty resource for this host, unless the client came back with that answer (VHD-7)."""
-        claimed, want.claimed = want.claimed or {}, None
-        if claimed.get(want.name, "").startswith(ABSENT):
+        initial, want.initial = want.initial or {}, None
+        if initial.get(want.name, "").startswith(ABSENT):
             self._verdicts.suppressed(1)  # the client has the answer from an earlier stream
         else:
             batch.unresolved[want.name] = None
@@ -198,15 +214,15 @@ class Delivery:
 
         The error has the upstream's own message. It is no answer: the client keeps what it holds.
         """
-        trouble = self._client.availability.trouble(want)
-        if trouble is not None and trouble != want.trouble:
-            if trouble.refused and isinstance(want, NameSubscription) and want.held is not None:
-                self._warn_holder(want, trouble, batch)
+        problem = self._client.availability.problem(want)
+        if problem is not None and problem != want.problem:
+            if problem.refused and isinstance(want, NameSubscription) and want.held is not None:
+                self._warn_holder(want, problem, batch)
             else:
-                batch.errors[_error(want.name, trouble)] = None
-        want.trouble = trouble
+                batch.errors[_error(want.name, problem)] = None
+        want.problem = problem
 
-    def _warn_holder(self, want: NameSubscription, trouble: ResourceProblem, batch: Batch) -> None:
+    def _warn_holder(self, want: NameSubscription, problem: ResourceProblem, batch: Batch) -> None:
         """Tell a client that holds the resource that the relay has no room for it any more (PRX-35).
 
         A full state repeats the resources that stay, and a resource must not be in `resources` and in `resource_errors`
@@ -214,13 +230,13 @@ class Delivery:
         there is room again, even unchanged: that ends the error (ERR-7).
         """
         if not self._context.full_state:
-            batch.errors[_error(want.name, trouble)] = None
+            batch.errors[_error(want.name, problem)] = None
             self._client.holdings.tell_again(want)
 
 
-def _error(name: str, trouble: ResourceProblem) -> ResourceError:
+def _error(name: str, problem: ResourceProblem) -> ResourceError:
     """Return the TP3 error that tells a client of a problem with getting a resource."""
-    return ResourceError(Absence(name, trouble.constraint, never=True), trouble.code, trouble.message)
+    return ResourceError(Absence(name, problem.constraint, never=True), problem.code, problem.message)
 
 
 def _about(want: NameSubscription) -> Absence:

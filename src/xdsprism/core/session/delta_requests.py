@@ -31,18 +31,22 @@ from .refusals import ABSENT, refused_among
 from .subscription import NameSubscription
 
 if TYPE_CHECKING:
+    from ..model.table import Table
     from .session import Session
 
 
 class DeltaRequests:
     """The requests of one type on one delta stream."""
 
-    __slots__ = ("_session", "_table", "is_first")
+    __slots__ = ("_session", "is_first")
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._table = session.table
         self.is_first = True  # no request of this type came yet
+
+    @property
+    def _table(self) -> Table:
+        return self._session.table
 
     def receive(
         self, request: DeltaRequest, now: float, *, legacy_wildcard: bool = True, continues: bool = False
@@ -60,8 +64,8 @@ class DeltaRequests:
             self._take_verdict(request, now)
         first, self.is_first = self.is_first, False
         # DLT-16: only the first request of the type counts, which may come in several parts (SRV-24).
-        claimed = request.initial_versions if first or continues else {}
-        initial = yield from self._claim(claimed, continues=continues)
+        versions = request.initial_versions if first or continues else {}
+        initial = yield from self._note_brought(versions, continues=continues)
         if first and not request.subscribe and not request.unsubscribe and legacy_wildcard:
             self._begin_wildcard(initial)
         leaving = (yield from chosen(gone, lambda key: key not in wanted)) if gone else []  # DLT-18
@@ -79,11 +83,16 @@ class DeltaRequests:
             for key in request.unsubscribe:
                 session.admission.refusals.drop(key)
         if refused:
-            self._refuse_unless_told(refused, claimed)
+            self._refuse_unless_told(refused, versions)
 
     def accept(self, request: DeltaRequest, now: float) -> bool:
         """Take an ACK on the fast path: a delta ACK carries nothing else. Return False if it is more than that."""
         return acknowledged(self._session, request, now)
+
+    def is_answer(self, request: DeltaRequest) -> bool:
+        """Whether the request is nothing but the ACK or NACK of a response in flight."""
+        is_all = not request.subscribe and not request.unsubscribe
+        return is_all and request.nonce in self._session.in_flight.responses
 
     def _read(self, keys: tuple[Key, ...], refused: dict[Key, Refusal]) -> Steps[dict[Key, None]]:
         """Return the keys within the limits, each once. Note the others in `refused` (DYN-46)."""
@@ -98,12 +107,12 @@ class DeltaRequests:
         """Take the ACK or NACK that the request's nonce makes it. After a NACK, resend each resource alone (NAK-29)."""
         rejected = self._session.verdicts.judge(request.nonce, request.error, now)
         if rejected is not None and request.error is not None and rejected.send is not None:
-            self._isolate(rejected.send)
+            self.resend_nacked(rejected.send)
 
-    def _isolate(self, send: Send) -> None:
-        """Send each resource of a NACKed response again, alone (NAK-29)."""
+    def resend_nacked(self, send: Send) -> None:
+        """Send again what a NACKed response said: each resource alone (NAK-29), negative answers made anew."""
         session = self._session
-        self._deny_again(absence for absence in send.withdrawn if absence.never)
+        self._deny_again([absence for absence in send.withdrawn if absence.never])
         for name in send.unresolved:  # VHD-24: the good ones arrive, with a version of their own (V8)
             for want in session.subscriptions.names.get(name, {}).values():
                 session.holdings.ask_again(want)
@@ -123,14 +132,14 @@ class DeltaRequests:
 
     # -- what the client holds from an earlier stream
 
-    def _claim(self, claimed: Mapping[str, str], *, continues: bool) -> Steps[Mapping[str, str]]:
+    def _note_brought(self, versions: Mapping[str, str], *, continues: bool) -> Steps[Mapping[str, str]]:
         """Take note of initial_resource_versions, in steps, and return them with canonical names."""
         session = self._session
-        initial = (yield from self._spelled(claimed)) if claimed else {}
+        initial = (yield from self._spelled(versions)) if versions else {}
         session.availability.is_returning = session.availability.is_returning or bool(initial)
-        session.rules.claim(initial)
+        session.rules.note_brought(initial)
         if continues and initial:
-            self._claim_more(initial)
+            self._add_brought(initial)
         return initial
 
     def _spelled(self, versions: Mapping[str, str]) -> Steps[Mapping[str, str]]:
@@ -141,14 +150,14 @@ class DeltaRequests:
         spec, limits = self._table.spec, self._session.context.settings.limits
         found: dict[str, str] = {}
         for piece in pieces(versions.items()):
-            refused = refused_among([*plain_keys(name for name, _ in piece)], spec.url, limits)
+            refused = refused_among([*plain_keys([name for name, _ in piece])], spec.url, limits)
             kept = [one for one in piece if Key(one[0]) not in refused] if refused else piece
             found.update([(spelled(name), version) for name, version in kept] if spec.has_xdstp_names else kept)
             if len(piece) == EVERY:
                 yield
         return found
 
-    def _claim_more(self, initial: Mapping[str, str]) -> None:
+    def _add_brought(self, initial: Mapping[str, str]) -> None:
         """Give the wildcards further initial_resource_versions, from a later part of the first request (SRV-24)."""
         for wild in self._session.subscriptions.all_wildcards():
             wild.initial = {**wild.initial, **initial}
@@ -162,13 +171,13 @@ class DeltaRequests:
         """Return the keys to subscribe to, in steps. Note in `refused` those for which the budget has no room."""
         session = self._session
         most = session.context.settings.limits.unresolved
-        passing = (yield from self._pass_over(wanted, initial, most)) if len(wanted) > most else {}
+        passing = (yield from self._answered_once(wanted, initial, most)) if len(wanted) > most else {}
         kept = (yield from chosen(wanted, lambda key: key not in passing)) if passing else wanted
         if session.context.budget.is_short(len(kept)):
             refused |= yield from session.admission.lacking_room(kept, leaving)
         return (yield from chosen(kept, lambda key: key not in refused)) if refused else kept
 
-    def _pass_over(self, keys: Collection[Key], initial: Mapping[str, str], most: int) -> Steps[Collection[Key]]:
+    def _answered_once(self, keys: Collection[Key], initial: Mapping[str, str], most: int) -> Steps[Collection[Key]]:
         """Return the names to answer negatively at once, without a subscription, out of very many (VHD-25).
 
         An Envoy whose users scanned hosts or clusters comes back with all of these names. `Lifecycle.forget_unknown`
@@ -189,9 +198,9 @@ class DeltaRequests:
             oldest = [key for key in piece if not session.subscriptions.has(key)]
             for key in oldest:
                 passing[key] = None
-                want = NameSubscription(key, NO_PARAMS)
-                want.claimed = initial
-                session.due.pass_over(want)
+                want = NameSubscription(key, NO_PARAMS, claim=session.context.claim(key))
+                want.initial = initial
+                session.due.answer_once(want)
             session.lifecycle.forget([name for name, _ in oldest])
             yield
         return passing
@@ -222,7 +231,9 @@ class DeltaRequests:
         for piece in pieces(keys):
             # Create the new ones of a large piece together; `_subscribe` then finds them.
             if len(piece) == EVERY and not session.holdings.declined:
-                yield from session.lifecycle.beginning([key for key in piece if not self._is_wildcard(key.name)])
+                yield from session.lifecycle.beginning(
+                    [key for key in piece if not session.context.is_wildcard(key.name)]
+                )
                 yield
             for key in piece:
                 self._subscribe(key, initial)
@@ -233,7 +244,7 @@ class DeltaRequests:
         """Begin one subscription, or mark it as due for an answer if there is one already (DLT-3)."""
         session = self._session
         session.rules.subscribing(key)
-        if self._is_wildcard(key.name):
+        if session.context.is_wildcard(key.name):
             wild = session.subscriptions.wildcard(key)
             if wild is not None:
                 wild.again = True  # DLT-3: asked again, answered again
@@ -246,10 +257,10 @@ class DeltaRequests:
         session.holdings.ask_again(want)  # DLT-3: asked again, answered again
         session.availability.add(want)
         # DLT-13: what the client holds in the current version is not sent again.
-        want.claimed = initial or None
+        want.initial = initial or None
         current = session.availability.selected(want) if initial else None
-        if current is not None and session.collector.is_claimed(want, current):
-            session.holdings.claim(want, current)
+        if current is not None and session.collector.is_brought(want, current):
+            session.holdings.bring(want, current)
 
     def _unsubscribe(self, key: Key, wanted: Container[Key]) -> None:
         """End the subscriptions that this key means."""
@@ -267,11 +278,11 @@ class DeltaRequests:
             held = Key(want.held.name if want.held is not None else want.name, key.tag)
             session.lifecycle.end(want)
             # WLD-6, XTP-7: if a wildcard covers it, say what it is now.
-            for over in session.subscriptions.over(held):
-                if over.started:
+            for wild in session.subscriptions.wildcards_over(held):
+                if wild.started:
                     session.holdings.owe(held)
                 else:  # the wildcard has not sent anything yet: its start sends the member, or its removal
-                    over.initial = {**over.initial, held.name: ""}
+                    wild.initial = {**wild.initial, held.name: ""}
         if member is not None:
             session.rules.unsubscribed(member, key)
 
@@ -293,16 +304,6 @@ class DeltaRequests:
         found = [subscriptions.find(Key(string, tag)) for string in strings]
         found += [want for want in subscriptions.aliased.get(name, {}) if want.key.tag == tag]  # VHD-11
         return [*dict.fromkeys(want for want in found if want is not None)]
-
-    def _is_wildcard(self, name: str) -> bool:
-        """Whether this name is a wildcard: `*`, or a glob collection (XTP-3).
-
-        A glob collection that can't have members, as its URL is malformed or of another type, is a name that nothing
-        has (XTP-9).
-        """
-        if not is_wild(name):
-            return False
-        return name == WILDCARD or (self._table.spec.has_xdstp_names and self._session.context.complaint(name) is None)
 
     def _withdraw_silently_lost(self) -> Steps[None]:
         """Withdraw variants that only the subscriptions that end now kept alive at the client (PRX-31).

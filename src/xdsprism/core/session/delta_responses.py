@@ -19,17 +19,21 @@ from .fast_path import News, Replaced, greet
 from .subscription import NameSubscription, WildcardSubscription
 
 if TYPE_CHECKING:
+    from ..model.table import Table
     from .session import Session
 
 
 class DeltaResponses:
     """The responses of one type on one delta stream."""
 
-    __slots__ = ("_session", "_table")
+    __slots__ = ("_session",)
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._table = session.table
+
+    @property
+    def _table(self) -> Table:
+        return self._session.table
 
     @property
     def is_pending(self) -> bool:
@@ -83,7 +87,7 @@ class DeltaResponses:
         yield from session.rules.polled()
         return sends
 
-    def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
+    def removal_responses(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """Return the responses that remove these leaving variants: removals.py allows them."""
         session = self._session
         gone = session.delivery.release(keys)
@@ -153,7 +157,7 @@ class DeltaResponses:
         held = want.held
         if want.located or held is None or held.version == after.version:
             return self.shared([(want, after)]) if not alike(held, after) else None
-        shared = self._table.shared
+        shared = self._session.table.shared
         send = shared.get(after)
         if send is None:
             send = self._once((after,), located=False)
@@ -176,9 +180,13 @@ class DeltaResponses:
         do not fit into one response.
         """
         key = True, located, news
-        send = self._table.shared.get(key)
+        send = self._session.table.shared.get(key)
         if send is None and self._fits(news):
             plain, other = ((), news) if located else (news, ())
-            url, version, nonce = self._table.spec.url, str(self._table.revision), self._session.verdicts.next_nonce()
-            send = self._table.shared[key] = Send(url, True, nonce, version, plain, other)  # noqa: FBT003
+            url, version, nonce = (
+                self._table.spec.url,
+                str(self._table.revision),
+                self._session.verdicts.next_nonce(),
+            )
+            send = self._session.table.shared[key] = Send(url, True, nonce, version, plain, other)  # noqa: FBT003
         return send

@@ -61,21 +61,23 @@ def is_at_rest(session: Session) -> bool:
 
 
 def greet(session: Session, now: float) -> list[Send] | None:
-    """Return the first response to a client that subscribes to `*` alone; None: take the general path."""
+    """Return the first response to a client that subscribes to `*` alone; None: take the general path.
+
+    The caller knows that this session has sent nothing yet.
+    """
     # One wildcard, `*`, in plain form, and no names. The client brought no versions from an earlier stream.
     subscriptions, due, table = session.subscriptions, session.due, session.table
     wildcards = subscriptions.wildcards
     wild = wildcards.get(WILDCARD, {}).get(None) if len(wildcards) == 1 and not subscriptions.names else None
-    if wild is None or wild.started or wild.initial or wild.again or wild.trouble is not None:
+    if wild is None or wild.started or wild.initial or wild.again or wild.problem is not None:
         return None
     odd = not session.rules.has_fast_path or session.holdings.leaving or due.owed or due.dirty or session.ttl
     if (
         odd
-        or session.progress.sent
         or session.admission.refusals
         or len(wildcards[WILDCARD]) > 1
         or not session.availability.lists(wild)
-        or session.availability.trouble(wild) is not None
+        or session.availability.problem(wild) is not None
     ):
         return None
     # Resources with a TTL need timers, and a second response at this revision needs a nonce of its own.
@@ -88,9 +90,7 @@ def greet(session: Session, now: float) -> list[Send] | None:
     # Nothing above changed the session. From here on the response goes out.
     wild.started, due.response = True, False
     wild.cursor = wild.listing.advance(wild.cursor)
-    session.in_flight.use_shared_nonce(table.revision)
-    session.news = snapshot.variants
-    return [session.verdicts.sent(send, now)]
+    return [_pushed_out(session, send, now)]
 
 
 def push(session: Session, now: float) -> list[Send] | None:
@@ -112,10 +112,11 @@ def push(session: Session, now: float) -> list[Send] | None:
         session.holdings.hold(want, after)
         return [_pushed_out(session, send, now)]
     # With wildcards: a single `*`, and nothing else.
-    wilds = wildcards.get(WILDCARD, {})
-    if subscriptions.names or len(wildcards) > 1 or len(wilds) != 1:
+    wilds = wildcards.get(WILDCARD)
+    if wilds is None or subscriptions.names or len(wildcards) > 1 or len(wilds) != 1:
         return None
-    return _push_wildcard(session, next(iter(wilds.values())), now)
+    (wild,) = wilds.values()
+    return _push_wildcard(session, wild, now)
 
 
 def _push_names(session: Session, now: float) -> list[Send] | None:
@@ -151,7 +152,7 @@ def _successor(session: Session, want: NameSubscription) -> Variant | None:
     if want.located and after.constraint != held.constraint:
         return None  # other constraints: the old variant must be withdrawn (DYN-24)
     # A relay may have an error to send, or one to end, with the resource (TP3).
-    if not table.authoritative and (want.trouble is not None or table.knowledge.trouble(name, want.params) is not None):
+    if not table.authoritative and (want.problem is not None or table.knowledge.problem(name, want.params) is not None):
         return None
     return after
 
@@ -159,9 +160,9 @@ def _successor(session: Session, want: NameSubscription) -> Variant | None:
 def _push_wildcard(session: Session, wild: WildcardSubscription, now: float) -> list[Send] | None:
     """Push what changed for a single `*` subscription, if nothing went away."""
     listing, table = wild.listing, session.table
-    if not wild.started or wild.again or wild.initial or wild.trouble is not None or session.due.dirty:
+    if not wild.started or wild.again or wild.initial or wild.problem is not None or session.due.dirty:
         return None
-    if not table.authoritative and table.knowledge.trouble(wild.name, wild.params) is not None:
+    if not table.authoritative and table.knowledge.problem(wild.name, wild.params) is not None:
         return None
     # `news` is None if a member went or has a TTL. A located member may withdraw another variant (DYN-24).
     news = listing.difference(wild.cursor, wild.params).news
@@ -188,8 +189,7 @@ def _pushed_out(session: Session, send: Send, now: float) -> Send:
     progress.sent_version, progress.sent_at = version, now
     # A NACK of a full state resends nothing, so that is not kept.
     kept = None if context.full_state else send
-    # `tuple.__new__` skips the constructor of the NamedTuple, which is written in Python.
-    responses[send.nonce] = tuple.__new__(InFlightResponse, (number, now, version, kept, ()))
+    responses[send.nonce] = InFlightResponse(number, now, version, kept)
     in_flight.newest = send.nonce
     if len(responses) > MOST:
         del responses[next(iter(responses))]
@@ -210,12 +210,11 @@ def acknowledged(session: Session, request: SotwRequest | DeltaRequest, now: flo
     found = responses.get(nonce)
     if found is None:
         return False
-    number, sent_at, version, _, timed = found
-    if timed or progress.nack is not None or session.rejections:
+    if found.timed or progress.nack is not None or session.rejections:
         return False
     del responses[nonce]
-    progress.acked = max(progress.acked, number)
-    progress.acked_version, progress.acked_at = version, now
+    progress.acked = max(progress.acked, found.number)
+    progress.acked_version, progress.acked_at = found.version, now
     url, facts = session.table.spec.url, session.context.facts
-    (facts.routines.get(url) or facts.routine(url)).waits.append(now - sent_at)
+    (facts.routines.get(url) or facts.routine(url)).waits.append(now - found.sent_at)
     return True

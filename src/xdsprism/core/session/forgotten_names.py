@@ -79,6 +79,6 @@ class ForgottenNames:
 
 
 def _places(name: str) -> tuple[int, int]:
-    """Return the two bits of a name. Python salts its hash per process, so nobody can choose names that collide."""
+    """Return the two bits of a name. Python salts its hash per process, so a client can't choose names that collide."""
     value = hash(name)
     return value & BITS - 1, value >> _SHIFT & BITS - 1

@@ -84,7 +84,7 @@ class Heartbeats:
     def rejected(self, slot: Slot, response: int, *, lost: bool = False) -> None:
         """Note the NACK of a response about this resource: the client goes on with the version before.
 
-        `lost`: nobody knows which version the client has, so none is kept alive.
+        `lost`: it is unknown which version the client has, so none is kept alive.
         """
         life = self._lives.get(slot)
         if life is not None and response <= life.response:

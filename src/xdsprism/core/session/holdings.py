@@ -17,7 +17,7 @@ was sent. No other module changes it.
     begin     (it subscribes)           WANTED                                                 RESENDING (it inherits)
     ask_again (it asks, or must again)  WANTED     WANTED     RESENDING  RESENDING  LEAVING*   RESENDING (`owe`)
     deliver   (the store has a variant) HELD       HELD       HELD       HELD       HELD       MEMBER
-    claim     (it came back with it)    HELD
+    bring     (it has it already)       HELD
     miss      (the store has none)      ABSENT     ABSENT     LEAVING    LEAVING    LEAVING    LEAVING
     release   (the removal goes out)                                                ABSENT     (gone)
     decline   (it unsubscribes a member)                                            DECLINED   DECLINED
@@ -111,7 +111,7 @@ class Holdings:
             if want.held is not None:
                 return ResourceState.HELD if want.answered else ResourceState.RESENDING
             return ResourceState.ABSENT if want.answered else ResourceState.WANTED
-        wild = next(self._subscriptions.over(key), None)
+        wild = next(self._subscriptions.wildcards_over(key), None)
         if wild is None or not wild.started:
             return None
         if key in self.declined:
@@ -128,32 +128,30 @@ class Holdings:
         A subscription to an alias inherits nothing: the wildcard goes on sending the resource under its name.
         """
         self._lack(want)
-        wild = next((wild for wild in self._subscriptions.over(want.key) if wild.started), None)
+        wild = next((wild for wild in self._subscriptions.wildcards_over(want.key) if wild.started), None)
         if wild is None or self._context.table.owner(want.name) is not None:
             return
         # The client holds the variant as of the wildcard's cursor, which may be older than the listing.
         held = self.leaving.get(want.key)
         if held is None:
-            change = wild.listing.difference(wild.cursor, wild.params).transitions.get(want.name)
-            held = change.before if change is not None else wild.listing.member(want.name, want.params)
-            held = held if want.key not in self.declined else None
+            held = wild.shown(want.name) if want.key not in self.declined else None
         self.hold(want, held)
 
     def forget(self, want: NameSubscription) -> None:
         """Undo all that was noted for a subscription that ended."""
         self.unknown.pop(want, None)
-        if next(self._subscriptions.over(want.key), None) is None:
+        if next(self._subscriptions.wildcards_over(want.key), None) is None:
             self.leaving.pop(want.key, None)  # otherwise its wildcard still owes the client the removal
         self.hold(want, None)
         self._context.interest.group(self._context.session, want, None)
 
     def forget_wildcard(self, wild: WildcardSubscription) -> None:
         """Forget the removals and answers that only a wildcard owed the client, which ended."""
-        subscriptions, owed = self._subscriptions, self._due.owed
-        tagged = [key for key in (*owed, *self.leaving) if key.tag == wild.tag and subscriptions.find(key) is None]
+        subscriptions, due = self._subscriptions, self._due
+        tagged = [key for key in (*due.owed, *self.leaving) if key.tag == wild.tag and subscriptions.find(key) is None]
         for key in tagged:
-            if next(subscriptions.over(key), None) is None:
-                owed.pop(key, None)
+            if next(subscriptions.wildcards_over(key), None) is None:
+                due.drop_owed(key)
                 self.leaving.pop(key, None)
         if self.declined:
             self.declined = frozenset(key for key in self.declined if key.tag != wild.tag) or NO_KEYS
@@ -171,7 +169,7 @@ class Holdings:
 
     def owe(self, key: Key) -> None:
         """Have the next response say what a member of a wildcard is now."""
-        self._due.owed[key] = None
+        self._due.owe(key)
 
     def resend(self, name: str) -> None:
         """Send the client again what it holds under this name, although it did not change (ORD-11)."""
@@ -194,8 +192,8 @@ class Holdings:
         want.answered, want.absence = True, None
         return True
 
-    def claim(self, want: NameSubscription, variant: Variant) -> None:
-        """Let a subscription hold the variant with which the client came back (DLT-13). It need not be sent."""
+    def bring(self, want: NameSubscription, variant: Variant) -> None:
+        """Let a subscription hold the variant that the client brought (DLT-13). It need not be sent."""
         want.answered = True
         self.hold(want, variant)
 
@@ -235,8 +233,8 @@ class Holdings:
         want.absence = absence
         return True
 
-    def recall(self, want: NameSubscription) -> None:
-        """Take a subscription that the session had forgotten: the client was told that there is nothing (VHD-25)."""
+    def resubscribe(self, want: NameSubscription) -> None:
+        """Add a subscription that the session had forgotten; its client has a negative answer (VHD-25)."""
         want.answered = True
         self.unknown[want] = None
         self._due.dirty[want] = None
@@ -256,7 +254,7 @@ class Holdings:
         return gone
 
     def note_absence(self, want: NameSubscription, absence: Constraint) -> None:
-        """Remember for whom the client was told that there is nothing."""
+        """Remember the constraints of the client's negative answer."""
         want.absence = absence
 
     # -- members of a wildcard that the client does not want
@@ -264,7 +262,7 @@ class Holdings:
     def decline(self, key: Key) -> None:
         """Let the wildcard send this member no more: the client unsubscribed from it (VHD-11)."""
         self.declined = self.declined | {key}
-        self._due.owed.pop(key, None)
+        self._due.drop_owed(key)
         self.leaving.pop(key, None)
 
     def take_back(self, keys: Iterable[Key]) -> None:

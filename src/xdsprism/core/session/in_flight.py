@@ -8,26 +8,31 @@ in rejections.py, isolation.py and ttl.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final
 
+from ..model.allowed_part import FIRST_REVISION
 from ..model.events import Rejection, Send
+from ..model.table import Table
 from ..model.types import Variant
 from .batch import Slot
 
 # The resources of a response whose TTL matters: where each is, and the variant that was sent.
 Timed = tuple[tuple[Slot, Variant], ...]
 
-MOST = 64  # responses in flight that are remembered, so that a client that never answers costs no more
+MOST: Final = 64  # responses in flight that are remembered, so that a client that never answers costs no more
 
 
-class InFlightResponse(NamedTuple):
+class InFlightResponse:
     """A response that the client has neither ACKed nor NACKed."""
 
-    number: int
-    sent_at: float
-    version: str
-    send: Send | None  # None: a full state, which may be large and which a NACK says nothing about
-    timed: Timed = ()
+    __slots__ = ("number", "send", "sent_at", "timed", "version")
+
+    def __init__(self, number: int, sent_at: float, version: str, send: Send | None, timed: Timed = ()) -> None:
+        self.number = number
+        self.sent_at = sent_at
+        self.version = version
+        self.send = send  # None: a full state, which may be large and which a NACK says nothing about
+        self.timed = timed
 
     @property
     def is_heartbeat(self) -> bool:
@@ -74,7 +79,7 @@ class Progress:
 class InFlight:
     """The responses of one session that are in flight."""
 
-    __slots__ = ("_label", "_number", "newest", "progress", "responses", "revision")
+    __slots__ = ("_highest", "_label", "_number", "newest", "progress", "responses", "revision")
 
     def __init__(self, label: str) -> None:
         self.progress = Progress()
@@ -83,6 +88,7 @@ class InFlight:
         self.revision = 0  # of the table, when the newest nonce was made
         self._number = 0  # of responses at that revision
         self._label = label
+        self._highest = 0  # revision of the tables that it read before
 
     def __bool__(self) -> bool:
         return bool(self.responses)
@@ -102,6 +108,13 @@ class InFlight:
     def use_shared_nonce(self, revision: int) -> None:
         """Count a response whose nonce the first session made that sent it. It is the first one at this revision."""
         self.revision, self._number = revision, 0
+
+    def change_table(self, table: Table) -> None:
+        """Go on with the revisions of another table, such that no nonce is used twice on the stream (SRV-8)."""
+        self._highest = max(self._highest, self.revision)
+        if table.revision >= FIRST_REVISION:  # an allowed part counts for itself
+            table.revision = max(table.revision, self._highest)
+        self.revision, self._number = table.revision, self.progress.sent
 
     @property
     def room(self) -> int:

@@ -47,11 +47,14 @@ class Interested(Protocol):
     def rerouted(self, config: str) -> Steps[None]:
         """Note that the route configuration of subscribed virtual hosts changed."""
 
-    def recall(self, change: Change) -> bool:
+    def resubscribe(self, change: Change) -> bool:
         """Subscribe again to dropped names that this change may create. Return whether there are any."""
 
     def has_forgotten(self, name: str) -> bool:
         """Whether its client waits for this name although the session dropped the subscription."""
+
+    def params_of_forgotten(self, name: str) -> Params | None:
+        """Return with which params to ask for a forgotten name; None: the policy denies it."""
 
     def wants(self, name: str, params: Params) -> bool:
         """Whether it has a subscription to this name, or this wildcard, with these params."""
@@ -104,7 +107,7 @@ class Interest:
             self._wild.pop((type_url, name), None)
 
     def add_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
-        """Register a session that dropped names: each change is offered to its `recall`."""
+        """Register a session that dropped names: each change is offered to its `resubscribe`."""
         self._forgetful.setdefault(type_url, {})[session] = None
 
     def remove_forgetful(self, session: Interested, type_url: TypeUrl) -> None:
@@ -114,9 +117,14 @@ class Interest:
         if not sessions:
             del self._forgetful[type_url]
 
-    def is_forgotten(self, type_url: TypeUrl, name: str) -> bool:
-        """Whether a client waits for this name although its session dropped the subscription."""
-        return any(session.has_forgotten(name) for session in self._forgetful.get(type_url, ()))
+    def forgotten(self, type_url: TypeUrl, name: str) -> list[Params] | None:
+        """Return with which params clients wait for this name although their sessions dropped the subscriptions.
+
+        Nobody who waits, and may not have it now, is in the list. None: nobody waits.
+        """
+        waiting = [session for session in self._forgetful.get(type_url, ()) if session.has_forgotten(name)]
+        found = [session.params_of_forgotten(name) for session in waiting]
+        return [params for params in found if params is not None] if waiting else None
 
     def group(self, session: Interested, want: NameSubscription, group: Group | None) -> None:
         """Move a subscription to this group, so that changes of other variants pass it by.
@@ -150,9 +158,9 @@ class Interest:
     def notifying(self, changes: deque[Change]) -> Steps[dict[Interested, None]]:
         """Do what `notify` does, in steps. It removes each change from `changes`, and returns after the last one."""
         woken: dict[Interested, None] = {}
-        told: set[tuple[TypeUrl, str]] = set()
+        notified: set[tuple[TypeUrl, str]] = set()
         while changes:
-            yield from self._notify_all([changes[at] for at in range(min(FEW, len(changes)))], told, woken)
+            yield from self._notify_all([changes[at] for at in range(min(FEW, len(changes)))], notified, woken)
             if len(changes) > FEW:
                 yield
             for _ in range(min(FEW, len(changes))):
@@ -168,18 +176,18 @@ class Interest:
         return max([self._hosts.weight(change) for change in changes if change.type_url in kinds], default=0)
 
     def _notify_all(
-        self, changes: Sequence[Change], told: set[tuple[TypeUrl, str]], woken: dict[Interested, None]
+        self, changes: Sequence[Change], notified: set[tuple[TypeUrl, str]], woken: dict[Interested, None]
     ) -> Steps[None]:
         """Do what `notify` does for these changes, in steps where one concerns very many requested hosts.
 
-        `told`: the names that were notified before, in an earlier step of the same work.
+        `notified`: the names that were notified before, in an earlier step of the same work.
         """
         for wild in dict.fromkeys(self._wildcards(changes)) if self._wild else ():
             woken.update(self._wild.get(wild, {}))
         for change in changes:
             if not self._notify_some(change, woken):
-                names = [name for name in change.names if (change.type_url, name) not in told]
-                told.update((change.type_url, name) for name in names)  # once is enough, however often it changed
+                names = [name for name in change.names if (change.type_url, name) not in notified]
+                notified.update((change.type_url, name) for name in names)  # once is enough, however often it changed
                 self._notify(change.type_url, names, woken)
             if change.type_url == VIRTUAL_HOST:
                 if not self.demand.caches:  # a relay resolves no hosts: the upstream answers each of them
@@ -187,14 +195,14 @@ class Interest:
             elif change.type_url == ROUTE:
                 yield from self._reroute(change, woken)
             if self._forgetful and change.after is not None:
-                recalled = [each for each in self._forgetful.get(change.type_url, ()) if each.recall(change)]
+                recalled = [each for each in self._forgetful.get(change.type_url, ()) if each.resubscribe(change)]
                 woken.update(dict.fromkeys(recalled))
 
     def _wildcards(self, changes: Sequence[Change]) -> Iterator[tuple[TypeUrl, str]]:
         """Yield the wildcards that a changed name belongs to."""
         for change in changes:
             if change.is_listed:
-                yield from ((change.type_url, each) for each in wildcards(change.name))
+                yield from [(change.type_url, each) for each in wildcards(change.name)]
 
     def _notify_hosts(self, change: Change, woken: dict[Interested, None]) -> Steps[None]:
         """Notify those who requested hosts that another virtual host may serve now, in steps."""

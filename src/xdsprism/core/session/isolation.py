@@ -1,19 +1,25 @@
-"""What is sent again after a NACK, each resource alone, so that one bad resource never holds back the good ones.
+"""Resend the resources of a NACKed response, each alone, so that one bad resource never holds back the good ones.
 
 A NACK of several resources does not say which one was bad, and the client may have applied all, some or none of them.
 So each of them goes out once more in a response of its own (NAK-29): the good ones are ACKed, and a NACK of a response
 with one resource names the bad one, which rejections.py keeps back until it changes (NAK-3).
 
-| the NACKed response        | delta                                   | SotW                                     |
-|----------------------------|-----------------------------------------|------------------------------------------|
-| has several resources      | each goes out alone, at once            | each goes out alone with the next change |
-|                            |                                         | (NAK-3: nothing is resent before that)   |
-| removes resources, too     | the removals go out after them          | (SotW has no removals)                   |
-| has one variant, which     | the withdrawal goes out with whatever   | (SotW withdraws nothing)                 |
-| replaces a withdrawn one   | comes next of that name (DYN-24)        |                                          |
+In delta, after a NACK of a response
+
+- with several resources, each goes out alone, at once. The removals of the response go out after them.
+- with one resource, nothing goes out. But if it took the place of a variant with other constraints, the withdrawal of
+  that variant goes out with whatever comes next of the name (DYN-24).
+
+A withdrawal removes one variant, by name and constraints; other variants of the name stay. In SotW there are neither
+removals nor withdrawals. There, after a NACK of a response
+
+- with several resources, each goes out alone with the next change, since nothing may be resent before (NAK-3). If a
+  newer response was sent before the NACK came, there was a change, and they go out at once.
+- with a full state (of listeners, say), nothing goes out: whatever it lacked, the client would remove (SOT-4).
+  verdicts.py keeps nothing of such a response, and the next change sends the whole state again.
 
 Whatever waits here is checked against the client's subscriptions and the store before it goes out: a resource that
-changed meanwhile, or that nobody subscribes to any more, is dropped.
+changed meanwhile, or that has no subscription any more, is dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from .client_view import ClientView
 
 @dataclass(slots=True)
 class Waiting:
-    """What goes out again. By slot, so that there can't be more of it than of resources."""
+    """The resources to resend, by slot, so that there can't be more of them than resources."""
 
     alone: dict[Slot, Batch] = field(default_factory=dict)  # each goes out by itself
     until_change: dict[Slot, Batch] = field(default_factory=dict)  # SotW: the same, once something changes
@@ -73,13 +79,13 @@ class Isolation:
 
     # -- a NACK came
 
-    def add_sotw(self, send: Send, *, is_outdated: bool) -> None:
+    def add_sotw(self, send: Send, *, is_superseded: bool) -> None:
         """Resend the resources of a NACKed SotW response alone, with the next change.
 
-        is_outdated: there was a change since, so that they may go out now.
+        is_superseded: a newer response was sent before the NACK came, so there was a change, and they may go out now.
         """
         if send.count > 1:
-            queue = self._queue().alone if is_outdated else self._queue().until_change
+            queue = self._queue().alone if is_superseded else self._queue().until_change
             for variant in send.plain:
                 queue[slot_of(variant, located=False)] = Batch(plain={variant.name: variant})
             for variant in send.located:
@@ -195,7 +201,7 @@ def _is_said(part: Batch, said: Batch) -> bool:
 
 
 def _still_current(part: Batch, view: ClientView) -> Batch:
-    """Keep only the resources that the client is to have, and the removals of those that it is not."""
+    """Keep the resources that the client should still have, and the removals of all others."""
     plain = {name: variant for name, variant in part.plain.items() if view.has(variant, located=False)}
     located = {variant: None for variant in part.located if view.has(variant, located=True)}
     still = Batch(plain, located)

@@ -5,7 +5,7 @@ the TTLs and the isolated withdrawals. `begin` and `end` are the only functions 
 
 Envoy never unsubscribes from what it requested on demand (V14), and anybody can make it request any name. So all
 requests are answered, but above a limit the oldest subscriptions that match nothing are forgotten (VHD-25). If one of
-their names is created later, `recall` begins it again.
+their names is created later, `resubscribe` begins it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from itertools import islice
 from ..model.events import Key
 from ..model.facts import Forgotten
 from ..model.steps import EVERY, Steps, pieces
-from ..model.types import Change, Variant
+from ..model.table import Table
+from ..model.types import Change, Params, Variant
+from .claims import params_of, regrant_wildcard
 from .client_state import ClientState
 from .context import SessionContext
 from .forgotten_names import ForgottenNames
@@ -132,6 +134,28 @@ class Lifecycle:
         taken, self._given_up = self._given_up, None
         return taken or {}
 
+    def regrant(self, before: Table) -> Steps[None]:
+        """Compare all subscriptions with what another policy lets the client have, in steps.
+
+        What it may not have any more is removed like what was deleted, in order. `before`: the table until now.
+        """
+        subscriptions, due = self._client.subscriptions, self._client.due
+        for wild in list(subscriptions.all_wildcards()):
+            regrant_wildcard(self._context, wild, before)
+        for piece in pieces([*subscriptions.all_names()]):
+            for want in piece:
+                subscriptions.regrant(want)
+                self._client.availability.add(want)
+                due.mark(want)
+            if len(piece) == EVERY:
+                yield
+        if self._forgotten is not None:  # what the client may have now may be what it waits for
+            for known in pieces([*self._context.table]):
+                for name, after in known:
+                    self.resubscribe(Change(0, self._context.type_url, name, None, after))
+                if len(known) == EVERY:
+                    yield
+
     def closing(self) -> Steps[None]:
         """End all subscriptions, in steps, without withdrawing anything: the stream is over."""
         self._is_over = True
@@ -165,7 +189,7 @@ class Lifecycle:
                 yield
 
     def forget(self, names: Collection[str]) -> None:
-        """Mark names as forgotten. If one of them is created, `recall` subscribes to it again."""
+        """Mark names as forgotten. If one of them is created, `resubscribe` subscribes to it again."""
         if not names:
             return
         context, spec = self._context, self._context.table.spec
@@ -186,11 +210,21 @@ class Lifecycle:
         forgotten = self._forgotten
         return forgotten is not None and forgotten.awaits(name) and name not in self._client.subscriptions.names
 
-    def recall(self, change: Change) -> bool:
-        """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any."""
-        names = self._forgotten.concerned(change) if self._forgotten is not None else ()
-        keys = [Key(name) for name in names]
+    def params_of_forgotten(self, name: str) -> Params | None:
+        """Return with which params to ask for a name that the session has forgotten; None: the policy denies it."""
+        claim = self._context.claim(Key(name))
+        return params_of(self._context, Key(name), claim) if claim is None or claim.denial is None else None
+
+    def resubscribe(self, change: Change) -> bool:
+        """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any.
+
+        OPS-2: what the client may not have tells it nothing, not even by an answer to what it forgot.
+        """
+        context = self._context
+        if self._forgotten is None or not context.may_have(change.name):
+            return False
+        keys = [Key(name) for name in self._forgotten.concerned(change) if context.may_have(name)]
         recalled = [self.begin(key) for key in keys if self._client.subscriptions.find(key) is None]
         for want in recalled:
-            self._client.holdings.recall(want)
+            self._client.holdings.resubscribe(want)
         return bool(recalled)

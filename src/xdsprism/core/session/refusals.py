@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from hashlib import blake2b
 
 from ..model.constraints import TRUE, canonical
 from ..model.events import WILDCARD, Absence, Key, ResourceError, Send
 from ..model.facts import Facts, Sent, SubscriptionsRefused
-from ..model.limits import Limits, Refusal, RefusalKind, SubscriptionBudget
+from ..model.limits import Limits, Refusal, RefusalKind, StreamBudget
 from ..model.types import TypeSpec, TypeUrl, Variant
 from .batch import Batch
 from .context import StreamContext
@@ -33,6 +34,14 @@ ABSENT = "absent."  # prefix of the version of a host that there is no virtual h
 # Bytes of names that may wait for their answer on one session. Only a client that asks and does not read gets there;
 # beyond it the oldest subscriptions are not answered.
 PENDING_BYTES = 128 * 1024 * 1024
+
+
+def absent_version(epoch: str, stream: int, nonce: str) -> str:
+    """Return the version of a host that there is no virtual host for. V8: it has to be a new one each time.
+
+    The number of the stream counts those of all clients, which is for none of them to know (OPS-2). So it is hashed.
+    """
+    return f"{ABSENT}{blake2b(f'{epoch}.{stream}'.encode(), digest_size=8).hexdigest()}.{nonce}"
 
 
 class Refusals:
@@ -84,7 +93,7 @@ class RefusedTypes:
         self._count = 0
 
     def refuse(self, spec: TypeSpec, keys: Collection[Key], refusal: Refusal) -> None:
-        """Answer a request for a type that has no session, and keep nothing of it (DYN-46).
+        """Answer a request for a type that has no session, and remember nothing (DYN-46).
 
         SotW answers nothing, as for an unknown type (SRV-5).
         """
@@ -118,7 +127,7 @@ class RefusedTypes:
             withdrawn=tuple(batch.withdrawn),
             errors=tuple(batch.errors),
             unresolved=tuple(batch.unresolved),
-            absent=f"{ABSENT}{self._context.settings.epoch}.{self._context.number}.{nonce}",
+            absent=absent_version(self._context.settings.epoch, self._context.number, nonce),
         )
 
     def take(self) -> list[Send]:
@@ -142,12 +151,12 @@ def refuses_type(context: StreamContext, type_url: TypeUrl, types: int) -> Refus
     if not context.is_aggregated:
         return None
     if types >= limits.types:
-        return Refusal("types", f"there are {limits.types} resource types on this stream, which is the most")
+        return Refusal("types", f"there are {limits.types} resource types on this stream, and no more are accepted")
     return limits.refuses(type_url, "", None)
 
 
 def note_refused(
-    type_url: TypeUrl, refused: Mapping[Refusal, int], room: SubscriptionBudget, stream: int, facts: Facts
+    type_url: TypeUrl, refused: Mapping[Refusal, int], room: StreamBudget, stream: int, facts: Facts
 ) -> None:
     """Count refused subscriptions by limit, in the stream's budget and as facts."""
     tally: Counter[RefusalKind] = Counter()

@@ -18,7 +18,7 @@ from .in_flight import InFlightResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ResponsePart:
     """One resource that a response is about: added or changed, or removed."""
 
     name: str
@@ -33,7 +33,7 @@ class RejectedResource:
 
     number: int  # of the response
     error: Rejection
-    part: Part
+    part: ResponsePart
 
 
 # Nearly always nothing is rejected, so one empty mapping serves all sessions.
@@ -51,27 +51,29 @@ class Rejections:
     def __bool__(self) -> bool:
         return bool(self.by_label)
 
-    def add(self, parts: Mapping[str, Part], response: InFlightResponse, error: Rejection) -> None:
+    def add(self, parts: Mapping[str, ResponsePart], response: InFlightResponse, error: Rejection) -> None:
         rejected = {label: RejectedResource(response.number, error, part) for label, part in parts.items()}
         self.by_label = {**self.by_label, **rejected}
 
-    def accept(self, send: Send, is_current: Callable[[Part], bool]) -> None:
+    def accept(self, send: Send, is_current: Callable[[ResponsePart], bool]) -> None:
         """Forget what the client now accepted, and what an accepted resource took the place of."""
         labels, names = set(), set()
         for part in parts_of(send):
             labels.add(part.label)
             names.add((part.name, part.located))
         self._keep(
-            label
-            for label, rejected in self.by_label.items()
-            if label not in labels
-            and ((rejected.part.name, rejected.part.located) not in names or is_current(rejected.part))
+            [
+                label
+                for label, rejected in self.by_label.items()
+                if label not in labels
+                and ((rejected.part.name, rejected.part.located) not in names or is_current(rejected.part))
+            ]
         )
 
-    def discard_unless(self, keep: Callable[[Part], bool]) -> bool:
+    def discard_unless(self, keep: Callable[[ResponsePart], bool]) -> bool:
         """Forget each rejected resource for which `keep` says no. Return whether that left none."""
         had_some = bool(self.by_label)
-        self._keep(label for label, rejected in self.by_label.items() if keep(rejected.part))
+        self._keep([label for label, rejected in self.by_label.items() if keep(rejected.part)])
         return had_some and not self.by_label
 
     def _keep(self, labels: Iterable[str]) -> None:
@@ -80,22 +82,22 @@ class Rejections:
 
     def has_variant_of(self, name: str, *, located: bool) -> bool:
         """Whether a variant of this name was rejected in this form: then the client still has the one before."""
-        parts = (rejected.part for rejected in self.by_label.values())
+        parts = [rejected.part for rejected in self.by_label.values()]
         return any(part.variant is not None and (part.name, part.located) == (name, located) for part in parts)
 
 
-def parts_of(send: Send) -> Iterator[Part]:
+def parts_of(send: Send) -> Iterator[ResponsePart]:
     """The resources that a response is about. A variant that was withdrawn beside its successor is not one of them."""
     for variant in send.plain:
-        yield Part(variant.name, False, variant, variant.name)  # noqa: FBT003
+        yield ResponsePart(variant.name, False, variant, variant.name)  # noqa: FBT003
     for name in send.removed:
-        yield Part(name, False, None, name)  # noqa: FBT003
+        yield ResponsePart(name, False, None, name)  # noqa: FBT003
     names = {variant.name for variant in send.located}
     for variant in send.located:
-        yield Part(variant.name, True, variant, _label(variant.name, variant.constraint))  # noqa: FBT003
+        yield ResponsePart(variant.name, True, variant, _label(variant.name, variant.constraint))  # noqa: FBT003
     for gone in send.withdrawn:
         if gone.name not in names and not gone.never:  # a client can't reject that there is nothing
-            yield Part(gone.name, True, None, _label(gone.name, gone.constraint))  # noqa: FBT003
+            yield ResponsePart(gone.name, True, None, _label(gone.name, gone.constraint))  # noqa: FBT003
 
 
 def _label(name: str, constraint: Constraint) -> str:

@@ -52,13 +52,8 @@ from .sotw_requests import SotwRequests
 from .sotw_responses import SotwResponses
 from .subscription import NameSubscription
 from .ttl import Ttl
-from .type_rules import TypeRules
 from .verdicts import Verdicts
-from .virtual_hosts import SotwVirtualHostRules, VirtualHostRules
-
-# Rules without state, shared by all sessions that they are for.
-ORDINARY = TypeRules()  # all types but virtual hosts
-SOTW_VIRTUAL_HOSTS: TypeRules = SotwVirtualHostRules()
+from .virtual_hosts import rules_of
 
 
 class Session:
@@ -111,10 +106,7 @@ class Session:
         self.isolation = isolation = Isolation()
         self.ttl = ttl = Ttl(context, client, in_flight.progress, rejections)
         self.verdicts = verdicts = Verdicts(context, client.view, in_flight, rejections, ttl)
-        rules = SOTW_VIRTUAL_HOSTS if table.spec.on_demand else ORDINARY
-        if stream.delta and table.spec.on_demand:
-            rules = VirtualHostRules(context, client, in_flight, configs, is_alone=not stream.is_aggregated)
-        self.rules: TypeRules = rules
+        self.rules = rules = rules_of(context, client, in_flight, configs, is_alone=not stream.is_aggregated)
         self.lifecycle = lifecycle = Lifecycle(context, client, isolation, verdicts, ttl, rules)
         self.delivery = delivery = Delivery(context, client, verdicts, ttl, rules)
         self.collector = Collector(context, client, verdicts, delivery, lifecycle, rules)
@@ -149,13 +141,17 @@ class Session:
         """Note that the route configuration of subscribed virtual hosts changed."""
         return self.rules.rerouted(config)
 
-    def recall(self, change: Change) -> bool:
+    def resubscribe(self, change: Change) -> bool:
         """Subscribe again to dropped names that this change may create (VHD-25). Return whether there are any."""
-        return self.lifecycle.recall(change)
+        return self.lifecycle.resubscribe(change)
 
     def has_forgotten(self, name: str) -> bool:
         """Whether the client still waits for this name although the session dropped its subscription (VHD-25)."""
         return self.lifecycle.has_forgotten(name)
+
+    def params_of_forgotten(self, name: str) -> Params | None:
+        """Return with which params to ask for a name that the session has forgotten; None: the policy denies it."""
+        return self.lifecycle.params_of_forgotten(name)
 
     def wants(self, name: str, params: Params) -> bool:
         """Whether the client has a subscription to this name, or this wildcard, with these params."""
@@ -169,8 +165,9 @@ class Session:
         if any(wild.started and wild.is_behind for wild in subscriptions.all_wildcards()):
             return True
         by_name, aliased = subscriptions.names, subscriptions.aliased
-        wants = (want for name in names for want in (*by_name.get(name, {}).values(), *aliased.get(name, ())))
-        return any(want in dirty for want in wants)
+        return any(
+            want in dirty for name in names for want in (*by_name.get(name, {}).values(), *aliased.get(name, ()))
+        )
 
     # -- what there is to do
 
@@ -182,7 +179,7 @@ class Session:
     @property
     def backlog(self) -> int:
         """Return about how many subscriptions and resources the next poll looks at."""
-        found = len(self.due.dirty) + len(self.due.owed) + len(self.due.added)
+        found = len(self.due)
         if self.admission.refusals is not None:
             found += len(self.admission.refusals)
         for wild in self.subscriptions.all_wildcards():
@@ -214,6 +211,19 @@ class Session:
             return []
         due = self.ttl.take_due(self.context.settings.response_bytes)
         return [self.verdicts.sent(self.responses.heartbeat(plain, located), now) for plain, located in due]
+
+    def regrant(self, table: Table, stream: StreamContext) -> Steps[None]:
+        """Go on under another policy, in steps: look at every subscription again.
+
+        `table`: what the client may have of the type now.
+        """
+        before, self.table = self.table, table
+        self.context.regrant(table, stream)
+        if table is not before:
+            table.sessions += 1
+            before.sessions -= 1
+            self.in_flight.change_table(table)
+        yield from self.lifecycle.regrant(before)
 
     def closing(self) -> Steps[None]:
         """Drop all subscriptions, in steps, and leave the table and the index."""

@@ -24,6 +24,7 @@ from .fast_path import acknowledged
 from .sotw_responses import version_of
 
 if TYPE_CHECKING:
+    from ..model.table import Table
     from .session import Session
 
 _NONE_TOLD: frozenset[int] = frozenset()  # one for all sessions: each empty set takes 216 bytes
@@ -36,7 +37,6 @@ class SotwRequests:
         "_list",
         "_refused_mark",
         "_session",
-        "_table",
         "_told_refused",
         "client_version",
         "is_first",
@@ -45,13 +45,16 @@ class SotwRequests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._table = session.table
         self.is_first = True  # no request of this type came yet
         self.is_stale = False  # the last request had a stale nonce, so its additions wait
         self.client_version = ""  # version_info of the last request
         self._list: tuple[Key, ...] = ()  # the keys of the last request, without the refused ones
         self._refused_mark: int | None = None  # a hash of the keys of the last request that were refused
         self._told_refused = _NONE_TOLD  # hashes of refused keys that were answered, up to a limit
+
+    @property
+    def _table(self) -> Table:
+        return self._session.table
 
     def receive(self, request: SotwRequest, now: float, *, legacy_wildcard: bool = True) -> Steps[None]:
         """Take one request, in steps: the ACK or NACK, then the list."""
@@ -68,7 +71,7 @@ class SotwRequests:
         if judged is not None:
             session.verdicts.forget_superseded()
             if request.error is not None and judged.send is not None:
-                session.isolation.add_sotw(judged.send, is_outdated=judged.send.nonce != newest)
+                session.isolation.add_sotw(judged.send, is_superseded=judged.send.nonce != newest)
         self.is_stale = bool(request.nonce) and request.nonce != newest  # SRV-13
         if not self._is_list(wanted, refused):
             yield from self._want_exactly(wanted, refused)
@@ -90,6 +93,10 @@ class SotwRequests:
         if session.in_flight.responses:
             session.verdicts.forget_superseded()
         return True
+
+    def is_answer(self, request: SotwRequest) -> bool:
+        """Whether the request is nothing but the ACK or NACK of a response in flight."""
+        return request.nonce in self._session.in_flight.responses and request.wanted == self._list
 
     def _repeat(self) -> Steps[None]:
         """Send all resources again to a client that repeats its request without an ACK (ORD-5).
@@ -148,10 +155,10 @@ class SotwRequests:
         """Send nothing to a client that wants everything and names the current version: it has everything (SOT-12)."""
         session, table = self._session, self._table
         wild = session.subscriptions.whole_table[None]
-        if not version or not table.knowledge.lists(wild.params):
+        if not version or not (wild.is_denied or table.knowledge.lists(wild.params)):
             return
-        yield from table.everything.snapshotting(wild.params)
-        snapshot = table.everything.snapshot(wild.params)
+        yield from wild.listing.snapshotting(wild.params)
+        snapshot = wild.listing.snapshot(wild.params)
         if version == version_of(snapshot.digest) and not session.ttl.concerns(snapshot.variants):
             wild.started, session.due.response = True, False
             session.verdicts.suppressed(len(snapshot.variants))
@@ -187,8 +194,9 @@ class SotwRequests:
                     lifecycle.end(want)  # SOT-10: needs no response
             if len(piece) == EVERY:
                 yield
+        if any(tag not in subscriptions.whole_table for tag in tags):
+            session.due.response = True
         for tag in tags:
-            session.due.response = session.due.response or tag not in subscriptions.whole_table
             lifecycle.begin_wildcard(Key(WILDCARD, tag))
         for named in pieces(keys):
             if len(named) < EVERY:
@@ -196,7 +204,7 @@ class SotwRequests:
             else:
                 new = yield from lifecycle.beginning(named)
                 yield
-            session.due.added.update(dict.fromkeys(new))
+            session.due.add(new)
         for wild in [wild for tag, wild in subscriptions.whole_table.items() if tag not in tags]:
             # WLD-3, WLD-5: a list that names anything, or none any more, is taken literally
             lifecycle.end_wildcard(wild)

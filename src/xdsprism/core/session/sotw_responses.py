@@ -23,6 +23,7 @@ from .fast_path import News, Replaced, greet
 from .subscription import NameSubscription, WildcardSubscription
 
 if TYPE_CHECKING:
+    from ..model.table import Table
     from .session import Session
     from .sotw_requests import SotwRequests
 
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
 class SotwResponses:
     """The responses of one type on one SotW stream."""
 
-    __slots__ = ("_requests", "_session", "_table")
+    __slots__ = ("_requests", "_session")
 
     def __init__(self, session: Session, requests: SotwRequests) -> None:
         self._session = session
         self._requests = requests
-        self._table = session.table
+
+    @property
+    def _table(self) -> Table:
+        return self._session.table
 
     @property
     def is_pending(self) -> bool:
@@ -83,7 +87,7 @@ class SotwResponses:
             batch.join(session.delivery.release())
         return [(yield from self._whole(batch, now))] if due or batch else []
 
-    def settle(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
+    def removal_responses(self, now: float, keys: Iterable[Key] | None = None) -> list[Send]:
         """Return the full state without these leaving variants: removals.py allows their removal (SOT-6).
 
         SRV-14: whatever else is due goes out with it.
@@ -117,8 +121,8 @@ class SotwResponses:
         DYN-15: a name that is there both plain and with constraints goes out in two responses.
         """
         plain, located, errors = tuple(batch.plain.values()), tuple(batch.located), tuple(batch.errors)
-        other = {variant.name for variant in located}.union(error.about.name for error in errors)
-        both = not other.isdisjoint(variant.name for variant in plain)
+        other = {variant.name for variant in located}.union([error.about.name for error in errors])
+        both = not other.isdisjoint([variant.name for variant in plain])
         parts = [(plain, (), ()), ((), located, errors)] if both else [(plain, located, errors)]
         version = self._current
         return [self._respond(version, *part, now) for part in parts if due or any(part)]
@@ -159,7 +163,8 @@ class SotwResponses:
         errors = tuple(batch.errors)
         # The usual case: one plain wildcard. The table has this snapshot, sorted and hashed, for all its clients.
         if not subscriptions.names and not session.holdings.leaving and list(subscriptions.whole_table) == [None]:
-            snapshot = self._table.everything.snapshot(subscriptions.whole_table[None].params)
+            wild = subscriptions.whole_table[None]
+            snapshot = wild.listing.snapshot(wild.params)
             return self._respond(version_of(snapshot.digest), snapshot.variants, (), errors, now)
         plain: dict[str, Variant] = {}
         located: dict[tuple[str, Constraint], Variant] = {}
@@ -198,12 +203,17 @@ class SotwResponses:
         knows = session.availability.knows
         kept = {want: None for want in wants if not knows(want)} if not table.authoritative else {}
         wilds = session.subscriptions.whole_table.items()
-        listed = [(tag, table.everything.snapshot(wild.params).variants) for tag, wild in wilds]
+        listed = [(tag, wild.listing.snapshot(wild.params).variants) for tag, wild in wilds]
         yield from [(tag, variant) for (_, tag), variant in leaving.items()]
-        yield from ((want.key.tag, want.held) for want in kept if want.held is not None)
+        for want in kept:
+            if want.held is not None:
+                yield want.key.tag, want.held
         for tag, variants in listed:
-            yield from ((tag, variant) for variant in variants)
-        yield from ((want.key.tag, want.held) for want in wants if want.held is not None and want not in kept)
+            for variant in variants:
+                yield tag, variant
+        for want in wants:
+            if want.held is not None and want not in kept:
+                yield want.key.tag, want.held
 
     def _respond(
         self,
@@ -226,7 +236,11 @@ class SotwResponses:
 
         The encoder sends SotW heartbeats with their contents.
         """
-        url, version, nonce = self._table.spec.url, self._requests.client_version, self._session.verdicts.next_nonce()
+        url, version, nonce = (
+            self._table.spec.url,
+            self._requests.client_version,
+            self._session.verdicts.next_nonce(),
+        )
         return Send(url, False, nonce, version, beats=plain, located_beats=located)  # noqa: FBT003
 
     # -- responses that sessions share (fast_path.py)
@@ -254,7 +268,7 @@ class SotwResponses:
             return self.shared([(want, after)]) if not alike(held, after) else None
         if self._session.context.full_state or digest.copies[held] != 1 or after in digest.copies:
             return None
-        shared = self._table.shared
+        shared = self._session.table.shared
         key = digest.value - held.digest + after.digest, after
         send = shared.get(key)
         if send is None:
@@ -265,7 +279,7 @@ class SotwResponses:
 
     def shared_wildcard(self, wild: WildcardSubscription, news: News) -> Send | None:
         """Return the shared response with all resources of a full state (SOT-4), or with the changed ones (SOT-5)."""
-        snapshot, full_state = self._table.everything.snapshot(wild.params), self._session.context.full_state
+        snapshot, full_state = wild.listing.snapshot(wild.params), self._session.context.full_state
         return self._once(version_of(snapshot.digest), snapshot.variants if full_state else news, located=False)
 
     def _once(self, version: str, variants: News, *, located: bool) -> Send | None:
@@ -274,11 +288,11 @@ class SotwResponses:
         All sessions that send it use the same object, and so the same nonce, and it is encoded once.
         """
         key = False, located, version, variants
-        send = self._table.shared.get(key)
+        send = self._session.table.shared.get(key)
         if send is None and not self._session.ttl.concerns(variants):
             url, nonce = self._table.spec.url, self._session.verdicts.next_nonce()
             plain, other = ((), variants) if located else (variants, ())
-            send = self._table.shared[key] = Send(url, False, nonce, version, plain, other)  # noqa: FBT003
+            send = self._session.table.shared[key] = Send(url, False, nonce, version, plain, other)  # noqa: FBT003
         return send
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..model.constraint_index import FEW
 from ..model.events import WILDCARD, Key
-from ..model.limits import counted_as
+from ..model.limits import counted_as, is_glob
 from ..model.types import Params
 from ..model.xdstp import wildcards
+from .claims import demand, demand_members, listing_of, note_denied, params_of, undemand, undemand_members
 from .context import SessionContext
 from .subscription import NameSubscription, WildcardSubscription
 
@@ -50,8 +51,9 @@ class Subscriptions:
 
     def wants(self, name: str, params: Params) -> bool:
         """Whether the client has a subscription to this name, or this wildcard, with these params."""
-        named = any(want.params == params for want in self.names.get(name, {}).values())
-        return named or any(wild.params == params for wild in self.wildcards.get(name, {}).values())
+        named = any(want.params == params and not want.is_denied for want in self.names.get(name, {}).values())
+        wilds = self.wildcards.get(name, {}).values()
+        return named or any(wild.params == params and not wild.is_denied for wild in wilds)
 
     def __len__(self) -> int:
         """Return how many subscriptions there are."""
@@ -59,17 +61,20 @@ class Subscriptions:
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the keys of all subscriptions, wildcards first."""
-        yield from (wild.key for wild in self.all_wildcards())
+        for wild in self.all_wildcards():
+            yield wild.key
         for wants in self.names.values():
             yield from wants
 
     def all_names(self) -> Iterator[NameSubscription]:
         """Yield the subscriptions to names."""
-        return (want for wants in self.names.values() for want in wants.values())
+        for wants in self.names.values():
+            yield from wants.values()
 
     def all_wildcards(self) -> Iterator[WildcardSubscription]:
         """Yield the wildcard subscriptions."""
-        return (wild for wilds in self.wildcards.values() for wild in wilds.values())
+        for wilds in self.wildcards.values():
+            yield from wilds.values()
 
     def covering(self, name: str) -> list[WildcardSubscription]:
         """Return the wildcards that this name is a member of (XTP-3)."""
@@ -77,9 +82,11 @@ class Subscriptions:
             return []
         return [wild for each in wildcards(name) for wild in self.wildcards.get(each, {}).values()]  # XTP-3
 
-    def over(self, key: Key) -> Iterator[WildcardSubscription]:
+    def wildcards_over(self, key: Key) -> Iterator[WildcardSubscription]:
         """Yield the wildcards over this key's name that have the same params and form."""
-        return (wild for wild in self.covering(key.name) if wild.tag == key.tag)
+        for wild in self.covering(key.name):
+            if wild.tag == key.tag:
+                yield wild
 
     @property
     def whole_table(self) -> Mapping[Params | None, WildcardSubscription]:
@@ -94,8 +101,12 @@ class Subscriptions:
     @property
     def is_behind(self) -> bool:
         """Whether a wildcard has something to send."""
-        wilds = self.all_wildcards() if self.wildcards else ()  # every poll asks this
-        return any(wild.is_behind or not wild.started or wild.again for wild in wilds)
+        # Without `all_wildcards`: every poll asks this.
+        return any(
+            wild.is_behind or not wild.started or wild.again or wild.is_held_over
+            for wilds in self.wildcards.values()
+            for wild in wilds.values()
+        )
 
     def params_keys(self, name: str) -> Iterable[str]:
         """Return the params keys of all subscriptions to this name. Keep a count where there are many of them."""
@@ -111,10 +122,9 @@ class Subscriptions:
 
     def note(self, key: Key) -> NameSubscription:
         """Remember and count a new subscription. `register` does the rest."""
-        name, params = key
-        context = self._context
-        # DYN-13: a locator without params matches like a plain name.
-        want = NameSubscription(key, params or context.plain_params(name), context.table.revision)
+        name, context = key.name, self._context
+        claim = context.claim(key)
+        want = NameSubscription(key, params_of(context, key, claim), context.table.moment, claim)
         self.names.setdefault(name, {})[key] = want
         if self._asked_keys and name in self._asked_keys:
             self._asked_keys[name].update([*want.params])
@@ -125,12 +135,11 @@ class Subscriptions:
         """Register a new subscription with the index, and ask the upstream for it if this is a cache."""
         context, name = self._context, want.name
         context.interest.add(context.session, context.type_url, name)
-        if context.complaint(name) is None:
-            context.interest.demand.want(context.type_url, name, want.params, context.stream)
+        demand(context, want)
 
     def remove(self, want: NameSubscription) -> None:
         """Undo `note` and `register`."""
-        context, name = self._context, want.name
+        name = want.name
         del self.names[name][want.key]
         asked = self._asked_keys or {}
         if name in asked:
@@ -140,8 +149,7 @@ class Subscriptions:
             del self.names[name]
             asked.pop(name, None)
             self._lose_interest(name)
-        if context.complaint(name) is None:
-            context.interest.demand.unwant(context.type_url, name, want.params)
+        undemand(self._context, want)
 
     def alias(self, want: NameSubscription, name: str) -> None:
         """Note that the client holds the resource of this name by a subscription to another string."""
@@ -162,11 +170,15 @@ class Subscriptions:
         wild = self.wildcard(key)
         if wild is None:
             context = self._context
-            wild = WildcardSubscription(key, tag or context.plain_params(name), context.table.listing(name))
+            claim = context.claim(key)
+            wild = WildcardSubscription(key, params_of(context, key, claim), listing_of(context, name, claim), claim)
             self.wildcards.setdefault(name, {})[tag] = wild
             context.interest.add_wild(context.session, context.type_url, name)
-            context.interest.demand.want(context.type_url, name, wild.params, context.stream)
+            demand_members(context, wild)
+            note_denied(context, wild)
             self._charge(key, 1)
+            if is_glob(key):
+                context.budget.globs += 1
         return wild
 
     def remove_wildcard(self, wild: WildcardSubscription) -> None:
@@ -174,12 +186,29 @@ class Subscriptions:
         context = self._context
         del self.wildcards[wild.name][wild.tag]
         self._charge(wild.key, -1)
-        context.interest.demand.unwant(context.type_url, wild.name, wild.params)
-        wild.listing.unfollow(wild.cursor)
+        if is_glob(wild.key):
+            context.budget.globs -= 1
+        undemand_members(context, wild)
+        wild.close(context.table)
         if not self.wildcards[wild.name]:
             del self.wildcards[wild.name]
             context.interest.remove_wild(context.session, context.type_url, wild.name)
-            context.table.retire(wild.name)
+
+    # -- another policy
+
+    def regrant(self, want: NameSubscription) -> None:
+        """Take what another policy makes of a subscription."""
+        context = self._context
+        claim = context.claim(want.key)
+        if claim != want.claim:
+            undemand(context, want)
+            asked = self._asked_keys.get(want.name) if self._asked_keys else None
+            if asked is not None:
+                asked.subtract([*want.params])
+            want.claim, want.params = claim, params_of(context, want.key, claim)
+            if asked is not None:
+                asked.update([*want.params])
+            demand(context, want)
 
     def _lose_interest(self, name: str) -> None:
         """Leave the index for this name if no subscription asks for it or holds it."""
@@ -190,4 +219,7 @@ class Subscriptions:
     def _charge(self, key: Key, step: int) -> None:
         """Count a subscription that came (`step` 1) or went (-1), here and in the budget of the stream."""
         self._count += step
-        self._context.budget.count(counted_as(self._context.table.spec, located=key.tag is not None), step)
+        budget = self._context.budget
+        budget.count(counted_as(self._context.table.spec, located=key.tag is not None), step)
+        if key.tag:
+            budget.count_params(key.tag, step)

@@ -85,11 +85,11 @@ class Ttl:
             self._lose(response, lost=response.is_heartbeat)
 
     def forgotten(self, response: InFlightResponse) -> None:
-        """The client never answered this response, so nobody knows which version it has."""
+        """Note that the client never answered this response: its version is unknown."""
         self._lose(response, lost=True)
 
     def _lose(self, response: InFlightResponse, *, lost: bool) -> None:
-        """Go back to the versions before this response; `lost`: nobody knows them."""
+        """Go back to the versions before this response; `lost`: they are unknown."""
         if self._heartbeats is not None:
             for slot, _ in response.timed:
                 self._heartbeats.rejected(slot, response.number, lost=lost)
@@ -141,8 +141,10 @@ class Ttl:
         due, self._now_due = self._now_due, ()
         lives = [(life.slot[0], life.variant) for life in due if not life.response and life.variant is not None]
         plain, located = ([variant for form, variant in lives if form is each] for each in (False, True))
-        yield from ((part, ()) for part in portions(plain, limit, whole=not self._delta))
-        yield from (((), part) for part in portions(located, limit, whole=not self._delta))
+        for part in portions(plain, limit, whole=not self._delta):
+            yield part, ()
+        for part in portions(located, limit, whole=not self._delta):
+            yield (), part
 
     def _keeps(self, life: TimedResource) -> bool:
         """Whether to prolong this resource: the client should have it, or goes on with it after a rejection."""
@@ -153,10 +155,10 @@ class Ttl:
         # A resource whose removal waits is kept alive until the removal goes out. So is the accepted version of a
         # resource whose newer version the client rejected (NAK-3).
         located, variant = life.slot[0], life.variant
-        going = (held for (_, tag), held in self._client.holdings.leaving.items() if (tag is not None) == located)
+        leaving = self._client.holdings.leaving.items()
         return (
             self._client.view.has(variant, located=located)
-            or any(alike(held, variant) for held in going)
+            or any(alike(held, variant) for (_, tag), held in leaving if (tag is not None) == located)
             or self._rejections.has_variant_of(variant.name, located=located)
         )
 

@@ -1,6 +1,7 @@
-"""Say where a resource type may differ from all others, as hooks that do nothing unless a type has rules of its own.
+"""Say where a resource type may differ from all others: an interface of hooks that do nothing by default.
 
-VHDS has (virtual_hosts.py). The other parts of a session call these hooks, and know nothing of virtual hosts.
+VHDS has rules of its own (virtual_hosts.py, where `rules_of` chooses). The other parts of a session call these hooks,
+and know nothing of virtual hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .subscription import NameSubscription, WildcardSubscription
 
 
 class TypeRules:
-    """The rules of most types: nothing differs."""
+    """The rules of most types: nothing differs. It is an interface whose every hook has a default, and has no state."""
 
     __slots__ = ()
 
@@ -25,8 +26,8 @@ class TypeRules:
 
     # -- a request
 
-    def claim(self, initial: Mapping[str, str]) -> None:
-        """Note the client's initial_resource_versions."""
+    def note_brought(self, initial: Mapping[str, str]) -> None:
+        """Note the resources that the client brought: its initial_resource_versions."""
 
     def subscribing(self, key: Key) -> None:
         """A subscription to this key begins, or is repeated."""
@@ -71,12 +72,12 @@ class TypeRules:
         yield from ()
 
     @property
-    def knows_claims(self) -> bool:
-        """Whether it can be told by now which of the resources that the client came back with are subscribed."""
+    def knows_brought(self) -> bool:
+        """Whether it is known which of the resources that the client brought are subscribed."""
         return True
 
-    def needs_empty_resource(self, want: NameSubscription) -> bool:  # noqa: ARG002
-        """Whether this subscription, which matches nothing, is answered by a resource without contents."""
+    def needs_empty_resource(self, key: Key) -> bool:  # noqa: ARG002
+        """Whether a subscription to this key that gets nothing is answered by a resource without contents."""
         return False
 
     def complete(self, send: Send, batch: Batch) -> Steps[Send]:  # noqa: ARG002

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..model.concealment import without_contents
 from ..model.events import Absence, Rejection, ResourceError, Send
 from ..model.facts import Acked, Nacked, Oversize, Sent, Suppressed
-from ..model.types import Variant
+from ..model.types import SECRET, Variant
 from .client_view import ClientView
 from .context import SessionContext
 from .in_flight import InFlight, InFlightResponse
-from .rejections import Part, Rejections, parts_of
+from .rejections import Rejections, ResponsePart, parts_of
 from .ttl import Ttl
 
 RESOURCE_EXHAUSTED = 8
@@ -92,6 +93,8 @@ class Verdicts:
             self._accepted(response, now)
             context.facts.append(Acked(context.stream, context.type_url, nonce, now - response.sent_at))
         else:
+            if context.type_url == SECRET:  # OPS-14
+                error = Rejection(error.code, without_contents(error.message, response.variants))
             self._rejected(response, nonce, error, now)
             parts = [(each.name, each.version) for each in response.variants]
             isolates = context.delta and len(parts) > 1
@@ -153,10 +156,10 @@ class Verdicts:
             return False
         return not any(self._is_current(part) for part in parts_of(response.send))
 
-    def _is_current(self, part: Part) -> bool:
+    def _is_current(self, part: ResponsePart) -> bool:
         """Whether the client is to have this variant."""
         return part.variant is not None and self._view.has(part.variant, located=part.located)
 
-    def _is_wanted(self, part: Part) -> bool:
+    def _is_wanted(self, part: ResponsePart) -> bool:
         """Whether the client still subscribes to this resource in this form."""
         return self._view.is_subscribed(part.name, located=part.located)

@@ -28,7 +28,7 @@ from .batch import Batch
 from .client_state import ClientState
 from .context import SessionContext
 from .in_flight import InFlight
-from .refusals import ABSENT
+from .refusals import ABSENT, absent_version
 from .subscription import NameSubscription, WildcardSubscription
 from .type_rules import TypeRules
 
@@ -59,7 +59,7 @@ class VirtualHostRules(TypeRules):
 
     __slots__ = (
         "_answering",
-        "_claims",
+        "_brought",
         "_client",
         "_configs",
         "_context",
@@ -87,15 +87,15 @@ class VirtualHostRules(TypeRules):
         self._configs = configs
         self._is_alone = is_alone
         self._released: dict[str, None] = {}  # route configurations whose listeners wait for a response (V3)
-        self._claims: Mapping[str, str] = {}  # virtual hosts that the client holds from an earlier stream
+        self._brought: Mapping[str, str] = {}  # virtual hosts that the client holds from an earlier stream
         # By virtual host: the subscriptions that the last `collect` answered with it.
         self._answering: dict[str, dict[NameSubscription, None]] = {}
 
     # -- a request
 
-    def claim(self, initial: Mapping[str, str]) -> None:
-        """Note the virtual hosts that the client holds from an earlier stream."""
-        self._claims = {**self._claims, **initial} if self._claims else initial
+    def note_brought(self, initial: Mapping[str, str]) -> None:
+        """Note the virtual hosts that the client brought from an earlier stream."""
+        self._brought = {**self._brought, **initial} if self._brought else initial
 
     def subscribing(self, key: Key) -> None:
         """Let the wildcard send a base host again that the client unsubscribed from (VHD-11).
@@ -208,33 +208,33 @@ class VirtualHostRules(TypeRules):
         if want.held is not None and not (was_answered and alike(before, want.held)):
             self._answering.setdefault(want.held.name, {})[want] = None
 
-    def needs_empty_resource(self, want: NameSubscription) -> bool:
+    def needs_empty_resource(self, key: Key) -> bool:
         """Whether the client must be answered with an empty resource for a host that there is none for (VHD-7).
 
         Envoy's on-demand request ends neither by a removal nor by an error. A locator needs none of this: TP2's
         negative answer ends it.
         """
-        return not want.located
+        return not key.is_locator
 
     # -- what the client holds from an earlier stream
 
     @property
-    def knows_claims(self) -> bool:
+    def knows_brought(self) -> bool:
         """Whether all requested hosts are resolved: one of them may lead to a virtual host that the client holds."""
         return not self._client.availability.is_waiting
 
     def collected(self, batch: Batch) -> Steps[None]:
-        """Remove what the client claimed to hold and no longer asks for, in steps."""
-        if self._claims and not self._client.availability.is_waiting:
-            claims, self._claims = self._claims, {}
+        """Remove what the client brought and no longer asks for, in steps."""
+        if self._brought and not self._client.availability.is_waiting:
+            brought, self._brought = self._brought, {}
             if not self._client.subscriptions.wildcards:
-                yield from self._disclaim(claims, batch)
+                yield from self._remove_unasked(brought, batch)
 
-    def _disclaim(self, claims: Mapping[str, str], batch: Batch) -> Steps[None]:
+    def _remove_unasked(self, brought: Mapping[str, str], batch: Batch) -> Steps[None]:
         """Remove virtual hosts that the client holds and that no requested host leads to (DLT-14), in steps."""
-        if all(None not in (tag for _, tag in wants) for wants in self._client.subscriptions.names.values()):
+        if all(None not in [tag for _, tag in wants] for wants in self._client.subscriptions.names.values()):
             return  # locators only: each was answered by what replaces its variant
-        for number, (name, version) in enumerate(claims.items()):
+        for number, (name, version) in enumerate(brought.items()):
             if number % EVERY == EVERY - 1:
                 yield
             asked = self._client.subscriptions.find(Key(name)) is not None or version.startswith(ABSENT)
@@ -245,9 +245,7 @@ class VirtualHostRules(TypeRules):
 
     def complete(self, send: Send, batch: Batch) -> Steps[Send]:
         """Add aliases to the resources of a response, and the hosts that there is no virtual host for, in steps."""
-        absent = (
-            f"{ABSENT}{self._context.settings.epoch}.{self._context.stream}.{send.nonce}"  # V8: a new one each time
-        )
+        absent = absent_version(self._context.settings.epoch, self._context.stream, send.nonce)
         aliases: list[tuple[str, ...]] = []
         named = 0  # strings since the last step
         for variants, located in ((send.plain, False), (send.located, True)):
@@ -262,12 +260,13 @@ class VirtualHostRules(TypeRules):
     def _strings(self, variant: Variant, *, located: bool) -> Steps[tuple[str, ...]]:
         """Return the aliases of a virtual host: its explicit domains, and the strings that this client sent (VHD-4).
 
-        If the response answers new requests, only the strings of these are named, and not those that the client asked
-        by before. Otherwise the answers to a scan of hosts under a wildcard domain would grow with the square of their
-        number.
+        If the response answers new subscriptions, it names only the strings of these, and not the earlier strings of
+        the client. Otherwise the answers to a scan of hosts under a wildcard domain would grow with the square of the
+        number of hosts.
 
-        A locator may have been given a variant for fewer params than the virtual host is for (InOrder.proven). Such a
-        variant is known for the requested host only, so it gets no domains as aliases.
+        A locator may have been given a variant whose constraints are narrower than those of the virtual host
+        (`InOrder.select_for_cache`). This variant is known for the requested host only, so it gets no domains as
+        aliases.
         """
         config, _ = split(variant.name)
         domains = explicit(variant.domains) if not located else ()
@@ -292,3 +291,24 @@ class VirtualHostRules(TypeRules):
                 del self._answering[name]
             if len(piece) == EVERY:
                 yield
+
+
+# Rules without state, shared by all sessions that they are for.
+_ORDINARY = TypeRules()
+_SOTW_VIRTUAL_HOSTS = SotwVirtualHostRules()
+
+
+def rules_of(
+    context: SessionContext,
+    client: ClientState,
+    in_flight: InFlight,
+    configs: Callable[[], Iterable[str]],
+    *,
+    is_alone: bool,
+) -> TypeRules:
+    """Return the rules of a session by its type; `configs` and `is_alone` as in `VirtualHostRules`."""
+    if not context.table.spec.on_demand:
+        return _ORDINARY
+    if not context.delta:
+        return _SOTW_VIRTUAL_HOSTS
+    return VirtualHostRules(context, client, in_flight, configs, is_alone=is_alone)

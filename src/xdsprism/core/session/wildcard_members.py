@@ -10,9 +10,11 @@ from __future__ import annotations
 from ..model.constraints import matches
 from ..model.events import WILDCARD, Key
 from ..model.steps import EVERY, Steps, pieces
+from ..model.table import Table
 from ..model.types import Variant, remnant
 from ..model.xdstp import wildcards
 from .batch import Batch
+from .claims import end_holding_over
 from .client_state import ClientState
 from .context import SessionContext
 from .delivery import Delivery
@@ -26,9 +28,9 @@ class WildcardMembers:
 
     __slots__ = (
         "_client",
+        "_context",
         "_delivery",
         "_rules",
-        "_table",
         "_verdicts",
     )
 
@@ -40,15 +42,21 @@ class WildcardMembers:
         delivery: Delivery,
         rules: TypeRules,
     ) -> None:
-        self._table = context.table
+        self._context = context
         self._client = client
         self._verdicts = verdicts
         self._delivery = delivery
         self._rules = rules
 
+    @property
+    def _table(self) -> Table:
+        return self._context.table
+
     def collect(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         """Put into the batch what a wildcard has new, in steps."""
         self._delivery.warn(wild, batch)  # ERR-6
+        if wild.is_held_over:
+            end_holding_over(self._context, wild)
         if not wild.started:
             if not self._client.availability.lists(wild):  # a relay does not know the whole listing yet
                 return
@@ -57,8 +65,8 @@ class WildcardMembers:
             yield from self._collect_all(wild, batch)
             self._rules.wildcard_started(wild)
         elif wild.is_behind:
-            transitions = wild.listing.difference(wild.cursor, wild.params).transitions
-            wild.cursor = wild.listing.advance(wild.cursor)
+            transitions = wild.transitions()
+            wild.caught_up()
             located = wild.tag is not None
             for piece in pieces(transitions.values()):
                 for change in piece:
@@ -81,7 +89,7 @@ class WildcardMembers:
         A member is owed an answer when the client unsubscribed its name and the wildcard still covers it, or after
         `resend`.
         """
-        wild = next(self._client.subscriptions.over(key), None)
+        wild = next(self._client.subscriptions.wildcards_over(key), None)
         if wild is None or key in self._client.holdings.leaving:
             return
         name, tag = key
@@ -113,7 +121,7 @@ class WildcardMembers:
 
     def _take_leave(self, wild: WildcardSubscription, batch: Batch) -> Steps[None]:
         """Remove what the client holds from an earlier stream and the wildcard no longer lists (DLT-14), in steps."""
-        if not self._rules.knows_claims:
+        if not self._rules.knows_brought:
             return
         for number, name in enumerate(wild.initial):
             if number % EVERY == EVERY - 1:

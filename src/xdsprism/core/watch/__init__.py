@@ -11,7 +11,8 @@ The way of a subscription through these modules, and of the response to it:
 
 Main types: `Subscriber` (subscriber.py: all watches of one client), `Upstream` (upstream.py: one server), `Entry`
 (entry.py: one watched resource; the table of its states), `StreamLifecycle` (stream_lifecycle.py: the table of the
-states of a stream), `ResourceCache` (resource_cache.py: all entries).
+states of a stream), `ResourceCache` (resource_cache.py: all entries). `Dependencies` (dependencies.py) decides which
+further resources a listener needs, for `Client.watch_config`.
 
 Imports: `model`.
 """

@@ -29,7 +29,7 @@ from ..model.responses import Arrival, Heartbeat, Identity, InvalidResource, Res
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import NO_PARAMS, VIRTUAL_HOST, Variant
 from .authority import resubscribe
-from .entry import Collection, Entry, Event, State
+from .entry import Entry, Event, State, members_of
 from .host_answers import HostAnswers
 from .host_holders import is_current
 from .negative_answers import NegativeAnswers, is_unasked
@@ -63,22 +63,22 @@ class Reading:
         self.fruitful = bool(response.heartbeats)  # whether it brought anything: news for a watcher, or a heartbeat
 
     def read(self) -> Steps[list[InvalidResource]]:
-        """Apply the response; return the invalid resources, for the NACK. Valid ones are used all the same (A46)."""
+        """Apply the response; return the invalid resources, for the NACK. Valid resources are used even so (A46)."""
         arrivals, flaws = judge(self._response)
         yield from self._take_all(arrivals, flaws)
         for flaw in flaws:
             self._refuse(flaw)
         for heartbeat in self._response.heartbeats:
-            self._beat(heartbeat)
+            self._extend_ttls(heartbeat)
         for item in self._response.unresolved:
             self._leave_unresolved(item)
         for error in self._response.errors:
-            self._err(error)
+            self._apply_error(error)
         if self._upstream.delta:
             yield from self._remove()
             self._release()
         elif self._topic.spec.full_state and all(flaw.name for flaw in flaws):  # NAK-27
-            self._miss()
+            self._remove_missing()
         # What the response answers needs no timer any more.
         for entry in self._touched:
             self._upstream.pending.note_answered(entry)
@@ -95,7 +95,7 @@ class Reading:
                 yield
         for given in pieces(self._given.items()):
             for entry, arrival in given:
-                self._take(entry, arrival)
+                self._accept(entry, arrival)
             if len(given) == EVERY:
                 yield
 
@@ -117,7 +117,7 @@ class Reading:
                 self._compare(entry, arrival)
                 self._given[entry] = arrival
 
-    def _take(self, entry: Entry, arrival: Arrival) -> None:
+    def _accept(self, entry: Entry, arrival: Arrival) -> None:
         """Give a resource to an entry."""
         self._touched.add(entry)
         # The response may also remove the former resource: `ResponseMatching.withdrawn` has to know who it was for.
@@ -125,21 +125,21 @@ class Reading:
             self._left.add((entry.variant.name, entry.params is not None))
         # The server still has to withdraw the former variant, and that removal is not for other subscriptions.
         if arrival.located and entry.variant is not None and entry.variant.identity != arrival.variant.identity:
-            self._upstream.outlive(entry)
-        self.fruitful |= self._cache.take(self._topic, entry, arrival, self._upstream, self._now)
+            self._upstream.expect_removal(entry)
+        self.fruitful |= self._cache.accept(self._topic, entry, arrival, self._upstream, self._now)
 
-    def _beat(self, heartbeat: Heartbeat) -> None:
+    def _extend_ttls(self, heartbeat: Heartbeat) -> None:
         """Extend the TTL of the entries that hold exactly this variant."""
-        for entry in self._matching.living(heartbeat):
+        for entry in self._matching.holding_exactly(heartbeat):
             self._touched.add(entry)
-            self._cache.lives(entry, heartbeat.ttl, self._now)
+            self._cache.set_ttl(entry, heartbeat.ttl, self._now)
 
     def _is_lenient(self, entry: Entry) -> bool:
         """Whether an entry may get a variant that its params do not match: a leaf may ignore constraints (DYN-56)."""
         return not self._cache.strict and self._is_open(entry)
 
     def _is_open(self, entry: Entry) -> bool:
-        """Whether a variant that does not match the entry's params can be for it all the same.
+        """Whether a variant that does not match the entry's params can be for it even so.
 
         Some servers choose by other params than were sent; their variants never match. But if the entry has a variant
         that matches and stays current, the other one was in flight to a subscription that has just been dropped.
@@ -190,7 +190,7 @@ class Reading:
             if entry in self._given:
                 continue  # another variant was for this one
             self._touched.add(entry)  # NAK-21
-            self.fruitful |= entry.refuse(error, flaw.version or self._response.version, self._now)
+            self.fruitful |= entry.reject(error, flaw.version or self._response.version, self._now)
 
     def _leave_unresolved(self, item: Unresolved) -> None:
         """Report hosts that no virtual host serves as missing (VHD-7); their subscription stays (VHD-8)."""
@@ -199,13 +199,13 @@ class Reading:
         for entry in self._negative.concerned(self._matching.unresolved(item), constraint, error):
             if entry not in self._touched:  # a resource in the same response is the better answer
                 self._touched.add(entry)
-                what = f"{entry.name!r} does not exist on {self._upstream.label}, which calls it unresolved"
+                what = f"{entry.name!r} does not exist on {self._upstream.label}, which reports it as unresolved"
                 self._delete(entry, what, self._negative.absence_for(entry, constraint))
 
-    def _err(self, error: ResourceError) -> None:
+    def _apply_error(self, error: ResourceError) -> None:
         """Apply a resource error (TP3). With `fail_on_data_errors`, a negative one drops the variant (ERR-10)."""
         status = STATUS[error.code] if 0 < error.code < len(STATUS) else "UNKNOWN"
-        told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} has an error for it")
+        told = WatchError(status, error.message or f"{error.about.name!r}: {self._upstream.label} reports an error")
         denied = self._matching.denied(error.about)
         whom = canonical(error.about.constraint)
         # Only these two codes deny the resource; any other one leaves a cached variant in use (ERR-9).
@@ -213,7 +213,7 @@ class Reading:
         drop = negative and self._upstream.fail_on_data_errors
         denied = self._negative.concerned(denied, whom, told) if negative else denied
         # If a glob is denied, its members go too.
-        members = [one for each in denied if drop and isinstance(each, Collection) for one in each.members.values()]
+        members = [one for each in denied if drop for one in members_of(each)]
         for entry in (*members, *denied):
             if entry in self._given:
                 continue  # ERR-2
@@ -237,7 +237,7 @@ class Reading:
             what = f"{name!r} does not exist on {self._upstream.label}"
             concerned = self._matching.withdrawn(identity, left=left)
             meant = self._negative.concerned(concerned, identity[1], WatchError("NOT_FOUND", what))
-            self._upstream.pending.outlived.pop((topic.spec.url, name, identity[1] or TRUE), None)
+            self._upstream.pending.expected_removals.pop((topic.spec.url, name, identity[1] or TRUE), None)
             for entry in meant:
                 doubtful = name != entry.name and self._hosts.is_doubtful(entry)
                 if entry not in self._touched and not doubtful:  # DYN-58: what replaces it has just come
@@ -251,12 +251,13 @@ class Reading:
         for entry, name in self._hosts.lost.items():
             if entry not in self._touched and not self._hosts.is_doubtful(entry):
                 self._touched.add(entry)
-                self._delete(entry, f"{entry.name!r} does not exist on {self._upstream.label}: {name!r} has lost it")
+                lost = f"it is no alias of {name!r} any more"
+                self._delete(entry, f"{entry.name!r} does not exist on {self._upstream.label}: {lost}")
         for entry in self._hosts.doubtful:
             if entry not in self._touched:
                 resubscribe(entry, self._topic.spec)
 
-    def _miss(self) -> None:
+    def _remove_missing(self) -> None:
         """Delete the resources that a full state lacks (CLI-8), but not those that never came (CLI-9)."""
         for entry in [*self._topic]:
             came = entry.variant is not None or entry not in entry.authority.entries  # members were never asked for
@@ -271,8 +272,8 @@ class Reading:
 
     def _is_excused(self, entry: Entry) -> bool:
         """Whether the server reported an error for it on this stream, which it does not repeat (ERR-11, ERR-3)."""
-        told = entry not in self._upstream.pending.awaited and entry.collection is None
-        return told and entry.ailing and entry not in self._negative.denied
+        told = entry not in self._upstream.pending.awaited and entry.member_of is None
+        return told and entry.has_unclear_error and entry not in self._negative.denied
 
     def _pass_over(self, entry: Entry) -> None:
         """Note that a full state after the subscription lacks the resource (PRX-34).

@@ -83,7 +83,7 @@ class Fallback:
         if (
             upstream.lifecycle.failing is not None
         ):  # another authority uses this server, and found that it can't be reached
-            self.cope(authority, authority.entries)
+            self.fall_back_or_report(authority, authority.entries)
 
     def release(self, authority: Authority, kept: int) -> None:
         """Unsubscribe on the servers behind the first `kept` ones (FBK-4)."""
@@ -95,7 +95,7 @@ class Fallback:
             upstream.wake()
         authority.active = authority.active[:kept]
 
-    def cope(self, authority: Authority, entries: Iterable[Entry]) -> None:
+    def fall_back_or_report(self, authority: Authority, entries: Iterable[Entry]) -> None:
         """If all active servers have failed, fall back to the next one, or tell the watchers of these entries."""
         error = authority.failing
         if error is None:
@@ -106,7 +106,7 @@ class Fallback:
             return
         for entry in [*entries]:  # FBK-2, FBK-5, CLI-17
             self._fall_back_on_disk(entry)
-            entry.ail(error)
+            entry.report_error(error)
 
     def _fall_back_on_disk(self, entry: Entry) -> None:
         """Use the state that an earlier run stored, if the entry has nothing and no server can be reached."""
@@ -137,7 +137,7 @@ def resubscribe(entry: Entry, spec: TypeSpec) -> None:
     renewing = [upstream for upstream in entry.authority.active if _needs_new_stream(spec, members, upstream)]
     entry.renew()
     for member in members:
-        member.source = None  # so that a new stream does not claim their versions
+        member.sent_by = None  # so that a new stream does not name their versions
     for upstream in entry.authority.active:
         if upstream in renewing:
             upstream.renew()

@@ -180,7 +180,7 @@ class _Walk:
         )
 
     def _find(self, type_url: TypeUrl, name: str) -> Known | None:
-        """Return what is known about a reference, and note that it was met."""
+        """Return the known part of a reference, and note that the walk reached it."""
         ref = type_url, name
         self.seen[ref] = None
         known = self._known.get(ref)
@@ -248,14 +248,14 @@ class _Leaves:
         self._below(self._root, 1)
         leaves = tuple(name for name, usable in self._met.items() if usable)
         if not leaves:  # A74: the aggregate fails; it does not wait for a leaf
-            raise WatchError("UNAVAILABLE", f"{self._root!r}: none of the clusters that it is made of can be had")
+            raise WatchError("UNAVAILABLE", f"{self._root!r}: none of its clusters is available")
         return leaves
 
     def _below(self, name: str, depth: int) -> None:
         """Visit the clusters of an aggregate, and then theirs."""
         for child in _children(self._parts[name]):
             if child == self._root:
-                raise WatchError("INVALID_ARGUMENT", f"{self._root!r} is an aggregate that is part of itself")
+                raise WatchError("INVALID_ARGUMENT", f"{self._root!r} is an aggregate that contains itself")
             if depth == DEPTH or child not in self._parts:
                 text = f"{self._root!r}: aggregates more than {DEPTH} levels deep"
                 raise WatchError("INVALID_ARGUMENT", text)

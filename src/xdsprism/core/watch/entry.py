@@ -29,7 +29,7 @@ if `drop` says so. The last two events change nothing for watchers.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -101,7 +101,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LastError:
     """The last error of an entry, for CSDS; `version` is the version that the client rejected, if it rejected one."""
 
     version: str
@@ -155,17 +155,17 @@ class Watch:
         if first:  # otherwise the earlier notice has woken the watcher
             self.wake()
 
-    def complain(self, type_url: TypeUrl, name: str, error: WatchError) -> None:
+    def report_unaskable(self, type_url: TypeUrl, name: str, error: WatchError) -> None:
         """Queue an error for a name that no server can be asked for."""
         self._pending[(name, False)] = Notice(type_url, name, None, error=error)
         self.wake()
 
 
 class Entry:
-    """One watched resource, by the name and params of its subscription.
+    """One watched resource, wildcard or glob, by the name and params of its subscription; or a member of one.
 
-    Three fields hold errors. `error` is what watchers heard last. `verdict` is what is wrong with the resource itself,
-    and survives the loss and the return of a server. `refusal` is what CSDS shows.
+    Three fields hold errors. `error` is what watchers heard last. `own_error` is what is wrong with the resource
+    itself, and survives the loss and the return of a server. `last_error` is what CSDS shows.
     """
 
     __slots__ = (
@@ -179,10 +179,12 @@ class Entry:
         "holders",
         "kept_at",
         "key",
+        "last_error",
+        "member_of",
         "name",
+        "own_error",
         "params",
-        "refusal",
-        "source",
+        "sent_by",
         "state",
         "stream",
         "suited",
@@ -190,7 +192,6 @@ class Entry:
         "type_url",
         "updated",
         "variant",
-        "verdict",
         "watches",
     )
 
@@ -203,43 +204,46 @@ class Entry:
         self.variant: Variant | None = None
         self.state = State.REQUESTED
         self.error: WatchError | None = None  # the error that watchers heard last; None: the resource
-        self.refusal: Refusal | None = None
+        self.last_error: LastError | None = None  # for CSDS
         # Params for which there is no resource, where the server said so (DESIGN 6.4).
         self.absence: Constraint | None = None
-        self.verdict: WatchError | None = None  # what is wrong with the resource itself, as opposed to the connection
-        self.source: Upstream | None = None  # the server that sent the variant
+        self.own_error: WatchError | None = None  # what is wrong with the resource itself, as opposed to the connection
+        self.sent_by: Upstream | None = None  # the server that sent the variant
         self.stream = 0  # `Upstream.streams` when the variant came
         self.suited = False  # whether the variant came in the form of the subscription, locator or plain (DESIGN 6.1)
-        self.trusted = False  # BST-6: whether `source` is a `trusted_xds_server`; False for a variant from disk
-        self.updated = 0.0  # when the source sent the variant last
+        self.trusted = False  # BST-6: whether `sent_by` is a `trusted_xds_server`; False for a variant from disk
+        self.updated = 0.0  # when `sent_by` sent the variant last
         self.expires: float | None = None
         self.kept_at: float | None = None  # wall time of contents from disk that no server has confirmed yet
         self.for_all = False  # the answer came from a server without params, so it is for any params (PRX-32)
         # The resource may be gone, and the server was asked again. Watchers hear this error if the server stays silent.
         self.doubted: WatchError | None = None
         self.holders: Holders | None = None  # of the variant, where its name is not that of the subscription
-        self.collection: Collection | None = None  # the wildcard or glob that has this member; None: subscribed by name
+        self.collection: Collection | None = None  # the members, if the subscription is a wildcard or a glob
+        self.member_of: Collection | None = None  # what brought this entry, if it has no subscription of its own
 
     @property
     def usable(self) -> bool:
-        """Whether there is a resource to use."""
-        return self.variant is not None
+        """Whether there is a resource to use; of a wildcard or glob, a member."""
+        return self.variant is not None or (self.collection is not None and bool(self.collection.members))
 
     @property
     def lacking(self) -> bool:
-        """Whether the resource is neither cached nor known to be missing, which starts fallback (FBK-1)."""
+        """Whether nothing is cached, and no server has answered, which starts fallback (FBK-1)."""
+        if self.collection is not None:
+            return not self.collection.members and self.state is State.REQUESTED
         return self.variant is None and self.state in _OPEN
 
     @property
-    def ailing(self) -> bool:
+    def has_unclear_error(self) -> bool:
         """Whether the server reported an error that does not say whether the resource exists (ERR-9)."""
-        negative = self.verdict is not None and self.verdict.status in ("NOT_FOUND", "PERMISSION_DENIED")
+        negative = self.own_error is not None and self.own_error.status in ("NOT_FOUND", "PERMISSION_DENIED")
         return self.state is State.RECEIVED_ERROR and not negative
 
     @property
     def unknown(self) -> bool:
         """Whether nothing is cached and no server denied the resource: the server has yet to send it."""
-        return self.lacking or (self.variant is None and (self.ailing or self.state is State.NACKED))
+        return self.lacking or (self.variant is None and (self.has_unclear_error or self.state is State.NACKED))
 
     @property
     def unanswered(self) -> bool:
@@ -247,32 +251,32 @@ class Entry:
 
         That includes a variant from disk: only a server can say whether it still exists.
         """
-        return self.source is None and self.state in _OPEN
+        return self.sent_by is None and self.state in _OPEN
 
     def _on(self, event: Event) -> None:
         """Change the state; no other method does, except `adopt`."""
         self.state = TRANSITIONS[event][self.state]
-        self.unsettle()
+        self.offer_again()
 
-    def unsettle(self) -> None:
+    def offer_again(self) -> None:
         """Have the next copy of the variant offered to this entry again, since its state changed (host_holders.py)."""
         if self.holders is not None:
-            self.holders.unsettle(self)
+            self.holders.offer_again(self)
 
     def renew(self) -> None:
         """Forget what servers said, before the resource is asked for again; the cached variant stays."""
         self._on(Event.RESUBSCRIBE)
-        self.source = self.verdict = None
+        self.sent_by = self.own_error = None
 
     def release(self) -> None:
         """Forget the error of the quarantine, which was no answer of a server, before the subscription is sent."""
         if self.state is State.RECEIVED_ERROR:
             self._on(Event.RELEASED)
 
-    def accept(self, arrival: Arrival, source: Upstream, now: float) -> bool:
+    def accept(self, arrival: Arrival, upstream: Upstream, now: float) -> bool:
         """Take a valid resource; return whether watchers were told, which unchanged contents are not (CLI-19)."""
         before, self.variant = self.variant, arrival.variant
-        was_trusted, self.trusted = self.trusted, source.trusted
+        was_trusted, self.trusted = self.trusted, upstream.trusted
         is_same = before is not None and self.error is None and _same(before, arrival.variant)
         # BST-6: the same contents mean something else where another server vouches for them (A81).
         news = not is_same or was_trusted != self.trusted
@@ -280,12 +284,20 @@ class Entry:
             arrival.variant.body = before.body  # one copy of the contents, not two
             self.variant = before if _is_labelled(before, arrival.variant) else arrival.variant
         self._on(Event.RECEIVED)
-        self.source, self.stream, self.updated = source, source.streams, now
+        self.sent_by, self.stream, self.updated = upstream, upstream.streams, now
         self.suited = arrival.located == (self.params is not None)
-        self.error = self.verdict = self.refusal = self.kept_at = self.doubted = None
+        self.error = self.own_error = self.last_error = self.kept_at = self.doubted = None
         if news:
-            self._tell(self._notice())
+            self._tell(self.watches)
         return news
+
+    def accept_collection(self, *, for_all: bool) -> None:
+        """Note that a server has answered a wildcard or glob, and wake watchers, since it may have no members."""
+        self._on(Event.RECEIVED)
+        self.for_all = for_all
+        self.error = self.own_error = None
+        for watch in self.watches:
+            watch.wake()
 
     def relabel(self, variant: Variant) -> None:
         """Take the same contents in the same version, perhaps with more aliases; watchers do not hear of that."""
@@ -296,34 +308,39 @@ class Entry:
     def recall(self, variant: Variant, since: float) -> None:
         """Use the variant that an earlier run stored on disk, since no server can be reached."""
         self.variant, self.kept_at, self.trusted = variant, since, False
-        self._tell(self._notice())
+        self._tell(self.watches)
 
     def recall_absence(self, absence: Constraint | None, since: float) -> None:
         """Use what an earlier run stored on disk: the resource did not exist."""
         self._on(Event.REMOVED)
         self.absence, self.kept_at = absence, since
-        self.verdict = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was there last")
+        self.own_error = WatchError("NOT_FOUND", f"{self.name!r} did not exist when a server was last connected")
 
     def adopt(self, other: Entry) -> None:
         """Copy the state of an entry that holds the same resource under another key, and tell the watchers."""
-        self.variant, self.source, self.stream, self.suited = other.variant, other.source, other.stream, other.suited
-        self.state, self.error, self.verdict, self.refusal = other.state, other.error, other.verdict, other.refusal
+        self.variant, self.sent_by, self.stream, self.suited = other.variant, other.sent_by, other.stream, other.suited
+        self.state, self.error, self.own_error, self.last_error = (
+            other.state,
+            other.error,
+            other.own_error,
+            other.last_error,
+        )
         self.updated, self.expires, self.kept_at = other.updated, other.expires, other.kept_at
         self.trusted, self.absence, self.for_all = other.trusted, other.absence, other.for_all
         self.doubted = other.doubted
-        self.unsettle()
+        self.offer_again()
         for watch in self.watches:
-            self.greet(watch)
+            self.tell_newcomer(watch)
 
-    def refuse(self, error: WatchError, version: str, now: float) -> bool:
+    def reject(self, error: WatchError, version: str, now: float) -> bool:
         """Record that the new resource is invalid; the last valid one stays (NAK-15).
 
         Return whether watchers were told.
         """
-        self.refusal = Refusal(version, error.message, now)
+        self.last_error = LastError(version, error.message, now)
         self._on(Event.INVALID)
-        self.verdict = error
-        return self.ail(error)
+        self.own_error = error
+        return self.report_error(error)
 
     def fail(self, error: WatchError, event: Event, now: float, *, drop: bool) -> bool:
         """Record a negative event: REMOVED, ERROR, TIMED_OUT or UNANSWERED; `drop`: forget the cached resource.
@@ -333,34 +350,34 @@ class Entry:
         self._on(event)
         self.doubted = None
         self.kept_at = None if drop else self.kept_at
-        self.refusal = Refusal("", str(error), now)  # A88: the most recent error
-        self.verdict = error
+        self.last_error = LastError("", str(error), now)  # A88: the most recent error
+        self.own_error = error
         if drop and self.variant is not None:
             self.variant = self.error = None
-        return self.ail(error)
+        return self.report_error(error)
 
-    def ail(self, error: WatchError) -> bool:
+    def report_error(self, error: WatchError) -> bool:
         """Tell watchers an error, unless it is the one that they heard last; return whether they were told.
 
         The error is ambient if a resource is cached.
         """
         known, self.error = self.error, error
-        self.unsettle()
+        self.offer_again()
         news = known is None or str(known) != str(error)
         if news:
-            self._tell(self._notice(error))
+            self._tell(self.watches, error)
         return news
 
     def recover(self) -> None:
         """Clear the error of a lost server, and tell watchers again what is wrong with the resource itself (ERR-11)."""
         self.error = None
-        if self.verdict is not None:
-            self.ail(self.verdict)
+        if self.own_error is not None:
+            self.report_error(self.own_error)
 
     def doubt(self, error: WatchError) -> None:
         """Note that the resource may be gone, until the server answers or `PendingAnswers.doubts` runs out."""
         self.doubted = error
-        self.unsettle()
+        self.offer_again()
 
     def holds(self, name: str, version: str | None = None) -> bool:
         """Whether the cached resource has that name, which may differ from the name of the subscription (VHD-3)."""
@@ -369,70 +386,55 @@ class Entry:
 
     def came_from(self, upstream: Upstream) -> bool:
         """Whether the variant came on the current stream of that server."""
-        return self.variant is not None and self.source is upstream and self.stream == upstream.streams
+        return self.variant is not None and self.sent_by is upstream and self.stream == upstream.streams
 
-    def greet(self, watch: Watch) -> None:
-        """Tell a new watcher the cached resource at once, and then the current error, if any (CLI-18)."""
+    def tell_newcomer(self, watch: Watch) -> None:
+        """Tell a new watcher the cached resource at once, the current error, if any, and all members (CLI-18)."""
         if self.variant is not None:
-            watch.tell(self, self._notice())
+            self._tell((watch,))
         if self.error is not None:
-            watch.tell(self, self._notice(self.error))
+            self._tell((watch,), self.error)
+        for member in members_of(self):
+            member.tell_newcomer(watch)
 
-    def _notice(self, error: WatchError | None = None) -> Notice:
-        """Return a notice with the resource, or with an error, which is ambient if a resource is cached."""
+    def _tell(self, watches: Sequence[Watch], error: WatchError | None = None) -> None:
+        """Tell watchers the resource, or an error, which is ambient if a resource is cached."""
         ambient = error is not None and self.usable
-        return Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted)
-
-    def _tell(self, notice: Notice) -> None:
-        for watch in self.watches:
+        notice = Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted)
+        for watch in watches:
             watch.tell(self, notice)
 
 
-class Collection(Entry):
-    """A wildcard or glob subscription; each member has an entry, and so a state, of its own."""
+class Collection:
+    """The members of a wildcard or glob; each has an entry, and so a state, of its own.
 
-    __slots__ = ("members",)
+    entry: that of the subscription, which says whether a server has answered, and what was wrong.
+    """
 
-    def __init__(self, type_url: TypeUrl, key: Key, authority: Authority, watches: list[Watch]) -> None:
-        super().__init__(type_url, key, authority, watches)
+    __slots__ = ("entry", "members")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
         self.members: dict[str, Entry] = {}
-
-    @property
-    def usable(self) -> bool:
-        """Whether there is a member to use."""
-        return bool(self.members)
-
-    @property
-    def lacking(self) -> bool:
-        """Whether no member came, and no server has answered the collection yet (FBK-1)."""
-        return not self.members and self.state is State.REQUESTED
 
     def member(self, name: str) -> Entry:
         """Return the entry of a member, and make it if there is none yet."""
         found = self.members.get(name)
         if found is None:
-            found = self.members[name] = Entry(self.type_url, Key(name, self.params), self.authority, self.watches)
-            found.collection = self
+            whole = self.entry
+            found = self.members[name] = Entry(whole.type_url, Key(name, whole.params), whole.authority, whole.watches)
+            found.member_of = self
         return found
-
-    def answer(self, *, for_all: bool) -> None:
-        """Note that the server has answered the collection, and wake watchers, since it may be empty."""
-        self._on(Event.RECEIVED)
-        self.for_all = for_all
-        self.error = self.verdict = None
-        for watch in self.watches:
-            watch.wake()
-
-    def greet(self, watch: Watch) -> None:
-        """Tell a new watcher the state of the collection, and then of each member (CLI-18)."""
-        super().greet(watch)
-        for member in self.members.values():
-            member.greet(watch)
 
 
 def members_of(entry: Entry) -> list[Entry]:
-    """Return the members of a collection; nothing for an entry with a name."""
-    return [*entry.members.values()] if isinstance(entry, Collection) else []
+    """Return the members of a wildcard or glob; nothing for an entry with a name."""
+    return [*entry.collection.members.values()] if entry.collection is not None else []
+
+
+def subscribed(entry: Entry) -> Entry:
+    """Return the entry whose key the requests name: for a member, that of its wildcard or glob."""
+    return entry.member_of.entry if entry.member_of is not None else entry
 
 
 def _is_labelled(one: Variant, other: Variant) -> bool:

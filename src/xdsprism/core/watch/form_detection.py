@@ -31,7 +31,7 @@ class FormDetection:
         self._facts = facts
 
     def readable(self, upstream: Upstream, response: Response, now: float) -> list[Response]:
-        """Return the responses to apply now: this one, with those that waited, or none while the form is unknown."""
+        """Return the responses to apply now: this one after the waiting ones, or none while the form is unknown."""
         dialect = upstream.dialect
         if dialect.is_fixed:
             return [response]
@@ -66,7 +66,7 @@ class FormDetection:
         known = upstream.dialect.form  # another stream to the same server may have decided meanwhile
         return self._decide(upstream, RequestForm.NAMES if known is RequestForm.UNKNOWN else known, now)
 
-    def blamed(self, upstream: Upstream, params: Params | None, now: float) -> None:
+    def note_culprit(self, upstream: Upstream, params: Params | None, now: float) -> None:
         """Ask with small locators from now on, if the subscription that ended the stream had a large one (PRX-35)."""
         if is_wide(params):
             upstream.dialect.narrow(now)
@@ -105,13 +105,15 @@ class FormDetection:
         """
         if upstream.decide(form) and form is not RequestForm.UNKNOWN:
             self._facts.append(FormFound(upstream.label, form))
-        for entry in (each for topic in self._topics.values() for each in topic if each.source is upstream):
-            entry.source = None
-            entry.unsettle()
+        for topic in self._topics.values():
+            for entry in topic:
+                if entry.sent_by is upstream:
+                    entry.sent_by = None
+                    entry.offer_again()
         upstream.renew()
 
     def _is_read_as_wildcard(self, upstream: Upstream, response: Response) -> bool:
-        """Whether the server sends plain resources that nobody subscribed to, in answer to locators alone."""
+        """Whether the server answers locators with plain resources that have no subscription."""
         topic = self._topics.get(response.type_url)
         if upstream.has_located or topic is None or upstream.requests.says_names(response.type_url):
             return False

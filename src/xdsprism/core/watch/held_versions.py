@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from ..model.constraints import matches
 from ..model.steps import EVERY, Steps, pieces
 from ..model.types import VIRTUAL_HOST, Variant
-from .entry import Collection, Entry, State
+from .entry import Entry, State
 from .upstream import Held, Upstream
 from .watched_type import WatchedType
 
@@ -26,7 +26,7 @@ def find_held(topic: WatchedType, upstream: Upstream) -> Steps[Held]:
     it is gone: about a name that it never heard of, it would say nothing.
     """
     own: dict[str, Variant] = {}
-    loose: set[str] = set()  # strings for which the server has to say again which resource they stand for
+    unsure: set[str] = set()  # strings for which the server has to say again which resource they stand for
     foreign: dict[str, str] = {}
     several: set[str] = set()
     complete = True
@@ -39,42 +39,42 @@ def find_held(topic: WatchedType, upstream: Upstream) -> Steps[Held]:
             complete = False
             continue
         variant = entry.variant
-        if _is_loose(entry):
-            loose.add(entry.name)
-        if variant is None or entry.source is not upstream:
+        if _is_unsure(entry):
+            unsure.add(entry.name)
+        if variant is None or entry.sent_by is not upstream:
             # Nothing from this server: `complete` holds only if the server said that there is nothing, for exactly
             # these params.
             complete = complete and not entry.unknown and variant is None and not _is_absent_for_others(entry)
-            if variant is not None and (entry.params is None or entry.collection is not None):
+            if variant is not None and (entry.params is None or entry.member_of is not None):
                 foreign[variant.name] = ""
         # A second variant of the name: one version can't stand for both (DYN-40).
         elif own.setdefault(variant.name, variant).version != variant.version:
             several.add(variant.name)
     versions = {name: variant.version for name, variant in own.items()}
-    versions.update(dict.fromkeys(_perhaps(own.values(), loose), ""))
-    claimed = {name: version for name, version in (foreign | versions).items() if name not in several}
-    yield from _disclaim(topic, claimed, own, upstream)
+    versions.update(dict.fromkeys(_possible_answers(own.values(), unsure), ""))
+    named = {name: version for name, version in (foreign | versions).items() if name not in several}
+    yield from _blank_lacked(topic, named, own, upstream)
     for name in several:  # otherwise the server would not report that such a member is gone (DLT-14)
         if any(name in each.members for each in topic.covering(name)):
-            claimed[name] = ""
-    return Held(claimed, complete)
+            named[name] = ""
+    return Held(named, complete)
 
 
-def _disclaim(
-    topic: WatchedType, claimed: dict[str, str], own: Mapping[str, Variant], upstream: Upstream
+def _blank_lacked(
+    topic: WatchedType, named: dict[str, str], own: Mapping[str, Variant], upstream: Upstream
 ) -> Steps[None]:
-    """Name no version of a resource that an entry still lacks: the server would not send it."""
-    for names in pieces([*claimed], SOME):
-        claimed.update((name, "") for name in names if _is_lacked(topic, name, upstream))
-        claimed.update((name, "") for name in names if name in own and _is_missed(topic, own[name]))
+    """Name an empty version of each resource that an entry still lacks: with another the server would not send it."""
+    for names in pieces([*named], SOME):
+        named.update((name, "") for name in names if _is_lacked(topic, name, upstream))
+        named.update((name, "") for name in names if name in own and _is_missed(topic, own[name]))
         if len(names) == SOME:
             yield
 
 
 def _is_lacked(topic: WatchedType, name: str, upstream: Upstream) -> bool:
-    """Whether an entry for this name still has nothing: a version would claim that every entry has it."""
-    known = (entry for entry in topic.answerable_by(name) if upstream in entry.authority.active)
-    return any(_lacks(entry, name) for entry in known)
+    """Whether an entry for this name still has nothing: a version would say that every entry has it."""
+    known = topic.answerable_by(name)
+    return any(_lacks(entry, name) for entry in known if upstream in entry.authority.active)
 
 
 def _is_missed(topic: WatchedType, variant: Variant) -> bool:
@@ -86,7 +86,7 @@ def _is_missed(topic: WatchedType, variant: Variant) -> bool:
     """
     if topic.spec.on_demand:  # VHD-13: a wildcard has only the base set of virtual hosts
         return False
-    lacking = (each for each in topic.covering(variant.name) if variant.name not in each.members)
+    lacking = [each.entry for each in topic.covering(variant.name) if variant.name not in each.members]
     return any(each.params is not None and matches(variant.constraint, each.params) for each in lacking)
 
 
@@ -94,19 +94,17 @@ def _is_absent_for_others(entry: Entry) -> bool:
     """Whether the entry knows that the resource does not exist for more params than its own.
 
     A server corrects that only on the stream on which it said so. On a new stream it has to say it again, which it
-    would not do for a client that claims to have everything (PRX-31).
+    would not do for a client that says it has everything (PRX-31).
     """
     return entry.variant is None and entry.params is not None and entry.absence is not None
 
 
-def _is_loose(entry: Entry) -> bool:
+def _is_unsure(entry: Entry) -> bool:
     """Whether a new stream has to answer the entry again: another virtual host may serve its host by now (VHD-12)."""
-    if isinstance(entry, Collection):
-        return False
     return entry.unknown or (entry.type_url == VIRTUAL_HOST and not entry.holds(entry.name))
 
 
-def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
+def _possible_answers(variants: Iterable[Variant], strings: set[str]) -> list[str]:
     """Return the held resources that one of these strings may stand for: no version of them is named.
 
     A server that knows that they are held would have nothing to answer, since it can't know under which strings.
@@ -124,6 +122,6 @@ def _perhaps(variants: Iterable[Variant], strings: set[str]) -> list[str]:
 
 def _lacks(entry: Entry, name: str) -> bool:
     """Whether the entry still waits for a resource of this name."""
-    if isinstance(entry, Collection):
-        return entry.state is State.REQUESTED and name not in entry.members
+    if entry.collection is not None:
+        return entry.state is State.REQUESTED and name not in entry.collection.members
     return entry.unknown

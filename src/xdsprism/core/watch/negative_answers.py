@@ -13,7 +13,7 @@ from ...errors import WatchError
 from ..model.constraints import TRUE, Constraint, canonical
 from ..model.types import TypeSpec
 from .authority import doubt, resubscribe
-from .entry import Collection, Entry, State
+from .entry import Entry, State, subscribed
 from .upstream import Upstream
 
 
@@ -39,7 +39,7 @@ class NegativeAnswers:
         """
         if self._upstream.by_names:
             return entries
-        located = {entry for entry in entries if entry.params is not None and not isinstance(entry, Collection)}
+        located = {entry for entry in entries if entry.params is not None and entry.collection is None}
         open_ = located - self._touched
         waiting = [entry for entry in entries if entry in open_ and self._awaits(entry)]
         gone = {entry for entry in located if self._is_equal(entry, constraint)}
@@ -63,10 +63,10 @@ class NegativeAnswers:
         If the entry lost its variant earlier and the server owes it no answer, this is the answer to another
         subscription. The server will correct it there, and not here.
         """
-        bereft = entry.state is State.DOES_NOT_EXIST and entry.variant is None and entry.absence is None
-        return None if bereft and not self._awaits(entry) else self._whom(constraint)
+        is_gone = entry.state is State.DOES_NOT_EXIST and entry.variant is None and entry.absence is None
+        return None if is_gone and not self._awaits(entry) else self._covered_params(constraint)
 
-    def _whom(self, constraint: Constraint | None) -> Constraint | None:
+    def _covered_params(self, constraint: Constraint | None) -> Constraint | None:
         """Return the params for which a negative answer holds; None: for the subscription that asked, only (PRX-31)."""
         return constraint if self._is_pinned(constraint) and not self._upstream.is_relay else None
 
@@ -94,25 +94,25 @@ class NegativeAnswers:
 
     def _was_sent(self, name: str, constraint: Constraint | None) -> bool:
         """Whether this stream was sent the variant, and the entry that had it lost it since."""
-        return (self._spec.url, name, constraint or TRUE) in self._upstream.pending.outlived
+        return (self._spec.url, name, constraint or TRUE) in self._upstream.pending.expected_removals
 
     def _awaits(self, entry: Entry) -> bool:
         """Whether the server owes the entry an answer on this stream; a member's answer is that of its collection."""
-        if entry.collection is not None:
+        if entry.member_of is not None:
             return self._upstream.delta and entry.variant is not None and not entry.came_from(self._upstream)
-        return entry in self._upstream.pending.awaited or self._is_troubled(entry)
+        return entry in self._upstream.pending.awaited or self._has_error(entry)
 
-    def _is_troubled(self, entry: Entry) -> bool:
+    def _has_error(self, entry: Entry) -> bool:
         """Whether the server has said nothing on this stream but that something is wrong with the resource.
 
         Then it has yet to say what the resource is; a variant from an earlier stream is no answer. For example, a relay
         that was restarted while its own server is down first reports the outage, and later that the resource is gone.
         """
-        if entry.came_from(self._upstream) or entry.verdict is None:
+        if entry.came_from(self._upstream) or entry.own_error is None:
             return False
         if entry.state is State.NACKED:
             return entry.variant is not None
-        return entry.ailing
+        return entry.has_unclear_error
 
     def _doubt(self, entry: Entry, error: WatchError) -> None:
         """Note that the resource may be gone, and ask again where the server may believe that it has answered.
@@ -121,7 +121,7 @@ class NegativeAnswers:
         """
         whole = self._spec.full_state and not self._upstream.delta  # CLI-8: what a full state lacks is deleted
         # A member of a wildcard, from an earlier stream.
-        if entry.collection is not None and entry.source is not self._upstream:
+        if entry.member_of is not None and entry.sent_by is not self._upstream:
             # The stream did not name its version, so the server sends it if it exists.
             self._upstream.pending.awaited.add(entry)
             doubt(entry, error, self._now)
@@ -131,9 +131,9 @@ class NegativeAnswers:
             self.denied.add(entry)
         else:
             entry.doubt(error)
-            resubscribe(entry.collection or entry, self._spec)
+            resubscribe(subscribed(entry), self._spec)
 
 
 def is_unasked(upstream: Upstream, entry: Entry) -> bool:
     """Whether no request with the entry has gone out that the server could be answering."""
-    return entry.collection is None and entry.state is State.REQUESTED and entry not in upstream.pending.awaited
+    return entry.member_of is None and entry.state is State.REQUESTED and entry not in upstream.pending.awaited

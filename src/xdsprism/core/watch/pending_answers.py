@@ -4,8 +4,8 @@
 resource that may be gone, in MOMENT seconds. Time during which the client does not read the stream does not count
 (CLI-20): `_deaf` sums it up, and every timer is stored without it.
 
-A response may have been in flight before the client dropped a subscription. `abandoned`, `let_go` and `outlived` keep
-such a response from being taken for the answer to another subscription.
+A response may have been in flight before the client dropped a subscription. `abandoned`, `let_go` and
+`expected_removals` keep such a response from counting as the answer to another subscription.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PendingAnswers:
         self.let_go: dict[tuple[TypeUrl, str], None] = {}
         # Variants from this stream that no entry with the same key holds any more: their removal may still be in
         # flight.
-        self.outlived: dict[tuple[TypeUrl, str, Constraint], None] = {}
+        self.expected_removals: dict[tuple[TypeUrl, str, Constraint], None] = {}
         self._deaf_since: float | None = None
         self._deaf = 0.0  # seconds for which the client did not read, in total
 
@@ -54,7 +54,7 @@ class PendingAnswers:
         first = min((next(iter(running.values())) for running in (self.timers, self.doubts) if running), default=None)
         return first + self._deaf if first is not None else None
 
-    def over(self, running: OrderedDict[Entry, float], now: float) -> Iterator[Entry]:
+    def take_expired(self, running: OrderedDict[Entry, float], now: float) -> Iterator[Entry]:
         """Remove and yield the entries whose time is over."""
         while running and self._deaf_since is None and next(iter(running.values())) + self._deaf <= now:
             yield running.popitem(last=False)[0]
@@ -69,17 +69,17 @@ class PendingAnswers:
             self._deaf += now - self._deaf_since
         self._deaf_since = None
 
-    def note_asked(self, entry: Entry, now: float, patience: float) -> None:
-        """Start the timer of an entry whose subscription goes out now; `patience`: its length in seconds."""
+    def note_asked(self, entry: Entry, now: float, timeout: float) -> None:
+        """Start the timer of an entry whose subscription goes out now; `timeout`: its length in seconds."""
         self.awaited.add(entry)
-        entry.unsettle()
+        entry.offer_again()
         if entry.unanswered:
-            self.timers[entry] = now - self._deaf + patience
+            self.timers[entry] = now - self._deaf + timeout
         if entry.doubted is not None:
             self.doubt(entry, now)
 
     def note_answered(self, entry: Entry) -> None:
-        """Stop the timers of an entry that the server answered, or that nobody wants any more."""
+        """Stop the timers of an entry that the server answered, or that has no watcher any more."""
         self.awaited.discard(entry)
         self.passed_over.discard(entry)
         self.timers.pop(entry, None)
@@ -91,14 +91,14 @@ class PendingAnswers:
             self.doubts.setdefault(entry, now - self._deaf + MOMENT)
 
     def let_locator_go(self, entry: Entry) -> None:
-        """Remember the locator of an entry that nobody wants any more: a response to it may be in flight."""
+        """Remember the locator of an unwatched entry: a response to it may be in flight."""
         _note_last(self.let_go, (entry.type_url, entry.name))
         if entry in self.awaited:
             _note_last(self.abandoned, (entry.type_url, entry.name))
 
-    def outlive(self, type_url: TypeUrl, identity: tuple[str, Constraint]) -> None:
+    def expect_removal(self, type_url: TypeUrl, identity: tuple[str, Constraint]) -> None:
         """Remember a variant that an entry is about to lose: the server may still send its removal."""
-        _note_last(self.outlived, (type_url, *identity))
+        _note_last(self.expected_removals, (type_url, *identity))
 
 
 def _note_last(known: dict[Thing, None], thing: Thing) -> None:

@@ -62,10 +62,10 @@ class Quarantined:
 
 
 class Quarantine:
-    """The subscriptions that are kept from one server.
+    """The subscriptions that are withheld from one server.
 
-    The caller reports what it sends (`asked`) and what happens to each stream (`opened`, `heard`, `ended`, `closed`),
-    and sends what `release` returns.
+    The caller reports what it sends (`asked`) and what happens to each stream (`opened`, `note_response`, `ended`,
+    `closed`), and sends what `release` returns.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Quarantine:
         return not self.keeps(question)
 
     def drop(self, question: Question) -> None:
-        """Forget a suspect that nobody wants any more, unless it may have ended a stream."""
+        """Forget a suspect without watchers, unless it may have ended a stream."""
         if self._suspects.get(question) is False:
             del self._suspects[question]
 
@@ -122,7 +122,7 @@ class Quarantine:
         if fresh:
             self._recent.append((now, type_url, fresh))
 
-    def heard(self) -> None:
+    def note_response(self) -> None:
         """Note that the server answered on this stream."""
         self._is_good = True
 
@@ -147,7 +147,7 @@ class Quarantine:
         return None
 
     def closed(self) -> None:
-        """Forget the stream, whoever ended it; the group on trial is suspected again."""
+        """Forget the stream; the group on trial is suspected again."""
         self._suspects = {**dict.fromkeys(self._group, True), **self._suspects}
         self._is_open = self._is_good = False
         self._group = frozenset()
@@ -217,7 +217,9 @@ class Quarantine:
 
     def _unsettled(self) -> Iterator[Question]:
         """The subscriptions that the server may not have accepted yet."""
-        return ((type_url, key) for _, type_url, keys in self._recent for key in keys)
+        for _, type_url, keys in self._recent:
+            for key in keys:
+                yield type_url, key
 
     def _expire(self, now: float) -> None:
         """Count requests older than SETTLED seconds as accepted."""

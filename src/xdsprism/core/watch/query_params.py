@@ -77,4 +77,4 @@ def crowded_entry(type_url: TypeUrl, name: str, params: Params, why: str) -> Ent
 
 def is_crowded(entry: Entry) -> bool:
     """Whether the entry came from `crowded_entry`."""
-    return entry.verdict is not None and entry.verdict.status == CROWDED and not entry.authority.servers
+    return entry.own_error is not None and entry.own_error.status == CROWDED and not entry.authority.servers

@@ -114,7 +114,7 @@ class RequestKeys:
         return bool(self._located)
 
     def is_probed(self, name: str) -> bool:
-        """Whether a plain answer with this name answers a probe, so that it is for nobody.
+        """Whether a plain answer with this name answers a probe, so that it is for no entry.
 
         In SotW a plain answer of a type that is not known here has no name.
         """

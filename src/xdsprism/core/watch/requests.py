@@ -29,8 +29,7 @@ from ..model.dialect import RequestForm
 from ..model.events import WILDCARD, DeltaRequest, Key, Rejection, SotwRequest
 from ..model.steps import Steps, finish
 from ..model.types import TypeSpec
-
-_ALL = Key(WILDCARD)
+from .wanted_keys import ALL, WantedKeys
 
 # Names that one delta request subscribes or unsubscribes at most, where the protocol lets the client split.
 PORTION = 2_048
@@ -45,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AckOrNack:
     """An ACK, or a NACK if there is an error; each response gets exactly one (NAK-23)."""
 
     nonce: str
@@ -55,127 +54,41 @@ class Answer:
 
 
 class RequestBuilder(ABC):
-    """The part that SotW and delta share: the wanted keys, the changes since the last request, and the open answers.
+    """Makes the requests of one type on one stream: an interface, of which SotW and delta are the two kinds.
 
-    A wildcard has two spellings: `*`, which newer servers know, and an empty list of names in the first request of the
-    type, which every server knows (WLD-1). `_nameless` says that the stream uses the second one.
+    What both know, which keys are wanted and which of them the server was told, is in `keys`.
     """
 
-    def __init__(self, spec: TypeSpec, wanted: Mapping[Key, None], form: RequestForm = RequestForm.LOCATORS) -> None:
-        self.form = form  # with UNKNOWN, a name and its locators are one subscription in two forms
-        self._spec = spec
-        self._wanted = dict(wanted)
-        self._unsent = dict(wanted)  # wanted, and in no request yet
-        self._dropped: dict[Key, None] = {}  # unwanted, and no request has unsubscribed them yet
-        self._answers: deque[Answer] = deque()
-        self._begun = False  # the first request was sent
-        self._nameless = False  # the server still reads an empty list of names as a wildcard
+    keys: WantedKeys
 
+    @abstractmethod
     def want(self, key: Key) -> None:
         """Subscribe to a key with the next request."""
-        if key not in self._wanted:
-            self._wanted[key] = None
-            self._unsent[key] = None
-            self._touched()
 
+    @abstractmethod
     def unwant(self, key: Key) -> None:
         """Unsubscribe from a key with the next request; a key that was never sent is just forgotten."""
-        if key in self._wanted:
-            del self._wanted[key]
-            if key in self._unsent:
-                del self._unsent[key]
-            else:
-                self._dropped[key] = None
-            self._touched()
 
+    @abstractmethod
     def decide(self, form: RequestForm, retracted: Iterable[Key]) -> bool:
-        """Set the form, and unsubscribe from the keys that only served to find it out.
+        """Set the form, as `WantedKeys.decide` does."""
 
-        Return whether a plain wildcard among them never reached the server: one that understands locators does not read
-        an empty list of names beside locators as a wildcard.
-        """
-        self.form = form
-        self._touched()
-        unsaid = False
-        wanted, unsent, dropped = self._wanted, self._unsent, self._dropped
-        for key in retracted:  # there may be as many as there are names: this is `unwant` without its calls
-            if key == _ALL:
-                if not (self._nameless and key in wanted):
-                    self.unwant(key)
-                    continue
-                unsaid = True
-                del wanted[key]
-                unsent.pop(key, None)
-            elif key in wanted:
-                del wanted[key]
-                if key in unsent:
-                    del unsent[key]
-                else:
-                    dropped[key] = None
-        self._nameless = self._nameless and not unsaid
-        return unsaid
-
-    def answer(self, answer: Answer) -> None:
+    @abstractmethod
+    def answer(self, answer: AckOrNack) -> None:
         """Queue an ACK or NACK for the next poll."""
-        self._answers.append(answer)
 
-    @property
-    def says_names(self) -> bool:
-        """Whether the stream subscribes to anything by a plain name."""
-        said = (name for name, params in self._wanted if params is None)
-        return any(name != WILDCARD or not self._nameless for name in said)
-
-    @property
-    def _legacy(self) -> bool:
-        """Whether to spell the wildcard as an empty first request, which every server understands (WLD-1)."""
-        return not self._begun and self._is_all
-
-    @property
-    def _is_all(self) -> bool:
-        """Whether a request without names says everything that is wanted.
-
-        Unless the form is LOCATORS, a locator of the wildcard beside the plain one is the same subscription in another
-        form.
-        """
-        if not self._spec.wildcard or _ALL not in self._wanted:
-            return False
-        if self.form is RequestForm.LOCATORS:
-            return len(self._wanted) == 1
-        return all(name == WILDCARD for name, _ in self._wanted)
-
-    @property
-    def needs_stream(self) -> bool:
-        """Whether a wildcard is wanted that can't be subscribed to on this stream any more.
-
-        A server that knows only names may read `*` as the name of a resource, and an empty list after names as no
-        subscription at all (WLD-5). So the wildcard has to come first, on a new stream.
-        """
-        wild = self._spec.wildcard and _ALL in self._wanted
-        return wild and self.form is RequestForm.NAMES and self._begun and not self._nameless
-
-    @property
-    def _again(self) -> bool:
-        """Whether a key was dropped and is wanted again since the last poll.
-
-        If one request said both, the server would see no change and send nothing.
-        """
-        return not self._unsent.keys().isdisjoint(self._dropped)
+    @abstractmethod
+    def polling(self) -> Steps[list[Asked]]:
+        """Return the requests to send now, in order; in steps."""
 
     def poll(self) -> list[Asked]:
         """Return the requests to send now, in order."""
         return finish(self.polling())
 
-    @abstractmethod
-    def polling(self) -> Steps[list[Asked]]:
-        """Do what `poll` does, in steps."""
-
     @property
     def is_behind(self) -> bool:
         """Whether to poll again once these requests are written."""
         return False
-
-    def _touched(self) -> None:  # noqa: B027 # only one of the two keeps anything that it derived from this
-        """React to a change of the wanted keys."""
 
 
 class SotwRequestBuilder(RequestBuilder):
@@ -190,7 +103,8 @@ class SotwRequestBuilder(RequestBuilder):
         *,
         is_believed: bool = True,
     ) -> None:
-        super().__init__(spec, wanted, form)
+        self.keys = WantedKeys(spec, wanted, form)
+        self._answers: deque[AckOrNack] = deque()
         self._is_believed = is_believed  # a version makes the server skip names too, not only members of a wildcard
         self.version = version  # CLI-5: of the last ACKed response; it outlives the stream
         self._nonce = ""
@@ -199,10 +113,22 @@ class SotwRequestBuilder(RequestBuilder):
         self._listed: tuple[Key, ...] | None = None
 
     def want(self, key: Key) -> None:
-        """Add a key. If the first request is not sent yet, it can't claim a version that lacks the key (CLI-5)."""
-        if (self._is_believed or key == _ALL) and not self._begun and key not in self._wanted:
+        """Add a key. A first request that is yet to be sent then names no version: that lacks the key (CLI-5)."""
+        if (self._is_believed or key == ALL) and not self.keys.has_begun and key not in self.keys.wanted:
             self.version = ""
-        super().want(key)
+        if self.keys.add(key):
+            self._listed = None
+
+    def unwant(self, key: Key) -> None:
+        if self.keys.remove(key):
+            self._listed = None
+
+    def decide(self, form: RequestForm, retracted: Iterable[Key]) -> bool:
+        self._listed = None
+        return self.keys.decide(form, retracted)
+
+    def answer(self, answer: AckOrNack) -> None:
+        self._answers.append(answer)
 
     def polling(self) -> Steps[list[Asked]]:
         """Return one request for each answer, and more if subscriptions changed and no answer could say so."""
@@ -216,52 +142,49 @@ class SotwRequestBuilder(RequestBuilder):
             # CLI-4: a server may ignore a request whose nonce is not its newest, so only the last answer may change the
             # list of names. A name that one ignored request drops and the next one adds again would not be sent again.
             asked.append(self._ask(self._told, answer.error) if self._answers else self._step(answer.error))
-        while (self._unsent or self._dropped) and (self._wanted or self._begun):
+        keys = self.keys
+        while (keys.unsent or keys.dropped) and (keys.wanted or keys.has_begun):
             asked.append(self._step())
         return asked
 
     @property
     def _is_all(self) -> bool:
         """Whether a request without names says everything: by names, the wildcard also covers the single names."""
-        wild = self._spec.wildcard and _ALL in self._wanted
-        return wild if self.form is RequestForm.NAMES else super()._is_all
+        return self.keys.has_wildcard if self.keys.form is RequestForm.NAMES else self.keys.is_all
 
     def _step(self, error: Rejection | None = None) -> Asked:
         """Return the next request towards the wanted keys: nearly always the only one."""
+        keys = self.keys
         # Still the empty list: this server may not know `*`.
-        if self._nameless and self.form is RequestForm.NAMES and self._is_all:
+        if keys.is_nameless and keys.form is RequestForm.NAMES and self._is_all:
             return self._whole(error)
-        if self._nameless and (self._again or not self._wanted):
-            self._nameless = False  # WLD-5: only after a name does an empty list mean nothing
-            return self._ask([_ALL], error)
-        if self._again:
+        if keys.is_nameless and (keys.has_returned or not keys.wanted):
+            keys.is_nameless = False  # WLD-5: only after a name does an empty list mean nothing
+            return self._ask([ALL], error)
+        if keys.has_returned:
             # First leave the key out; the next step lists it again, and only then does the server send it again.
-            self._dropped.clear()
-            return self._ask([key for key in self._wanted if key not in self._unsent], error)
+            keys.dropped.clear()
+            return self._ask([key for key in keys.wanted if key not in keys.unsent], error)
         return self._whole(error)
 
     def _whole(self, error: Rejection | None = None) -> Asked:
         """Return a request with all wanted keys."""
-        fresh = tuple(self._unsent)
-        self._unsent.clear()
-        self._dropped.clear()
-        if self._legacy:
-            self._nameless = True
-        self._nameless = self._nameless and self._is_all
+        keys = self.keys
+        fresh = tuple(keys.unsent)
+        keys.note_sent()
+        # WLD-1: a wildcard is spelled as an empty first request, which every server understands.
+        keys.is_nameless = self._is_all and (keys.is_nameless or not keys.has_begun)
         if self._listed is None:
-            located = (key for key in self._wanted if key.is_locator)
-            self._listed = tuple(located if self._nameless else self._wanted)
+            located = (key for key in keys.wanted if key.is_locator)
+            self._listed = tuple(located if keys.is_nameless else keys.wanted)
         return self._ask(self._listed, error, fresh)
 
     def _ask(self, wanted: Sequence[Key], error: Rejection | None = None, fresh: tuple[Key, ...] = ()) -> Asked:
         """Return a request with these keys, and remember them as said."""
-        self._begun = True
+        self.keys.has_begun = True
         # Keep the identity of the tuple while its contents stay: `RequestEncoder` encodes one tuple only once.
         self._told = tuple(wanted)
         return Asked(SotwRequest(self._told, self.version, self._nonce, error), fresh)
-
-    def _touched(self) -> None:
-        self._listed = None
 
 
 class DeltaRequestBuilder(RequestBuilder):
@@ -276,7 +199,8 @@ class DeltaRequestBuilder(RequestBuilder):
         *,
         is_listed: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        super().__init__(spec, wanted, form)
+        self.keys = WantedKeys(spec, wanted, form)
+        self._answers: deque[AckOrNack] = deque()
         self._held = held
         self._is_listed = is_listed  # whether the wildcard has a member of this name
         self._unsaid: dict[Key, None] = {}  # unwanted, but deliberately not unsubscribed (`_is_kept`)
@@ -284,20 +208,20 @@ class DeltaRequestBuilder(RequestBuilder):
     def want(self, key: Key) -> None:
         """Add a key; one that is still subscribed (`_is_kept`) needs no request."""
         if key in self._unsaid:
-            self._wanted[key] = self._unsaid.pop(key)
+            self.keys.wanted[key] = self._unsaid.pop(key)
         else:
-            super().want(key)
+            self.keys.add(key)
 
     def unwant(self, key: Key) -> None:
         """Drop a key; with the wildcard, also unsubscribe from the names that it had kept subscribed."""
         if self._is_kept(key):
-            del self._wanted[key]
+            del self.keys.wanted[key]
             self._unsaid[key] = None
             return
-        super().unwant(key)
-        if key == _ALL:
-            self._nameless = False
-            self._dropped |= self._unsaid
+        self.keys.remove(key)
+        if key == ALL:
+            self.keys.is_nameless = False
+            self.keys.dropped |= self._unsaid
             self._unsaid = {}
 
     def _is_kept(self, key: Key) -> bool:
@@ -305,32 +229,39 @@ class DeltaRequestBuilder(RequestBuilder):
 
         Some servers stop updating a resource when its name is unsubscribed, although the wildcard has it too.
         """
-        covered = self.form is RequestForm.NAMES and self._nameless and _ALL in self._wanted
-        return covered and key in self._wanted and key not in self._unsent and key != _ALL and self._is_listed(key.name)
+        keys = self.keys
+        covered = keys.form is RequestForm.NAMES and keys.is_nameless  # which it is only as long as `*` is wanted
+        return covered and key in keys.wanted and key not in keys.unsent and key != ALL and self._is_listed(key.name)
+
+    def decide(self, form: RequestForm, retracted: Iterable[Key]) -> bool:
+        return self.keys.decide(form, retracted)
+
+    def answer(self, answer: AckOrNack) -> None:
+        self._answers.append(answer)
 
     def polling(self) -> Steps[list[Asked]]:
         """Return the answers, and then the changes of subscriptions, in portions."""
         # CLI-3: an ACK or NACK has a nonce, a change of subscriptions has none. So these are separate requests.
         asked = [Asked(DeltaRequest(nonce=answer.nonce, error=answer.error)) for answer in self._answers]
         self._answers.clear()
-        if not self._begun:
-            if self._wanted:
+        keys = self.keys
+        if not keys.has_begun:
+            if keys.wanted:
                 asked += yield from self._first()
                 return asked
-        elif self._again:
+        elif keys.has_returned:
             # Unsubscribe first and subscribe in a second request, so that the server sends the resource again.
-            asked += [self._change((), tuple(self._dropped)), self._change(tuple(self._unsent), ())]
-        elif self._unsent or self._dropped:
-            asked.append(self._change(self._portion(self._unsent), self._portion(self._dropped)))
+            asked += [self._change((), tuple(keys.dropped)), self._change(tuple(keys.unsent), ())]
+        elif keys.unsent or keys.dropped:
+            asked.append(self._change(self._portion(keys.unsent), self._portion(keys.dropped)))
             return asked
-        self._unsent.clear()
-        self._dropped.clear()
+        keys.note_sent()
         return asked
 
     @property
     def is_behind(self) -> bool:
         """Whether changes are left over, beyond one portion."""
-        return self._begun and bool(self._unsent or self._dropped)
+        return self.keys.has_begun and bool(self.keys.unsent or self.keys.dropped)
 
     def _portion(self, keys: dict[Key, None]) -> tuple[Key, ...]:
         """Remove and return the keys for one request, so that each request is written soon."""
@@ -349,26 +280,26 @@ class DeltaRequestBuilder(RequestBuilder):
 
         The wanted keys may change between two steps; such changes go into a later request.
         """
-        wild = self.form is RequestForm.NAMES and self._spec.wildcard and _ALL in self._wanted
-        self._nameless = self._legacy or wild
-        self._begun = True
-        self._unsent.clear()
-        self._dropped.clear()
-        wanted = tuple(self._wanted)
-        subscribe = tuple(key for key in wanted if key != _ALL) if self._nameless else wanted
+        keys = self.keys
+        wild = keys.form is RequestForm.NAMES and keys.has_wildcard
+        keys.is_nameless = keys.is_all or wild  # WLD-1
+        keys.has_begun = True
+        keys.note_sent()
+        wanted = tuple(keys.wanted)
+        subscribe = tuple(key for key in wanted if key != ALL) if keys.is_nameless else wanted
         held = yield from self._held()
         # Split only if there are no held versions: they would name resources that a later request subscribes to.
         if not wild and not held and len(subscribe) > PORTION:
-            kept = (key for key in subscribe if key in self._wanted)
-            self._unsent = {**dict.fromkeys(kept), **self._unsent}
-            self._dropped.clear()
-            now = self._portion(self._unsent)
+            kept = (key for key in subscribe if key in keys.wanted)
+            keys.unsent = {**dict.fromkeys(kept), **keys.unsent}
+            keys.dropped.clear()
+            now = self._portion(keys.unsent)
             return [Asked(DeltaRequest(now), now)]
         if not wild:
             return [Asked(DeltaRequest(subscribe, initial_versions=held), wanted)]
         probes = tuple(key for key in subscribe if key.name == WILDCARD)
         named = tuple(key for key in subscribe if key.name != WILDCARD)
-        first = Asked(DeltaRequest(probes, initial_versions=held), (_ALL, *probes))
+        first = Asked(DeltaRequest(probes, initial_versions=held), (ALL, *probes))
         return [first, self._change(named, ())] if named else [first]
 
     def _change(self, subscribe: tuple[Key, ...], unsubscribe: tuple[Key, ...]) -> Asked:

@@ -1,6 +1,6 @@
 """Keep all watched entries of a client, and tell listeners which variant each of them holds.
 
-Every change of what an entry holds goes through `take`, `fail`, `share` or `recall`: they keep the indexes of
+Every change of what an entry holds goes through `accept`, `fail`, `share` or `recall`: they keep the indexes of
 `WatchedType`, the TTLs and the listeners in step with the entry.
 """
 
@@ -16,7 +16,7 @@ from ..model.responses import Arrival
 from ..model.steps import Steps, finish
 from ..model.types import TYPES, TypeSpec, TypeUrl, Variant
 from .ambiguity import Ambiguities
-from .entry import Collection, Entry, Event, Recalled, members_of
+from .entry import Entry, Event, Recalled, members_of
 from .held_versions import find_held
 from .quarantine import Question
 from .upstream import Held, Upstream
@@ -50,7 +50,7 @@ class ResourceCache:
         return self._specs.get(type_url) or TypeSpec(type_url)
 
     def topic(self, type_url: TypeUrl) -> WatchedType:
-        """Return the entries of a type; an empty one, which is not kept, if nobody watches the type."""
+        """Return the entries of a type; an empty one, which is not kept, if the type has no watcher."""
         return self.topics.get(type_url) or WatchedType(self.spec(type_url))
 
     def find(self, question: Question) -> Entry | None:
@@ -71,7 +71,7 @@ class ResourceCache:
         topic.add(entry)
 
     def discard(self, entry: Entry) -> None:
-        """Remove an entry that nobody watches any more; its TTL and those of its members end."""
+        """Remove an unwatched entry; its TTL and those of its members end."""
         for one in (entry, *members_of(entry)):
             one.expires = None
         topic = self.topics[entry.type_url]
@@ -79,7 +79,7 @@ class ResourceCache:
         if not topic:
             del self.topics[entry.type_url]
 
-    # -- what is held, for requests (`upstream.Holdings`)
+    # -- what is held, for requests (`upstream.HeldResources`)
 
     def held(self, upstream: Upstream, type_url: TypeUrl) -> Held:
         """Return the versions that the client holds of a type from this server."""
@@ -97,7 +97,7 @@ class ResourceCache:
 
     # -- changes of an entry
 
-    def take(self, topic: WatchedType, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
+    def accept(self, topic: WatchedType, entry: Entry, arrival: Arrival, upstream: Upstream, now: float) -> bool:
         """Give a valid resource to an entry; return whether watchers were told."""
         before, was_kept = entry.variant, entry.kept_at is not None
         topic.forget_alias(entry)
@@ -106,7 +106,7 @@ class ResourceCache:
         entry.for_all = upstream.by_names
         news = entry.accept(arrival, upstream, now)
         if arrival.ttl is not None or entry.expires is not None:
-            self.lives(entry, arrival.ttl, now)
+            self.set_ttl(entry, arrival.ttl, now)
         if was_kept or entry.variant is not before:
             self._changed(entry, before)
         topic.note_taken(entry)
@@ -144,10 +144,10 @@ class ResourceCache:
         """Report a resource as missing, and drop the cached one."""
         self.fail(entry, error, Event.REMOVED, now, drop=True)
 
-    def answered(self, collection: Collection) -> None:
-        """Note that a server has answered a collection, which may have been from disk until now."""
-        collection.kept_at = None
-        self._changed(collection, None)
+    def answered(self, entry: Entry) -> None:
+        """Note that a server has answered a wildcard or glob, which may have been from disk until now."""
+        entry.kept_at = None
+        self._changed(entry, None)
 
     def share_answer(self, entry: Entry) -> None:
         """Give a new entry what other entries have cached of it.
@@ -158,13 +158,13 @@ class ResourceCache:
         twin = topic.answered_for_all(entry)
         if twin is not None:
             # PRX-32: a server without params answered for other params.
-            if isinstance(entry, Collection) and isinstance(twin, Collection):
-                for name, held in twin.members.items():
-                    self._share(entry.member(name), held)
+            if entry.collection is not None and twin.collection is not None:
+                for name, held in twin.collection.members.items():
+                    self._share(entry.collection.member(name), held)
             self._share(entry, twin)
-        elif isinstance(entry, Collection):
-            for name, held in topic.held_by_name(entry).items():
-                self._share(entry.member(name), held)
+        elif entry.collection is not None:
+            for name, held in topic.held_by_name(entry.collection).items():
+                self._share(entry.collection.member(name), held)
         elif (member := topic.held_by_collection(entry)) is not None:
             self._share(entry, member)
 
@@ -182,7 +182,7 @@ class ResourceCache:
         """Give an entry the state that an earlier run stored on disk."""
         # Members of a collection, or the one variant of a name.
         for variant in recalled.variants:
-            held = entry.member(variant.name) if isinstance(entry, Collection) else entry
+            held = entry.collection.member(variant.name) if entry.collection is not None else entry
             held.recall(variant, recalled.since)
             self._changed(held, None)
         if recalled.absent:
@@ -205,17 +205,17 @@ class ResourceCache:
 
     # -- TTLs
 
-    def lives(self, entry: Entry, ttl: float | None, now: float) -> None:
+    def set_ttl(self, entry: Entry, ttl: float | None, now: float) -> None:
         """Set or clear the TTL of an entry, from now on."""
         entry.expires = now + ttl if ttl is not None else None
-        entry.unsettle()
+        entry.offer_again()
         if entry.expires is not None:
             self._expiries.set(entry, entry.expires)
 
     @property
     def due(self) -> float | None:
         """When to call `expire` next."""
-        # Drop obsolete timers first, so that they wake nobody.
+        # Drop obsolete timers first, so that they wake no caller.
         while (first := self._expiries.first) is not None and first[1].expires != first[0]:
             self._expiries.cancel(first[1])  # the entry has no TTL any more
         return first[0] if first is not None else None
@@ -230,4 +230,4 @@ class ResourceCache:
             self._expiries.cancel(entry)
             if entry.expires == due:
                 entry.expires = None
-                self.drop(entry, WatchError("NOT_FOUND", f"{entry.name!r}: its time to live is over"), now)
+                self.drop(entry, WatchError("NOT_FOUND", f"{entry.name!r}: its TTL has expired"), now)

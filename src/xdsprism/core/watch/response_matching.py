@@ -2,7 +2,7 @@
 
 `WatchedType` has the indexes; this module chooses among what they find. A server answers a subscription in its form: a
 locator by a resource with `resource_name` and constraints, a plain name by a plain resource. So if both forms are
-subscribed, the form of the answer decides whom it is for. If nobody subscribed in that form, the name alone decides
+subscribed, the form of the answer decides whom it is for. If no entry subscribed in that form, the name alone decides
 (DYN-55).
 """
 
@@ -35,7 +35,7 @@ class ResponseMatching:
         """Return the entries that a resource is for; members of collections are made if needed.
 
         If there is a choice, the form tells: a resource with resource_name is for locators that its constraints match,
-        one with a plain name is for plain names (DESIGN 6.1). If nobody subscribed in that form, a server without
+        one with a plain name is for plain names (DESIGN 6.1). If no entry subscribed in that form, a server without
         dynamic parameters has answered a locator by name, or the reverse, and the name alone decides (DYN-55). An entry
         that was answered in the right form is exempt: then this resource was in flight to a subscription that has just
         been dropped.
@@ -47,20 +47,20 @@ class ResponseMatching:
             if len(known) == 1 and not arrival.located:
                 return [one for one in known if upstream in one.authority.active and _takes(one, arrival, upstream)]
         entries, is_narrowed = self._meant(arrival)
-        groups = [each for each in topic.covering(variant.name) if upstream in each.authority.active]
+        groups = [each for each in topic.covering(variant.name) if upstream in each.entry.authority.active]
         if topic.spec.on_demand and entries:  # VHD-13: one that was subscribed by name joins no base set by that
             groups = [each for each in groups if variant.name in each.members]
         if upstream.by_names:
             return [*entries, *(each.member(variant.name) for each in groups)]
         # Prefer subscriptions in the form of the answer.
         formed = [entry for entry in entries if (entry.params is not None) == arrival.located]
-        formed_groups = [each for each in groups if (each.params is not None) == arrival.located]
+        formed_groups = [each for each in groups if (each.entry.params is not None) == arrival.located]
         if formed or formed_groups or is_narrowed:
             entries, groups = formed, formed_groups
             if arrival.located:
-                groups = [each for each in groups if matches(variant.constraint, each.params or {})]
-                # A variant that matches nobody may be for a single entry, if no collection takes it and nobody was left
-                # out.
+                groups = [each for each in groups if matches(variant.constraint, each.entry.params or {})]
+                # A variant that matches no entry may be for a single entry, if no collection takes it and no entry was
+                # left out.
                 is_lenient = not groups and not is_narrowed
                 entries = _matching(entries, variant.constraint, is_open if is_lenient else _is_closed)
         else:
@@ -72,10 +72,11 @@ class ResponseMatching:
     def flawed(self, flaw: InvalidResource, is_open: IsOpen) -> list[Entry]:
         """Return the entries that an invalid resource would have been for; in a collection it counts as a member."""
         form = flaw.constraint is not None
-        groups = [each for each in self._topic.covering(flaw.name) if self._upstream in each.authority.active]
+        groups = [each for each in self._topic.covering(flaw.name) if self._upstream in each.entry.authority.active]
         if flaw.constraint is not None:
-            groups = [each for each in groups if each.params is None or matches(flaw.constraint, each.params)]
-        groups = [each for each in groups if (each.params is not None) == form] or groups
+            whole = [(each, each.entry.params) for each in groups]
+            groups = [each for each, params in whole if params is None or matches(flaw.constraint, params)]
+        groups = [each for each in groups if (each.entry.params is not None) == form] or groups
         for each in groups:
             # Make it a member, so that watchers of the collection hear the error.
             each.member(flaw.name)
@@ -94,20 +95,19 @@ class ResponseMatching:
             known = self._topic.known(about.name, self._upstream, constraint=about.constraint)
             return [each for each in known if each.params is not None and matches(about.constraint, each.params)]
         entries: list[Entry] = [*self._topic.known(about.name, self._upstream)]
-        entries += [
-            each for each in self._topic.collections.get(about.name, ()) if self._upstream in each.authority.active
-        ]
+        globs = (each.entry for each in self._topic.collections.get(about.name, ()))
+        entries += [entry for entry in globs if self._upstream in entry.authority.active]
         located = [entry for entry in entries if entry.params is not None]
         if not located or len(located) == len(entries):
             return [entry for entry in entries if matches(about.constraint, entry.params or {})] if located else entries
-        # Subscribed in both forms. A plain name is denied without constraints, a locator only if nobody has a variant.
-        # So an error without constraints does not say whether it means a variant that is held: such an entry is left
-        # out.
+        # Subscribed in both forms. A plain name is denied without constraints, a locator only if no entry has a
+        # variant. So an error without constraints does not say whether it means a variant that is held: such an entry
+        # is left out.
         if canonical(about.constraint) != TRUE:
             return [entry for entry in located if matches(about.constraint, entry.params or {})]
         return [entry for entry in entries if entry.params is None or not entry.usable]
 
-    def living(self, beat: Heartbeat) -> list[Entry]:
+    def holding_exactly(self, beat: Heartbeat) -> list[Entry]:
         """Return the entries that hold exactly the variant of a heartbeat."""
         constraint = beat.identity[1]
         formed = [entry for entry in self._formed(beat.identity) if entry.holds(beat.name)]
@@ -150,14 +150,16 @@ class ResponseMatching:
         if self._upstream.by_names:
             return known
         if constraint is None:
-            askers = (each for each in self._topic.answerable_by(name) if self._upstream in each.authority.active)
-            plain = left or any(each.params is None for each in askers)
+            plain = left or any(
+                each.params is None and self._upstream in each.authority.active
+                for each in self._topic.answerable_by(name)
+            )
             # TP2: what was sent with constraints is never removed by name alone.
             return [
                 entry for entry in known if (entry.params is None if plain else not _is_bound(entry, self._upstream))
             ]
-        # A removal with constraints, but nobody subscribed with a locator: the server answered plain names in the wrong
-        # form.
+        # A removal with constraints, but no entry subscribed with a locator: the server answered plain names in the
+        # wrong form.
         if not located and not self._topic.is_crowd(name):
             return [entry for entry in known if not left and not _is_suited(entry, self._upstream)]
         return [

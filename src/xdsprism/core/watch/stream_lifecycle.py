@@ -104,7 +104,7 @@ class StreamLifecycle:
         self._on(StreamEvent.OPENED)
         self._opened_at = now
 
-    def heard(self) -> bool:
+    def note_response(self) -> bool:
         """Note a response; return whether it is the first one of the stream."""
         self._backoff.reset()
         first = self.state is StreamState.OPEN
@@ -148,7 +148,7 @@ class StreamLifecycle:
         self._on(StreamEvent.REPLACED)
 
     def released(self) -> None:
-        """Forget the stream and its failures: nobody wants the server any more."""
+        """Forget the stream and its failures: the server is not needed any more."""
         self._on(StreamEvent.RELEASED)
         self.failing = None
         self.retry_at = 0.0

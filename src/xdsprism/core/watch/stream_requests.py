@@ -16,16 +16,16 @@ from ..model.steps import Steps
 from ..model.types import TypeUrl
 from .request_keys import RequestKeys, worded
 from .request_pacing import HeldAnswers
-from .requests import Answer, Asked, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
+from .requests import AckOrNack, Asked, DeltaRequestBuilder, RequestBuilder, SotwRequestBuilder
 
 if TYPE_CHECKING:
-    from .upstream import Holdings, Upstream
+    from .upstream import HeldResources, Upstream
 
 
 class StreamRequests:
     """The requests of one stream, by type."""
 
-    def __init__(self, upstream: Upstream, holdings: Holdings) -> None:
+    def __init__(self, upstream: Upstream, holdings: HeldResources) -> None:
         self._upstream = upstream
         self._holdings = holdings
         self._builders: dict[TypeUrl, RequestBuilder] = {}
@@ -124,7 +124,7 @@ class StreamRequests:
     @property
     def needs_stream(self) -> bool:
         """Whether there is a wildcard that only the first request of a stream can ask for (WLD-5)."""
-        return any(builder.needs_stream for builder in self._builders.values())
+        return any(builder.keys.needs_stream for builder in self._builders.values())
 
     @property
     def versions(self) -> dict[TypeUrl, str]:
@@ -144,7 +144,7 @@ class StreamRequests:
 
     def says_names(self, type_url: TypeUrl) -> bool:
         """Whether this stream subscribes to anything of the type by a plain name."""
-        return type_url in self._builders and self._builders[type_url].says_names
+        return type_url in self._builders and self._builders[type_url].keys.says_names
 
     @property
     def has_locators(self) -> bool:
@@ -168,7 +168,7 @@ class StreamRequests:
     # -- ACKs and NACKs
 
     def answer(
-        self, type_url: TypeUrl, answer: Answer, now: float, *, fruitful: bool = True, wait: float = 0.0
+        self, type_url: TypeUrl, answer: AckOrNack, now: float, *, fruitful: bool = True, wait: float = 0.0
     ) -> None:
         """Queue an ACK or NACK: for now, or for later if the exchange is fruitless (`Pace`) or `wait` says so."""
         if self._upstream.connected:
@@ -190,7 +190,7 @@ class StreamRequests:
         """Send the answers whose time has come."""
         self._send(self._answers.release(now))
 
-    def _send(self, ready: list[tuple[TypeUrl, Answer]]) -> None:
+    def _send(self, ready: list[tuple[TypeUrl, AckOrNack]]) -> None:
         """Pass answers to their request builders."""
         for type_url, answer in ready:
             self._builders[type_url].answer(answer)

@@ -35,14 +35,14 @@ from .entry import Collection, Entry, Recalled, Watch, members_of
 from .equivalent_removals import in_held_words
 from .form_detection import FormDetection
 from .quarantine import RETRY
-from .requests import PORTION, Answer, Asked
+from .requests import PORTION, AckOrNack, Asked
 from .resource_cache import ResourceCache
-from .unanswered import UnansweredSubscriptions, patience
+from .unanswered import UnansweredSubscriptions, answer_timeout
 from .upstream import Upstream
 
 INVALID_ARGUMENT = 3
 
-# Decides how to answer a valid response: a NACK or None for an ACK, and how many seconds to wait for a better verdict.
+# Decides how to answer a valid response: a NACK or None for an ACK, and how many seconds to wait for a better answer.
 Review = Callable[[Upstream, Response, float], tuple[Rejection | None, float]]
 
 
@@ -66,7 +66,7 @@ class Subscriber:
         self.cache = ResourceCache(types, verify_constraints=verify_constraints)
         self.facts = self.cache.facts
         self.listeners = self.cache.listeners  # called with an entry and its former variant
-        self.leavers: list[Callable[[Entry], None]] = []  # called with an entry that nobody watches any more
+        self.leavers: list[Callable[[Entry], None]] = []  # called with an entry that has no watcher any more
         self.review: Review | None = None  # how to answer a valid response (PRX-18)
         self._fallback = Fallback(self.cache, recall)
         self._unanswered = UnansweredSubscriptions(self.cache)
@@ -122,10 +122,11 @@ class Subscriber:
         entry = self.cache.find((type_url, key))
         if entry is not None:
             entry.watches.append(watch)
-            entry.greet(watch)
+            entry.tell_newcomer(watch)
         else:
             name, _ = key
-            entry = (Collection if is_wild(name) else Entry)(type_url, key, authority, [watch])
+            entry = Entry(type_url, key, authority, [watch])
+            entry.collection = Collection(entry) if is_wild(name) else None
             self._subscribe(entry)
         watch.entries.append(entry)
 
@@ -156,12 +157,12 @@ class Subscriber:
             for upstream in authority.active:
                 upstream.want(entry.type_url, entry.key)
             # The new entry may need a fallback, or hear at once that all servers are down, or that it is in quarantine.
-            self._fallback.cope(authority, [entry])
+            self._fallback.fall_back_or_report(authority, [entry])
             self._unanswered.note_quarantine(entry)
         self.cache.share_answer(entry)
 
     def _unsubscribe(self, entry: Entry) -> None:
-        """Remove an entry that nobody watches any more, and unsubscribe from it."""
+        """Remove an unwatched entry, and unsubscribe from it."""
         for leaver in self.leavers:
             leaver(entry)
         del entry.authority.entries[entry]
@@ -178,7 +179,7 @@ class Subscriber:
         if not authority.active:
             self._fallback.activate(authority)
 
-    def rest(self, authority: Authority) -> None:
+    def stop_seeking(self, authority: Authority) -> None:
         """Release all servers of an authority, because nothing will be subscribed."""
         authority.seeking = False
         self._fallback.release(authority, 0)
@@ -212,10 +213,10 @@ class Subscriber:
             self.facts.append(LacksDelta(upstream.label))  # PRX-33
         if failed:
             for authority in [*upstream.users]:
-                self._fallback.cope(authority, authority.entries)
+                self._fallback.fall_back_or_report(authority, authority.entries)
         if found is not None:
             type_url, (name, params) = found.question
-            self._form_detection.blamed(upstream, params, now)
+            self._form_detection.note_culprit(upstream, params, now)
             self.facts.append(SubscriptionQuarantined(upstream.label, type_url, name, found.error, RETRY))
             entry = self.cache.find(found.question)
             if entry is not None:
@@ -232,7 +233,7 @@ class Subscriber:
         for type_url, request in asked:
             for keys in pieces(request.fresh, PORTION):
                 for entry in self.cache.topic(type_url).asked(keys, upstream):
-                    upstream.pending.note_asked(entry, now, patience(upstream))
+                    upstream.pending.note_asked(entry, now, answer_timeout(upstream))
                 if len(keys) == PORTION:
                     yield
         return asked
@@ -247,7 +248,7 @@ class Subscriber:
         if not upstream.requests.asks(response.type_url):
             return  # NAK-22
         # The first response proves that the server works: end the fallback and the errors of the outage.
-        if upstream.heard(response.server):
+        if upstream.note_response(response.server):
             self._fallback.recovered(upstream)
         # None while the form of the server is unknown; several when responses have waited for that.
         for each in self._form_detection.readable(upstream, response, now):
@@ -255,7 +256,7 @@ class Subscriber:
 
     def _read(self, upstream: Upstream, response: Response, now: float) -> Steps[None]:
         """Apply one response whose form is known, and queue the ACK or NACK."""
-        # An empty topic stands in for a type that nobody watches any more: the response still gets its ACK (NAK-23).
+        # An empty topic stands in for a type without watchers: the response still gets its ACK (NAK-23).
         topic = self.cache.topic(response.type_url)
         reading = Reading(self.cache, topic, upstream, in_held_words(response, topic, upstream), now)
         flaws = yield from reading.read()
@@ -269,7 +270,7 @@ class Subscriber:
         # A relay may hold back its ACK for a while, to report a NACK of its own clients (PRX-18).
         if error is None and self.review is not None:
             error, wait = self.review(upstream, response, now)
-        answer = Answer(response.nonce, response.version, error)
+        answer = AckOrNack(response.nonce, response.version, error)
         upstream.requests.answer(response.type_url, answer, now, fruitful=reading.fruitful, wait=wait)
         self._unanswered.send_released(upstream, now)
 

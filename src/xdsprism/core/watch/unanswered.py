@@ -53,7 +53,8 @@ class UnansweredSubscriptions:
         """Tell watchers if every active server has the subscription in quarantine, and why."""
         held = [each.quarantine.find((entry.type_url, entry.key)) for each in entry.authority.active]
         if held and (last := held[-1]) is not None and all(held):
-            what = f"{entry.name!r} is not asked for: {entry.authority.active[-1].label} ended the stream when it was"
+            server = entry.authority.active[-1].label
+            what = f"{entry.name!r} is withheld: {server} ended the stream after it was requested"
             error = WatchError("UNAVAILABLE", f"{what} ({last.error})")
             self._cache.fail(entry, error, Event.ERROR, last.until - RETRY, drop=False)
 
@@ -63,7 +64,7 @@ class UnansweredSubscriptions:
         for type_url, key in unaskable:
             entry = self._cache.find((type_url, key))
             if entry is not None and entry.lacking:
-                what = f"{entry.name!r} is served incrementally only, and {upstream.label} has no delta method"
+                what = f"{entry.name!r} needs delta, and {upstream.label} has no delta method"
                 self._cache.fail(entry, WatchError("NOT_FOUND", what), Event.REMOVED, now, drop=False)
 
     # -- silence
@@ -71,16 +72,16 @@ class UnansweredSubscriptions:
     def tick(self, upstream: Upstream, now: float) -> None:
         """Handle the timers of a server that are over."""
         # Doubts first: they began at the same time as the timers, and are shorter.
-        for entry in upstream.pending.over(upstream.pending.doubts, now):
+        for entry in upstream.pending.take_expired(upstream.pending.doubts, now):
             if entry.doubted is not None:
                 self._confirm(entry, entry.doubted, upstream, now)
-        for entry in upstream.pending.over(upstream.pending.timers, now):
+        for entry in upstream.pending.take_expired(upstream.pending.timers, now):
             if entry.unanswered:  # not if another server has answered meanwhile
                 self._time_out(entry, upstream, now)
 
     def _time_out(self, entry: Entry, upstream: Upstream, now: float) -> None:
         """Handle an unanswered subscription: the resource does not exist (CLI-11), or may come later (CLI-14)."""
-        what = f"{entry.name!r}: {upstream.label} has not answered in {patience(upstream):g} s"
+        what = f"{entry.name!r}: {upstream.label} has not answered in {answer_timeout(upstream):g} s"
         if upstream.timer_is_transient and entry not in upstream.pending.passed_over:  # CLI-14
             entry.fail(WatchError("UNAVAILABLE", what), Event.TIMED_OUT, now, drop=False)
         else:
@@ -100,13 +101,14 @@ class UnansweredSubscriptions:
         a type that is not full state (SOT-7). Return whether the doubt is new.
         """
         full_state = self._cache.spec(entry.type_url).full_state
-        telling = (full_state if not each.delta else not each.pins_absence for each in entry.authority.active)
-        news = entry.doubted is None and any(telling)
+        news = entry.doubted is None and any(
+            full_state if not each.delta else not each.pins_absence for each in entry.authority.active
+        )
         if news:
             doubt(entry, WatchError("NOT_FOUND", f"{entry.name!r} does not exist any more"), now)
         return news
 
 
-def patience(upstream: Upstream) -> float:
+def answer_timeout(upstream: Upstream) -> float:
     """Return the seconds until an unanswered subscription times out (CLI-11), or is a transient error (CLI-14)."""
     return 30.0 if upstream.timer_is_transient else 15.0

@@ -1,6 +1,6 @@
-"""Keep the client's state for one server: what is wanted of it, its stream, and what it understands.
+"""Keep the client's state for one server: its subscriptions, its stream, and its dialect.
 
-    prepare ──▶ opened ──▶ polling ... heard ... ──▶ ended ──▶ (retry_at) ──▶ prepare ...
+    prepare ──▶ opened ──▶ polling ... note_response ... ──▶ ended ──▶ (retry_at) ──▶ prepare ...
 
 The wanted subscriptions outlive streams, and so do the SotW version of the last ACKed response of each type (CLI-5) and
 the quarantine. `StreamLifecycle` has the states of the stream. `StreamRequests`, `PendingAnswers` and `UnreadAnswers`
@@ -20,6 +20,7 @@ from ..model.responses import Response
 from ..model.settings import RELAY, SERVER
 from ..model.steps import Steps
 from ..model.types import TypeSpec, TypeUrl
+from .entry import Entry, subscribed
 from .pending_answers import PendingAnswers
 from .quarantine import Quarantine
 from .requests import Asked
@@ -28,7 +29,6 @@ from .stream_requests import StreamRequests
 
 if TYPE_CHECKING:
     from .authority import Authority
-    from .entry import Entry
 
 UNIMPLEMENTED, UNAVAILABLE = "UNIMPLEMENTED", "UNAVAILABLE"
 
@@ -41,7 +41,7 @@ class Held:
     complete: bool
 
 
-class Holdings(Protocol):
+class HeldResources(Protocol):
     """What an upstream needs to know about types and cached resources, from whichever server they came."""
 
     def spec(self, type_url: TypeUrl) -> TypeSpec: ...
@@ -90,7 +90,7 @@ class Upstream:
     def __init__(
         self,
         label: str,
-        holdings: Holdings,
+        holdings: HeldResources,
         *,
         delta: bool,
         dialect: Dialect | None = None,
@@ -185,24 +185,24 @@ class Upstream:
 
     def keeps(self, entry: Entry) -> bool:
         """Whether the quarantine keeps the subscription of a wanted entry from the server (PRX-35)."""
-        asked = entry.collection or entry
+        asked = subscribed(entry)
         return bool(self.quarantine) and self.quarantine.keeps((asked.type_url, asked.key))
 
     def abandon(self, entry: Entry, members: Iterable[Entry] = ()) -> None:
-        """Forget an entry that nobody wants any more, with the members of a collection.
+        """Forget an unwatched entry, with the members of a collection.
 
-        Remember its locator for a while: a response that was in flight must not be taken for the answer to another one.
+        Remember its locator for a while: a response that was in flight must not count as the answer to another one.
         """
         if entry.params is not None:
             self.pending.let_locator_go(entry)
-        self.outlive(entry)
+        self.expect_removal(entry)
         for each in (entry, *members):
             self.pending.note_answered(each)
 
-    def outlive(self, entry: Entry) -> None:
+    def expect_removal(self, entry: Entry) -> None:
         """Remember the variant that an entry is about to lose: the server may still send its removal."""
         if self.delta and entry.variant is not None and entry.came_from(self) and entry.params is not None:
-            self.pending.outlive(entry.type_url, entry.variant.identity)
+            self.pending.expect_removal(entry.type_url, entry.variant.identity)
 
     # -- what the server understands
 
@@ -265,13 +265,13 @@ class Upstream:
             return []
         return (yield from self.requests.polling(now))
 
-    def heard(self, server: str) -> bool:
+    def note_response(self, server: str) -> bool:
         """Note a response and what the server calls itself; return whether it is the first response of the stream."""
         # Relays and servers of this project say so in `control_plane.identifier`.
         self.is_relay = server == RELAY
         self.pins_absence = server == SERVER or server.startswith((f"{SERVER}/", f"{SERVER} "))
-        self.quarantine.heard()
-        return self.lifecycle.heard()
+        self.quarantine.note_response()
+        return self.lifecycle.note_response()
 
     def ended(self, error: WatchError, now: float, random: float, *, at_once: bool = False) -> bool:
         """Handle the end of a stream, or a failure to open one; return whether it is a failure (CLI-16, CLI-17).
@@ -297,7 +297,7 @@ class Upstream:
         self.lifecycle.replaced()
 
     def closed(self) -> None:
-        """Forget the stream: nobody wants the server any more."""
+        """Forget the stream: the server is not needed any more."""
         self._forget_stream()
         self._versions.clear()
         self.lifecycle.released()

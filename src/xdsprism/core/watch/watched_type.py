@@ -23,7 +23,7 @@ from ..model.constraints import TRUE, Constraint, matches
 from ..model.events import WILDCARD, Key
 from ..model.types import TypeSpec, Variant
 from ..model.xdstp import collection_of
-from .entry import Collection, Entry, State
+from .entry import Collection, Entry, State, members_of
 from .entry_index import EntryIndex
 from .host_holders import Holders
 from .upstream import Upstream
@@ -47,7 +47,7 @@ class WatchedType:
         """Yield the entries with names, and then the collections, each followed by its members."""
         yield from chain.from_iterable(self.named.values())
         for collection in self._all_collections():
-            yield collection
+            yield collection.entry
             yield from collection.members.values()
 
     def _all_collections(self) -> Iterator[Collection]:
@@ -59,16 +59,17 @@ class WatchedType:
 
     def asked(self, keys: Iterable[Key], upstream: Upstream) -> Iterator[Entry]:
         """Yield the entries that a request with these keys asks about; of a collection, the members in doubt."""
-        for entry in (each for key in keys for each in self.known_by(key, upstream)):
-            if isinstance(entry, Collection):
-                yield from (member for member in entry.members.values() if member.doubted is not None)
-            else:
-                yield entry
+        for key in keys:
+            for entry in self.known_by(key, upstream):
+                if entry.collection is not None:
+                    yield from [member for member in members_of(entry) if member.doubted is not None]
+                else:
+                    yield entry
 
     def add(self, entry: Entry) -> None:
         self._keyed[entry.key] = entry
-        if isinstance(entry, Collection):
-            self.collections.setdefault(entry.name, {})[entry] = None
+        if entry.collection is not None:
+            self.collections.setdefault(entry.name, {})[entry.collection] = None
             return
         askers = self.named.get(entry.name)
         if askers is None:
@@ -77,8 +78,8 @@ class WatchedType:
 
     def discard(self, entry: Entry) -> None:
         del self._keyed[entry.key]
-        if isinstance(entry, Collection):
-            del self.collections[entry.name][entry]
+        if entry.collection is not None:
+            del self.collections[entry.name][entry.collection]
             if not self.collections[entry.name]:
                 del self.collections[entry.name]
             return
@@ -92,7 +93,7 @@ class WatchedType:
 
         By the names of the resources, not by the strings that were subscribed (DLT-20).
         """
-        asked = collection.authority, collection.params
+        asked = collection.entry.authority, collection.entry.params
         alike = (each for each in chain.from_iterable(self.named.values()) if (each.authority, each.params) == asked)
         held = {entry.variant.name: entry for entry in alike if entry.variant is not None}
         return {name: entry for name, entry in held.items() if collection in self.covering(name)}
@@ -100,8 +101,9 @@ class WatchedType:
     def held_by_collection(self, entry: Entry) -> Entry | None:
         """Return the cached member of a wildcard or glob with the same params, if the entry's name is one."""
         whose = entry.authority, entry.params
-        alike = (each for each in self.covering(entry.name) if (each.authority, each.params) == whose)
-        members = (each.members.get(entry.name) for each in alike)
+        covering = self.covering(entry.name)
+        alike = [each for each in covering if (each.entry.authority, each.entry.params) == whose]
+        members = [each.members.get(entry.name) for each in alike]
         return next((member for member in members if member is not None and member.variant is not None), None)
 
     def answered_for_all(self, entry: Entry) -> Entry | None:
@@ -112,13 +114,13 @@ class WatchedType:
         # Fast path: all servers know params.
         if not any(upstream.was_by_names for upstream in entry.authority.servers):
             return None
-        if isinstance(entry, Collection):
-            alike: Iterable[Entry] = self.collections.get(entry.name, ())
+        if entry.collection is not None:
+            alike: Iterable[Entry] = [each.entry for each in self.collections.get(entry.name, ())]
         else:
             members = (each.members.get(entry.name) for each in self.covering(entry.name))
             alike = (*self.named.get(entry.name, ()), *(member for member in members if member is not None))
-        of_all = (each for each in alike if each.authority is entry.authority and each.for_all and each is not entry)
-        return next(of_all, None)
+        owner = entry.authority
+        return next((each for each in alike if each.authority is owner and each.for_all and each is not entry), None)
 
     def known_by(self, key: Key, upstream: Upstream) -> list[Entry]:
         """Return the entries of a key on the wire: several, if the server is asked by plain names."""
@@ -138,21 +140,22 @@ class WatchedType:
 
     def left(self, entry: Entry) -> None:
         """Remove a member without a resource from its collection."""
-        collection = entry.collection
+        collection = entry.member_of
         if collection is not None and collection.members.get(entry.name) is entry:
             del collection.members[entry.name]
 
-    def answered(self, upstream: Upstream, denied: Container[Entry]) -> list[Collection]:
-        """Mark the collections that this response answers; return them.
+    def answered(self, upstream: Upstream, denied: Container[Entry]) -> list[Entry]:
+        """Mark the wildcards and globs that this response answers; return their entries.
 
         The first response after the subscription counts as the answer of a collection: it has no other members yet, and
         its former error is over.
         """
         answered = []
-        for each in self._all_collections():
-            if each.state is not State.ACKED and upstream in each.authority.active and each not in denied:
-                each.answer(for_all=upstream.by_names)
-                answered.append(each)
+        for collection in self._all_collections():
+            entry = collection.entry
+            if entry.state is not State.ACKED and upstream in entry.authority.active and entry not in denied:
+                entry.accept_collection(for_all=upstream.by_names)
+                answered.append(entry)
         return answered
 
     # -- aliases
@@ -167,7 +170,7 @@ class WatchedType:
             if holders is None:
                 holders = self.renamed[variant.name] = Holders()
             holders.add(entry)
-        askers = self.named.get(entry.name) if params is not None and entry.collection is None else None
+        askers = self.named.get(entry.name) if params is not None and entry.member_of is None else None
         if askers is not None and params is not None:
             is_for_some = variant.constraint != TRUE
             askers.note_stray(entry, strays=is_for_some and not matches(variant.constraint, params))
@@ -217,8 +220,9 @@ class WatchedType:
                 yield from askers if constraint is None else askers.concerned(constraint)
 
     def answerable_by(self, name: str) -> Iterator[Entry]:
-        """Yield every entry and collection that a resource of this name can be for."""
-        return chain(self.asked_by(name, ()), self.renamed.get(name, ()), self.covering(name))
+        """Yield the entry of every subscription that a resource of this name can be for."""
+        covering = [each.entry for each in self.covering(name)]
+        return chain(self.asked_by(name, ()), self.renamed.get(name, ()), covering)
 
     def covering(self, name: str) -> list[Collection]:
         """Return the wildcards, and the globs exactly one level above the name with the same context (XTP-3, XTP-4)."""
