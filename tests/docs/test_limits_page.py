@@ -8,8 +8,10 @@ from math import inf
 from pathlib import Path
 from typing import get_args
 
+from xdsprism.admin.client_model import BODIES
 from xdsprism.core.model.limits import Limits, RefusalKind
 from xdsprism.core.session.refusals import PENDING_BYTES
+from xdsprism.core.session.resource_status import LOOKED_AT
 from xdsprism.server.server import RECEIVE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
@@ -45,3 +47,9 @@ def test_the_limits_on_streams_and_connections_are_on_the_page_with_their_defaul
 def test_every_limit_has_a_place_on_the_page() -> None:
     for field in fields(Limits):
         assert f"`{field.name}`" in PAGE, field.name
+
+
+def test_the_bounds_of_the_page_of_one_client_are_those_of_the_code() -> None:
+    # OPS-10
+    assert f"`/api/client` looks at {LOOKED_AT:,} resources" in PAGE
+    assert f"shows the contents of {BODIES}." in PAGE

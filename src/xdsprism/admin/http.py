@@ -1,4 +1,4 @@
-"""Serves the routes of the admin port. read_model.py, cache_model.py and load_model.py build what they show."""
+"""Serves the routes of the admin port. What they show is built in the modules whose names end in `_model`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from ..core.model.steps import Steps
 from ..core.model.table import Table
 from ..core.model.types import TYPES, TypeUrl, resolve_type
 from ..core.model.xdstp import spelled
+from ..core.session.sync_state import SyncState
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.http_gate import RESTRICTIONS, Gate
 from ..server.hub import Hub
+from ..server.xds_call import Connected
 from ..sources.files import NotConfirmedError
-from . import cache_model, load_model, read_model
+from . import cache_model, client_model, load_model, read_model
 from .cache_model import ClockReading, RelayView
 from .guard import TRUSTED, HostNames, RequestGuard, policy_for
 from .read_model import LIMIT, ConfigLoads, Page, Row
@@ -66,6 +68,7 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         "/metrics": _metrics,
         "/api/resources": _resources,
         "/api/clients": _clients,
+        "/api/client": _client,
         "/api/explain": _explain,
         "/api/loads": _loads,
     }
@@ -163,7 +166,7 @@ async def _resources(view: View, request: Request) -> Response:
     page = read_model.resources(
         view.hub.store,
         view.hub.interest,
-        type_url=_type(given["type"]) if "type" in given else None,
+        type_url=_given_type(given),
         name=given.get("name"),
         offset=_number(given, "offset", 0),
         limit=_number(given, "limit", LIMIT, MAX_ROWS),
@@ -198,12 +201,62 @@ async def _upstreams(view: View, request: Request) -> Response:
 
 
 async def _clients(view: View, request: Request) -> Response:
-    given = _params(request, "offset", "limit")
+    given = _params(request, "node", "type", "state", "brief", "offset", "limit")
     offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
+    only_type, brief = _given_type(given), _flag(given, "brief")
+    found, states = await _sliced(
+        client_model.choosing(
+            view.hub.connected(), node=given.get("node"), only_type=only_type, state=_state(given.get("state"))
+        )
+    )
+    moment = view.moment
     page = read_model.clients(
-        view.hub.connected(), view.hub.clock(), time.time(), offset=offset, limit=limit, budget=view.hub.clients
+        found,
+        moment.now,
+        moment.wall,
+        offset=offset,
+        limit=limit,
+        budget=view.hub.clients,
+        only_type=only_type,
+        brief=brief,
+    )
+    page.head["states"] = states
+    return await _page_response(page)
+
+
+async def _client(view: View, request: Request) -> Response:
+    """Show one client in full: a stream by its number, or all streams of a node."""
+    given = _params(request, "node", "stream", "type", "state", "bodies", "offset", "limit")
+    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
+    bodies, only_type, state = _flag(given, "bodies"), _given_type(given), _state(given.get("state"))
+    streams = _streams_of(view, given)
+    found = await _sliced(client_model.listing_resources(streams, only_type, state))
+    page = client_model.client(
+        streams,
+        found,
+        view.moment,
+        view.hub.clients,
+        only_type=only_type,
+        offset=offset,
+        limit=limit,
+        bodies=bodies,
     )
     return await _page_response(page)
+
+
+def _streams_of(view: View, given: dict[str, str]) -> list[Connected]:
+    """Return the streams of the client that a query names. Raises HTTPException if there is none."""
+    if ("node" in given) == ("stream" in given):
+        raise UsageError("give either node= or stream=: /api/client?node=ID, or stream=NUMBER as /api/clients has it")
+    if "node" in given:
+        found = client_model.named(view.hub.connected(), given["node"])
+    else:
+        number = _number(given, "stream", 0)
+        found = [each for each in view.hub.connected() if each.stream.number == number]
+    if not found:
+        what = "node id" if "node" in given else "stream number"
+        raise HTTPException(404, f"no client with this {what} is connected; /api/clients lists those that are")
+    return found
 
 
 async def _loads(view: View, request: Request) -> Response:
@@ -319,6 +372,20 @@ def _type_and_name(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
 
 def _label(type_url: TypeUrl) -> str:
     return next((spec.label for spec in TYPES if spec.url == type_url), "resource")
+
+
+def _given_type(given: dict[str, str]) -> TypeUrl | None:
+    return _type(given["type"]) if "type" in given else None
+
+
+def _state(word: str | None) -> SyncState | None:
+    """Read a state as the pages write it, in any case; `_` is a space."""
+    if word is None:
+        return None
+    try:
+        return SyncState(word.upper().replace("_", " "))
+    except ValueError as error:
+        raise UsageError(f"state= is none of {', '.join(SyncState)}") from error
 
 
 def _type(word: str) -> TypeUrl:

@@ -29,6 +29,7 @@ from ..core.model.xdstp import is_wild, spelled
 from ..core.session.in_flight import Progress
 from ..core.session.interest import Interest
 from ..core.session.session import Session
+from ..core.session.sync_state import worst
 from ..errors import Problem
 from ..file_watch import POLL
 from ..release import __version__
@@ -187,24 +188,28 @@ def clients(
     offset: int = 0,
     limit: int = LIMIT,
     budget: ClientBudget | None = None,
+    only_type: TypeUrl | None = None,
+    brief: bool = False,
 ) -> Page:
     """List the connected clients. `now` and `wall` are the same moment on the hub's clock and on the wall clock.
 
     `budget`: also say which clients exceeded a limit on streams or fetches, whether they have a stream now or not.
+    `only_type`: of each client only the state of this type. `brief`: without subscriptions and rejected resources.
     """
     streams = list(connected)
     shown = streams[offset : offset + limit]
     last = [*budget.all_exceeded().items()][-EXCEEDED:] if budget is not None else []
     exceeded = {bounded(client, NAME_BYTES): dict(sorted(counts.items())) for client, counts in reversed(last)}
     head = {"total": len(streams), "offset": offset, "limited": exceeded}
-    return Page(head, "clients", (_client(each, now, wall, budget) for each in shown))
+    rows = (client_row(each, now, wall, budget, only_type=only_type, brief=brief) for each in shown)
+    return Page(head, "clients", rows)
 
 
 class _Items:
     """Limits the items that are listed of one stream, as its client may have any number of types and subscriptions."""
 
-    def __init__(self) -> None:
-        self.left = ITEMS
+    def __init__(self, most: int) -> None:
+        self.left = most
 
     def reserve(self, count: int = 1) -> bool:
         """Reserve room for some items. False: there is not enough left."""
@@ -213,22 +218,40 @@ class _Items:
         return has_room
 
 
-def _client(each: Connected, now: float, wall: float, budget: ClientBudget | None = None) -> Row:
-    stream, items = each.stream, _Items()
+def client_row(  # what each of the pages of clients shows
+    each: Connected,
+    now: float,
+    wall: float,
+    budget: ClientBudget | None = None,
+    *,
+    only_type: TypeUrl | None = None,
+    brief: bool = False,
+) -> Row:
+    """Describe a client and the state of each of its types."""
+    stream, items = each.stream, _Items(0 if brief else ITEMS)
+    sessions = sessions_of(each, only_type)
     return {
         "stream": stream.number,
         "node": _node(stream.node) if stream.node is not None else None,
-        "params": _params(stream.plain_params(WILDCARD)),
+        "params": params_row(stream.plain_params(WILDCARD)),
         "peer": each.peer.address,
         "identities": list(each.peer.identities),
         "method": each.method,
         "delta": stream.delta,
         "since": time_of_day(wall - (now - each.since)),
+        "age_seconds": round(now - each.since, 3),
+        "state": worst(session.progress.state for session in sessions).value,
         "refused": dict(sorted((stream.context.budget.refused or {}).items())),
         "limited": _limited(each, budget),
         "policy": _policy(each),
-        "types": [_session(session, now, wall, items) for session in stream.sessions.values()],
+        "types": [_session(session, now, wall, items) for session in sessions],
     }
+
+
+def sessions_of(each: Connected, only_type: TypeUrl | None) -> list[Session]:
+    """Return the sessions of a client, or the one of this type."""
+    sessions = each.stream.sessions
+    return [*sessions.values()] if only_type is None else [sessions[only_type]] if only_type in sessions else []
 
 
 def _limited(each: Connected, budget: ClientBudget | None) -> Row:
@@ -254,12 +277,12 @@ def _node(node: Node) -> Row:
         "id": node.id,
         "cluster": node.cluster,
         "user_agent": node.user_agent,
-        "metadata": _params(node.metadata),
+        "metadata": params_row(node.metadata),
         "features": sorted(node.features),
     }
 
 
-def _params(params: Mapping[str, str]) -> dict[str, str]:
+def params_row(params: Mapping[str, str]) -> dict[str, str]:
     """Sort params, and cut their number and lengths, as clients choose them."""
     shown = {bounded(key, NAME_BYTES): bounded(params[key], NAME_BYTES) for key in sorted(params)[:PARAMS]}
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
@@ -267,13 +290,14 @@ def _params(params: Mapping[str, str]) -> dict[str, str]:
 
 def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
     """Describe the state of one type on one stream."""
-    progress = session.progress
+    progress, stale = session.progress, session.in_flight.stale_since
     rejected = session.rejections.by_label
     shown = [name for name in islice(rejected, REJECTED) if items.reserve()]
     row: Row = {
         "type": session.table.spec.label,
         "type_url": session.table.spec.url,
-        "state": progress.state,
+        "state": progress.state.value,
+        "stale_seconds": round(now - stale, 3) if stale is not None else None,
         "subscriptions": {
             "total": session.count,
             "first": [
@@ -296,7 +320,7 @@ def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
 def _subscription(session: Session, key: Key) -> Row:
     """Describe a subscription with the variant selected for it now; `state` says whether the client has it yet."""
     name, own = key
-    row: Row = {"name": name, "params": _params(own) if own is not None else None}
+    row: Row = {"name": name, "params": params_row(own) if own is not None else None}
     if not is_wild(name):
         want = session.subscriptions.find(key)
         denial = session.availability.denial(want) if want is not None else None

@@ -192,7 +192,7 @@ def _pushed_out(session: Session, send: Send, now: float) -> Send:
     responses[send.nonce] = InFlightResponse(number, now, version, kept)
     in_flight.newest = send.nonce
     if len(responses) > MOST:
-        del responses[next(iter(responses))]
+        in_flight.forget_oldest()
     facts = context.facts
     routine = facts.routines.get(send.type_url) or facts.routine(send.type_url)
     routine.pushes += 1

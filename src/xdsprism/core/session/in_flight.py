@@ -15,6 +15,7 @@ from ..model.events import Rejection, Send
 from ..model.table import Table
 from ..model.types import Variant
 from .batch import Slot
+from .sync_state import SyncState
 
 # The resources of a response whose TTL matters: where each is, and the variant that was sent.
 Timed = tuple[tuple[Slot, Variant], ...]
@@ -56,6 +57,8 @@ class Progress:
     acked_at: float | None = None
     nack: tuple[float, str, str, Rejection] | None = None  # NAK-12: time, version, nonce, error
     spared: bool = False  # the client came back with resources that need not be sent again
+    # The number of the oldest response that was forgotten and not answered before that, and when it was sent.
+    forgotten: tuple[int, float] | None = None
 
     @property
     def answered(self) -> int:
@@ -67,13 +70,13 @@ class Progress:
         return self.answered >= self.sent
 
     @property
-    def state(self) -> str:
-        """In the words of `istioctl proxy-status`."""
+    def state(self) -> SyncState:
+        """The state of the type on this stream (sync_state.py)."""
         if not self.sent:
-            return "SYNCED" if self.spared else "NOT SENT"
+            return SyncState.SYNCED if self.spared else SyncState.NOT_SENT
         if self.nack is not None:
-            return "NACKED"
-        return "SYNCED" if self.acked == self.sent else "STALE"
+            return SyncState.NACKED
+        return SyncState.SYNCED if self.acked == self.sent else SyncState.STALE
 
 
 class InFlight:
@@ -129,7 +132,24 @@ class InFlight:
         progress.sent_at = now
         self.newest = send.nonce
         self.responses[send.nonce] = InFlightResponse(progress.sent, now, send.version, kept, timed)
-        return self.responses.pop(next(iter(self.responses))) if len(self.responses) > MOST else None
+        return self.forget_oldest() if len(self.responses) > MOST else None
+
+    def forget_oldest(self) -> InFlightResponse:
+        """Wait no more for the answer to the oldest response, but remember since when the client answers nothing."""
+        oldest, progress = self.responses.pop(next(iter(self.responses))), self.progress
+        if progress.forgotten is None or progress.forgotten[0] <= progress.answered:
+            progress.forgotten = oldest.number, oldest.sent_at
+        return oldest
+
+    @property
+    def stale_since(self) -> float | None:
+        """Return when the oldest response was sent that is not answered; None: the client is not STALE."""
+        progress = self.progress
+        if progress.state is not SyncState.STALE:
+            return None
+        if progress.forgotten is not None and progress.forgotten[0] > progress.answered:
+            return progress.forgotten[1]
+        return next((response.sent_at for response in self.responses.values()), progress.sent_at)
 
     def answer(self, nonce: str) -> InFlightResponse | None:
         """The response that this nonce answers. NAK-28: each is answered once; later requests only subscribe."""

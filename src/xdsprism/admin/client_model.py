@@ -1,0 +1,168 @@
+"""Builds what the admin port and `status` show of the clients: which are in trouble, and one of them in full.
+
+What a client has of a resource is what its session was told (core/session/resource_status.py). The bodies of former
+variants are not kept for a client: a page shows the bodies that are still there, and says where one is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from ..core.model.client_budget import ClientBudget
+from ..core.model.events import Key
+from ..core.model.steps import EVERY, Steps
+from ..core.model.truncation import NAME_BYTES, bounded
+from ..core.model.types import TypeUrl, Variant
+from ..core.policy.globs import Glob
+from ..core.session.resource_status import ResourceStatus, listing_statuses
+from ..core.session.session import Session
+from ..core.session.sync_state import ORDER, SyncState, worst
+from ..server.xds_call import Connected
+from .cache_model import ClockReading
+from .read_model import LIMIT, Page, Row, client_row, params_row, sessions_of, variant_row
+
+BODIES = 20  # resources whose contents are shown in one answer, where the client has others than it should
+
+
+def choosing(
+    connected: Iterable[Connected],
+    *,
+    node: str | None = None,
+    only_type: TypeUrl | None = None,
+    state: SyncState | None = None,
+) -> Steps[tuple[list[Connected], dict[str, int]]]:
+    """Return the clients that a filter lets through, and the number of those in each state, in steps.
+
+    `node`: a glob over node ids. `only_type`: those that asked for this type, whose state is that of the type then.
+    """
+    glob = Glob(node) if node is not None else None
+    found: list[Connected] = []
+    counts: Counter[SyncState] = Counter()
+    for number, each in enumerate(connected):
+        if number % EVERY == EVERY - 1:
+            yield
+        if glob is not None and not glob.matches(_node_id(each)):
+            continue
+        sessions = sessions_of(each, only_type)
+        if only_type is not None and not sessions:
+            continue
+        seen = worst(session.progress.state for session in sessions)
+        if state in (None, seen):
+            found.append(each)
+            counts[seen] += 1
+    return found, {each.value: counts[each] for each in SyncState}
+
+
+def _node_id(each: Connected) -> str:
+    return each.stream.node.id if each.stream.node is not None else ""
+
+
+def named(connected: Iterable[Connected], node: str) -> list[Connected]:
+    """Return the streams of the client with this node id."""
+    return [each for each in connected if each.stream.node is not None and each.stream.node.id == node]
+
+
+# -- one client, resource by resource
+
+
+class OfClient(NamedTuple):
+    """A resource of one client, with the stream and the session that it is on."""
+
+    connected: Connected
+    session: Session
+    status: ResourceStatus
+
+
+def listing_resources(
+    streams: Iterable[Connected], only_type: TypeUrl | None, state: SyncState | None
+) -> Steps[tuple[list[OfClient], int]]:
+    """Return the resources on these streams, those in trouble first, and how many were left out; in steps."""
+    by_state: dict[SyncState, list[OfClient]] = {known: [] for known in ORDER}
+    left_out = 0
+    for each in streams:
+        for session in sessions_of(each, only_type):
+            statuses, more = yield from listing_statuses(session)
+            left_out += more
+            for number, status in enumerate(statuses):
+                by_state[status.state].append(OfClient(each, session, status))
+                if number % EVERY == EVERY - 1:
+                    yield
+    shown = by_state if state is None else [state]
+    return [*chain.from_iterable(by_state[known] for known in shown)], left_out
+
+
+def client(  # the filters of a page
+    streams: list[Connected],
+    found: tuple[list[OfClient], int],
+    moment: ClockReading,
+    budget: ClientBudget,
+    *,
+    only_type: TypeUrl | None = None,
+    offset: int = 0,
+    limit: int = LIMIT,
+    bodies: bool = False,
+) -> Page:
+    """Describe one client in full, which may have several streams.
+
+    `bodies`: with the contents of what it has and of what it should have, where these differ.
+    """
+    resources, left_out = found
+    head = {
+        "clients": [
+            client_row(each, moment.now, moment.wall, budget, only_type=only_type, brief=True) for each in streams
+        ],
+        "total": len(resources),
+        "offset": offset,
+    }
+    if left_out:
+        head["left_out"] = left_out
+    return Page(head, "resources", _rows(resources[offset : offset + limit], moment, bodies=bodies))
+
+
+def _rows(resources: list[OfClient], moment: ClockReading, *, bodies: bool) -> Iterator[Row]:
+    left = BODIES if bodies else 0
+    for each in resources:
+        differs = each.status.state in (SyncState.NACKED, SyncState.STALE)
+        yield _resource(each, moment, bodies=differs and left > 0)
+        left -= differs
+
+
+def _resource(each: OfClient, moment: ClockReading, *, bodies: bool) -> Row:
+    session, status = each.session, each.status
+    key = status.key
+    row: Row = {
+        "stream": each.connected.stream.number,
+        "type": session.table.spec.label,
+        "type_url": session.table.spec.url,
+        "name": bounded(key.name, NAME_BYTES),
+        "params": params_row(key.tag) if key.tag is not None else None,
+        "state": status.state.value,
+        "stale_seconds": round(moment.now - status.since, 3) if status.since is not None else None,
+        "has": _has(status, bodies=bodies),
+        "sent": _variant(status.sent, bodies=bodies and not status.confirmed and status.sent is not status.current),
+        "current": _variant(status.current, bodies=bodies),
+        "error": {"code": status.error.code, "message": status.error.message} if status.error is not None else None,
+    }
+    denial = _denial(session, key)
+    return row | ({"denied": denial} if denial is not None else {})
+
+
+def _has(status: ResourceStatus, *, bodies: bool) -> Row | None:
+    """Say what the client has. None: nothing; without a version: a former variant, which is not kept."""
+    if status.confirmed:
+        return _variant(status.sent, bodies=bodies)
+    return None if status.is_first or status.sent is None else {"version": None, "constraint": None}
+
+
+def _variant(variant: Variant | None, *, bodies: bool) -> Row | None:
+    return variant_row(variant, body=bodies) if variant is not None else None
+
+
+def _denial(session: Session, key: Key) -> str | None:
+    """Return why the policy denies this resource to the client."""
+    want = session.subscriptions.find(key)
+    denial = session.availability.denial(want) if want is not None else None
+    return denial.message if denial is not None else None
