@@ -6,13 +6,14 @@ import asyncio
 import gc
 import logging
 import signal
+import time
 from abc import ABC, abstractmethod
 from asyncio import TaskGroup
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .admin.cache_model import RelayView, streams
+from .admin.cache_model import ClockReading, RelayView, last_answers, streams
 from .admin.http import View
 from .admin.port import AdminPort
 from .admin.read_model import ConfigLoads
@@ -35,6 +36,7 @@ from .observe.holding_metrics import HoldingMetrics
 from .observe.load_metrics import LoadMetrics
 from .observe.logs import FactLog
 from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
+from .observe.state_metrics import ClientStateMetrics, StreamLimitMetrics
 from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
 from .server.connection_limits import disable_core_files, raise_descriptor_limit
@@ -100,8 +102,12 @@ class Daemon(ABC):
         self._policy_task: asyncio.Task[None] | None = None
         self._admin = config.admin
         self._access = config.access
-        self._metrics = Metrics(server.store)
+        self._metrics = Metrics(server.store, files=isinstance(config, ServeConfig))
         registry, hub = self._metrics.registry, server.hub
+        states = ClientStateMetrics(hub.streams, self._metrics.label, hub.clock)
+        registry.register(states)
+        self._metrics.preparations.append(states.preparing)
+        StreamLimitMetrics(registry, config.settings.limits)
         loads = LoadMetrics(registry, hub.reports, hub.clock)
         self._metrics.preparations.append(loads.preparing)
         ports = [*(["admin"] if config.admin else []), *(["rest"] if config.rest else [])]
@@ -326,7 +332,13 @@ class RelayDaemon(Daemon):
         )
         super().__init__(relay.server, config, policy)
         relay.server.hub.readers.append(CacheMetrics(self._metrics))
-        relay.readers.append(ClientMetrics(self._metrics.registry, lambda: streams(relay.feed.upstreams())))
+        upstreams = relay.feed.upstreams
+        counting = ClientMetrics(
+            self._metrics.registry,
+            lambda: streams(upstreams()),
+            lambda: last_answers(upstreams(), ClockReading(relay.server.hub.clock(), time.time())),
+        )
+        relay.readers.append(counting)
 
     def _view(self) -> View:
         relay = RelayView(self._relay.relaying, self._relay.feed.upstreams, self._relay.forget)

@@ -81,7 +81,8 @@ class Peer:
     """One ADS stream, message by message."""
 
     def __init__(self, address: str, *, delta: bool) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+        # A connection of its own: grpc shares one among all channels to an address.
+        self._channel = grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),))
         self._delta = delta
 
     async def __aenter__(self) -> Self:
@@ -94,6 +95,7 @@ class Peer:
     async def __aexit__(self, *_exc: object) -> None:
         self._call.cancel()
         await self._channel.close()
+        del self._call, self._channel  # grpc closes a connection when nothing refers to it any more
 
     async def send(self, **fields: Any) -> None:
         kind = pb.DeltaDiscoveryRequest if self._delta else pb.DiscoveryRequest

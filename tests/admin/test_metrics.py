@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -14,7 +16,7 @@ from xdsprism import CLUSTER, Store
 from xdsprism.core.model.cache_knowledge import cache_table
 from xdsprism.core.model.cached import CachedSet, Finding
 from xdsprism.core.model.constraints import TRUE
-from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.events import Node, Rejection, Send
 from xdsprism.core.model.facts import (
     Acked,
     Closed,
@@ -35,13 +37,17 @@ from xdsprism.core.model.facts import (
     Suppressed,
 )
 from xdsprism.core.model.limits import Scarce
+from xdsprism.core.model.steps import EVERY
 from xdsprism.core.model.store import Store as CoreStore
 from xdsprism.core.model.types import make_variant
+from xdsprism.core.session.in_flight import InFlight
+from xdsprism.core.session.sync_state import SyncState
 from xdsprism.http2.codes import Code
-from xdsprism.http2.facts import HttpConnectionRefused, HttpRefusal, Limited
+from xdsprism.http2.facts import CertificatesInUse, HttpConnectionRefused, HttpRefusal, Limited
 from xdsprism.http2.limits import Limit
-from xdsprism.observe.connection_metrics import HttpPortMetrics
+from xdsprism.observe.connection_metrics import CertificateMetrics, HttpPortMetrics
 from xdsprism.observe.metrics import FURTHER_TYPES, CacheMetrics, ClientMetrics, Metrics
+from xdsprism.observe.state_metrics import ClientStateMetrics
 
 OWN = "type.googleapis.com/my.own.Thing"
 UNKNOWN = "type.googleapis.com/nobody.serves.This"
@@ -227,6 +233,44 @@ def test_several_servers_in_one_process_count_apart(store: Store):
     one.close()
     other.close()
     assert store.listeners == []
+
+
+# OPS-11
+def test_the_states_of_many_clients_are_counted_in_steps():
+    sessions = [SimpleNamespace(table=CoreStore().table(CLUSTER), in_flight=InFlight("cds")) for _ in range(10 * EVERY)]
+    for session in sessions:
+        session.progress = session.in_flight.progress
+    streams = [SimpleNamespace(sessions={CLUSTER: session}) for session in sessions]
+    registry = CollectorRegistry()
+    states = ClientStateMetrics(lambda: cast(Any, streams), lambda _: "cds", lambda: 100.0)
+    registry.register(states)
+    sessions[0].in_flight.add(Send(CLUSTER, delta=True, nonce="n1", version="1"), 40.0, None, ())
+    sessions[1].in_flight.add(Send(CLUSTER, delta=True, nonce="n1", version="1"), 90.0, None, ())
+    assert sum(1 for _ in states.preparing()) == 10
+
+    def number(state: str) -> float | None:
+        return registry.get_sample_value("xdsprism_clients_by_state", {"type": "cds", "state": state})
+
+    assert {state: number(state) for state in SyncState} == {
+        "SYNCED": 0,
+        "STALE": 2,
+        "NOT SENT": 10 * EVERY - 2,
+        "NACKED": 0,
+    }
+    assert registry.get_sample_value("xdsprism_longest_stale_seconds", {"type": "cds"}) == 60
+
+
+# OPS-11
+def test_certificates_are_shown_by_port_and_use():
+    registry = CollectorRegistry()
+    metrics = CertificateMetrics(registry)
+    metrics([CertificatesInUse({"a": 5.0, "b": 7.0}, {"server": 5.0, "client_ca": 7.0}, ("xds", "rest"))])
+    metrics([CertificatesInUse({"c": 9.0}, {"server": 9.0}, ("admin",))])
+    name = "xdsprism_certificate_expiry_timestamp_seconds"
+    (family,) = [family for family in registry.collect() if family.name == name]
+    shown = {(each.labels["port"], each.labels["use"]): each.value for each in family.samples}
+    both = {(port, use): end for port in ("xds", "rest") for use, end in (("server", 5), ("client_ca", 7))}
+    assert shown == both | {("admin", "server"): 9}
 
 
 # OPS-11, NAK-12

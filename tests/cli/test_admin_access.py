@@ -97,6 +97,7 @@ def test_the_admin_port_has_tls_and_demands_certificates(
         found, body, subject = get(daemon.admin, "/metrics", context)
         assert (found, subject) == (200, "server")
         assert f'xdsprism_tls_certificate_not_after_seconds{{file="{files.certificate}"}}' in body
+        assert 'xdsprism_certificate_expiry_timestamp_seconds{port="admin",use="server"}' in body
         with pytest.raises((ssl.SSLError, ConnectionError)):
             get(daemon.admin, "/healthz", secure(files))
         stranger = Authority(tmp_path, "stranger").make("client")

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from xdsprism import Server
+from xdsprism.app import Daemon
 from xdsprism.client.disk import Disk
 from xdsprism.core.model.listing import Listing
 from xdsprism.core.model.table import Table
@@ -101,3 +104,21 @@ def kept_of_providing(providing: Providing) -> dict[str, Any]:
 def database(disk: Disk) -> Any:
     """The connection to SQLite, which tells what it does, and can be made to refuse it."""
     return disk._db  # noqa: SLF001 # no disk breaks when it should
+
+
+# -- metrics
+
+
+def daemon_registry(daemon: Daemon) -> CollectorRegistry:
+    return daemon._metrics.registry  # noqa: SLF001 # the admin port shows no metric whose labels have no values yet
+
+
+def families(registry: CollectorRegistry) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The type and the labels of each metric, also of those that have no series yet."""
+    found = {}
+    for collector in registry._collector_to_names:  # noqa: SLF001 # `collect` does not say which labels there will be
+        for family in collector.collect():
+            owner = collector if hasattr(collector, "_labelnames") else family
+            counted = f"{family.name}_total" if family.type == "counter" else family.name
+            found[counted] = family.type, tuple(getattr(owner, "_labelnames", ()))
+    return found

@@ -207,6 +207,16 @@ def _quarantined(found: Quarantined, moment: ClockReading) -> Row:
     }
 
 
+def last_answers(known: Upstreams, moment: ClockReading) -> dict[str, float]:
+    """Return when each server last sent a response, in seconds since the epoch; without those that never did."""
+    found: dict[str, float] = {}
+    for _, each in known:
+        if each.answered_at is not None:
+            at = moment.wall - (moment.now - each.answered_at)
+            found[each.label] = max(at, found.get(each.label, at))
+    return found
+
+
 def streams(known: Upstreams) -> dict[str, int]:
     """Count the open streams to each server."""
     numbers: dict[str, int] = {}

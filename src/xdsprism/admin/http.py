@@ -155,9 +155,7 @@ async def _readyz(view: View, request: Request) -> Response:
 
 async def _metrics(view: View, request: Request) -> Response:
     _params(request)
-    for prepare in view.metrics.preparations:
-        await _sliced(prepare())
-    return Response(view.metrics.render(), media_type=CONTENT_TYPE)
+    return Response(await _sliced(view.metrics.rendering()), media_type=CONTENT_TYPE)
 
 
 async def _resources(view: View, request: Request) -> Response:

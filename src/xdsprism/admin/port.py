@@ -33,7 +33,9 @@ class AdminPort:
         if access.token_file is not None:
             self._token_file = WatchedFile(access.token_file, read_tokens, state_of)
             self._tokens = self._token_file.load()
-        self._renewal = CertificateRenewal(access.tls, self._secure, report) if access.tls is not None else None
+        self._renewal: CertificateRenewal | None = None
+        if access.tls is not None:
+            self._renewal = CertificateRenewal(access.tls, self._secure, report, ports=("admin",))
         tls = self._renewal.load().http if self._renewal is not None else None
         guard = RequestGuard(
             HostNames(listen, access.hosts),

@@ -6,7 +6,7 @@ The transport appends facts, and readers (observe/) count and log them, as they 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .codes import Code
@@ -125,6 +125,8 @@ class CertificatesInUse:
     """The server uses these certificates for new connections from now on."""
 
     not_after: Mapping[str, float]  # by file: when the first certificate in it expires, in seconds since the epoch
+    uses: Mapping[str, float] = field(default_factory=dict)  # the same by use: `server` or `client_ca`
+    ports: tuple[str, ...] = ()  # that use them: `xds`, `rest` or `admin`
 
 
 @dataclass(frozen=True, slots=True)

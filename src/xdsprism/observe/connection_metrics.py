@@ -120,6 +120,9 @@ class CertificateMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "When the first certificate in a file expires, in seconds since the epoch"
         self._ends = Gauge("xdsprism_tls_certificate_not_after_seconds", text, ["file"], registry=registry)
+        text = "When the first certificate for a port and a use expires, in seconds since the epoch"
+        name = "xdsprism_certificate_expiry_timestamp_seconds"
+        self._expiry = Gauge(name, text, ["port", "use"], registry=registry)
         text = "Loads of the certificate files, by result; after a refusal the last good certificates stay in use"
         self._loads = Counter("xdsprism_tls_loads", text, ["result"], registry=registry)
         self._loads.labels("ok")
@@ -128,10 +131,13 @@ class CertificateMetrics:
     def __call__(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             match fact:
-                case CertificatesInUse(not_after):
+                case CertificatesInUse(not_after, uses, ports):
                     self._loads.labels("ok").inc()
                     for file, end in not_after.items():
                         self._ends.labels(file).set(end)
+                    for port in ports:
+                        for use, end in uses.items():
+                            self._expiry.labels(port, use).set(end)
                 case CertificatesRefused():
                     self._loads.labels("refused").inc()
                 case _:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -43,9 +43,10 @@ from ..core.model.facts import (
     TokenRefused,
 )
 from ..core.model.limits import ClientLimit, Scarce
-from ..core.model.steps import Steps
+from ..core.model.steps import Steps, finish
 from ..core.model.store import Applied, Store
 from ..core.model.types import TYPES, TypeUrl
+from .state_metrics import BuildMetrics
 from .traffic import EVERYDAY, SECONDS, Traffic
 
 # What is over for a client that exceeds a limit. A request that comes too early is only delayed.
@@ -113,12 +114,27 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily("xdsprism_revision", text, self._store.revision)
 
 
+class _Alone(CollectorRegistry):
+    """One family of metrics, without the `_created` series of prometheus_client, which would double all counters."""
+
+    def __init__(self, family: Metric) -> None:
+        super().__init__()
+        self._family = family
+        if family.type in ("counter", "histogram", "summary"):
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
 class Metrics:
     """A reader of facts: `hub.readers.append(metrics)`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, files: bool = True) -> None:
+        """`files`: the resources come from configuration files, so there are loads to count."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        BuildMetrics(self.registry)
         self.preparations: list[Callable[[], Steps[None]]] = []  # what to do before a scrape, in steps
         self._store = store
         self._served: set[TypeUrl] = set()  # types with labels of their own that neither Envoy nor gRPC knows
@@ -161,9 +177,12 @@ class Metrics:
         self._policies = Counter(
             "xdsprism_policy_changes", "Changed policies, taken or refused", ["result"], registry=self.registry
         )
-        self._refused = Counter("xdsprism_refused_writes", "Configurations that were refused", registry=self.registry)
-        self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=self.registry)
-        self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was accepted, else 0", registry=self.registry)
+        loads = self.registry if files else None
+        self._refused = Counter("xdsprism_refused_writes", "Configurations that were refused", registry=loads)
+        self._loads = Counter("xdsprism_config_loads", "Loads of the configuration", ["result"], registry=loads)
+        self._loaded = Gauge("xdsprism_config_ok", "1 if the last load was accepted, else 0", registry=loads)
+        text = "When the last load was that was accepted, in seconds since the epoch; 0: there was none yet"
+        self._good = Gauge("xdsprism_config_last_good_load_timestamp_seconds", text, registry=loads)
         self._calls = Counter(
             "xdsprism_provider_calls", "Calls of providers, by result", ["type", "result"], registry=self.registry
         )
@@ -179,6 +198,8 @@ class Metrics:
         """Count a load of the configuration. It is not a fact, as a load without changes never reaches the core."""
         self._loads.labels(result).inc()
         self._loaded.set(result == "ok")
+        if result == "ok":
+            self._good.set_to_current_time()
 
     def close(self) -> None:
         """Stop following the store."""
@@ -196,7 +217,17 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return finish(self.rendering())
+
+    def rendering(self) -> Steps[bytes]:
+        """Do the same in steps, after what has to be done before a scrape."""
+        for prepare in self.preparations:
+            yield from prepare()
+        parts = []
+        for family in self.registry.collect():
+            parts.append(generate_latest(_Alone(family)))
+            yield
+        return b"".join(parts)
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         everyday = self._traffic.count
@@ -324,31 +355,44 @@ class CacheMetrics:
 
 
 class _StreamCollector(Collector):
-    """Counts the streams to each upstream server at each scrape."""
+    """Counts the streams to each upstream server at each scrape, and says when it last sent something."""
 
-    def __init__(self, streams: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, streams: Callable[[], Mapping[str, int]], answers: Callable[[], Mapping[str, float]]) -> None:
         self._streams = streams
+        self._answers = answers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         connected = GaugeMetricFamily("xdsprism_upstream_connected", "Open streams to the server", labels=["server"])
         for server, number in self._streams().items():
             connected.add_metric([server], number)
         yield connected
+        name = "xdsprism_upstream_last_response_timestamp_seconds"
+        text = "When the server last sent a response, in seconds since the epoch; absent before the first one"
+        answered = GaugeMetricFamily(name, text, labels=["server"])
+        for server, at in self._answers().items():
+            answered.add_metric([server], at)
+        yield answered
 
 
 class ClientMetrics:
     """Counts the facts of an xDS client: `client.readers.append(ClientMetrics(registry))`.
 
     streams: returns the number of streams to each server, for a relay, whose many clients share the metric.
+    answers: returns when each server last sent a response, for a relay.
     """
 
-    def __init__(self, registry: CollectorRegistry, streams: Callable[[], Mapping[str, int]] | None = None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        streams: Callable[[], Mapping[str, int]] | None = None,
+        answers: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         def counter(name: str, text: str, label: str) -> Counter:
             return Counter(f"xdsprism_{name}", text, [label], registry=registry)
 
         self._connected: Gauge | None = None
         if streams is not None:
-            registry.register(_StreamCollector(streams))
+            registry.register(_StreamCollector(streams, answers))
         else:
             text = "1 if there is a stream to the server"
             self._connected = Gauge("xdsprism_upstream_connected", text, ["server"], registry=registry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,10 +32,12 @@ class CertificateRenewal:
         secure: Callable[[Material], None],
         report: Callable[[Sequence[Fact]], None],
         *,
+        ports: tuple[str, ...] = ("xds",),
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`secure` puts certificates into use for new connections; `report` gets facts for metrics."""
+        """`secure` puts certificates into use for new connections; `report` gets facts for metrics about `ports`."""
         self._tls = tls
+        self._ports = ports
         self._secure = secure
         self._report = report
         self._wall = wall
@@ -92,7 +95,10 @@ class CertificateRenewal:
 
     def _report_in_use(self) -> None:
         """Report the certificates that are now in use, and warn about those near their end."""
-        self._report([CertificatesInUse(self._current.not_after)])
+        ends = self._current.not_after
+        files = {"server": self._tls.cert, "client_ca": self._tls.client_ca}
+        uses = {use: ends[os.fspath(file)] for use, file in files.items() if file and os.fspath(file) in ends}
+        self._report([CertificatesInUse(ends, uses, self._ports)])
         self._warned.clear()
         self._warn()
 

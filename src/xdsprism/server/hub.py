@@ -112,6 +112,10 @@ class Hub:
         """Return the live streams."""
         return [call.connected for call in self._calls.values()]
 
+    def streams(self) -> Iterable[Stream]:
+        """Return the live streams without what is known of their connections."""
+        return [call.stream for call in self._calls.values()]
+
     def client(self, stream: int) -> Client | None:
         """Return the client of a stream, as the address of its connection and the node id; None: the stream is over."""
         call = self._calls.get(stream)

@@ -87,7 +87,10 @@ class Server:
         self._hub: Hub | None = None
         self._providers: Providers | None = None
         self._engine: GrpcioEngine | H2Engine | None = None
-        self._renewal = CertificateRenewal(tls, self._secure, self._report) if tls is not None else None
+        self._renewal: CertificateRenewal | None = None
+        if tls is not None:
+            ports = ("xds", "rest") if rest is not None else ("xds",)
+            self._renewal = CertificateRenewal(tls, self._secure, self._report, ports=ports)
         self._renewing: asyncio.Task[None] | None = None
         self._secured: list[Callable[[Material], None]] = []  # each puts new certificates into use
         self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # get facts about connections

@@ -247,6 +247,7 @@ class Subscriber:
         # A type that this stream never subscribed to is neither ACKed nor NACKed.
         if not upstream.requests.asks(response.type_url):
             return  # NAK-22
+        upstream.answered_at = now
         # The first response proves that the server works: end the fallback and the errors of the outage.
         if upstream.note_response(response.server):
             self._fallback.recovered(upstream)

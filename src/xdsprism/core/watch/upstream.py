@@ -111,6 +111,7 @@ class Upstream:
         self.is_relay = False
         # An absence without constraints from this server holds for all params (DYN-11, PRX-31).
         self.pins_absence = False
+        self.answered_at: float | None = None  # when the server last sent a response, on any stream
         self.reported_nacks = 0  # PRX-18: NACKs of clients that were reported to this server
         self.quarantine = Quarantine()
         self.was_by_names = False  # on some stream a plain answer was for all params (PRX-32)
