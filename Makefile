@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants clean venv venv-test venv-fuzz envoy lock audit third-party
+.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants docs clean venv venv-test venv-fuzz envoy lock audit third-party
 .DEFAULT_GOAL := help
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make lock      write locks/ anew: the newest packages that pyproject.toml allows, with hashes; LOCK_OPTIONS=--keep: no newer ones'
 	@echo 'make audit     ask whether a package of locks/ has a known vulnerability; a part of make interop'
 	@echo 'make third-party  write THIRD_PARTY.md anew: the licences of what comes with xdsprism'
+	@echo 'make docs      build the documentation as a site, into build/site'
 	@echo 'make clean     remove all that the above have made'
 	@echo 'Parts of make test: lint, types, unit, requirements'
 
@@ -117,7 +118,7 @@ INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane
 INTEROP += interop/h2spec/bin/h2spec
 
 # With the other transport, too, which `make test` leaves out.
-interop: toolchains venv-test audit $(ENVOY_VENV) $(INTEROP)
+interop: toolchains venv-test audit docs $(ENVOY_VENV) $(INTEROP)
 	XDSPRISM_TEST_ENGINES=grpcio,h2 $(PY) -m pytest tests/interop $(LONG)
 	XDSPRISM_TEST_ENGINES=grpcio $(PY) -m pytest -n $(WORKERS) --dist worksteal tests/wire tests/e2e $(LONG:%=--ignore %) -k grpcio
 
@@ -187,7 +188,7 @@ fuzz: venv-fuzz
 	@for target in $$($(PY) -m fuzz list); do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
 
 clean:
-	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock .venv-tools .venv-tools.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
+	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock .venv-docs .venv-docs.lock .venv-tools .venv-tools.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
 	rm -rf fuzz/found fuzz/crashes .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -212,6 +213,12 @@ lock:
 audit:
 	@$(PYTHON) scripts/venv.py .venv-tools locks/tools.txt
 	@.venv-tools/bin/python scripts/audit.py
+
+# The reference is made from the code, so the pages are gathered with the package at hand.
+docs: venv-test
+	@$(PYTHON) scripts/venv.py .venv-docs locks/docs.txt
+	$(PY) scripts/docs_site.py
+	.venv-docs/bin/zensical build --clean --strict
 
 third-party: venv-test
 	$(PY) scripts/third_party.py

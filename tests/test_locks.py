@@ -29,6 +29,7 @@ WANTED = {
     "run": RUN,
     "test": [*RUN, *EXTRAS["test"]],
     "fuzz": [*RUN, *EXTRAS["test"], *EXTRAS["fuzz"]],
+    "docs": GROUPS["docs"],
     "envoy": GROUPS["envoy"],
     "grpcio-v2": GROUPS["grpcio-v2"],
     "tools": GROUPS["tools"],

@@ -6,18 +6,16 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.docs.walking import CHILD, Walk, blocks
 from tests.support import web
 from tests.support.envoy import binary
-from tests.support.programs import Program
 from tests.support.waiting import becomes, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -26,69 +24,10 @@ SERVE = (ROOT / "docs/serve.md").read_text()
 PROGRAM = (ROOT / "docs/program.md").read_text()
 PERFORMANCE = (ROOT / "PERFORMANCE.md").read_text()
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
-PORTS = ("18000", "18001", "18080", "18100", "18101", "10000", "9901")
-CHILD = {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part), "PYTHONUNBUFFERED": "1"}
-
-
-def blocks(language: str, page: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
-class Walk:
-    """The walk through the README, in a copy of the examples whose ports are free ones."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ports = {port: str(web.free_port()) for port in PORTS}
-        shutil.copytree(ROOT / "examples", folder / "examples")
-        for file in [*folder.glob("examples/**/*.yaml"), *folder.glob("examples/*.json")]:
-            file.write_text(self.translate(file.read_text()))
-        self._programs: list[Program] = []
-
-    def translate(self, text: str) -> str:
-        for port, free in self.ports.items():
-            text = re.sub(rf"\b{port}\b", free, text)
-        return text
-
-    def start(self, name: str, argv: list[str], env: dict[str, str] | None = None) -> Program:
-        program = Program(name, argv, self.folder / f"{name}.log", env=env)
-        self._programs.append(program)
-        return program
-
-    def run(self, command: str) -> str:
-        """One line of a block, as a reader would type it."""
-        words = shlex.split(self.translate(command))
-        if words[0] == "curl":
-            return web.get(*web.split(words[1].split("/")[2]), "/" + words[1].split("/", 3)[3]).body
-        if words[0] == ".venv/bin/xdsprism":
-            done = subprocess.run(
-                [sys.executable, "-m", "xdsprism", *words[1:]],
-                cwd=self.folder,
-                env={**os.environ, **CHILD},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-        raise AssertionError(f"no way to run {command!r}")
-
-    def close(self) -> None:
-        for program in self._programs:
-            program.kill()
-            print(f"end of {program.name}:\n{program.tail()}")  # pytest shows it where the walk failed
-
-
-@pytest.fixture
-def walk(tmp_path: Path) -> Iterator[Walk]:
-    walk = Walk(tmp_path)
-    yield walk
-    walk.close()
 
 
 def commands() -> list[str]:
-    return [line for block in blocks("sh") for line in block.splitlines() if line]
+    return [line for block in blocks("sh", README) for line in block.splitlines() if line]
 
 
 def test_first_screen_has_exactly_the_two_commands_for_a_fresh_machine() -> None:
@@ -139,7 +78,7 @@ def test_five_minutes_to_a_working_variant_with_envoy(walk: Walk) -> None:
 
 
 def test_the_example_of_what_varies_makes_three_variants(walk: Walk) -> None:
-    example = next(block for block in blocks("yaml") if "$when" in block)
+    example = next(block for block in blocks("yaml", README) if "$when" in block)
     (walk.folder / "example.yaml").write_text(example)
     listed = walk.run(".venv/bin/xdsprism check example.yaml -o json")
     assert "That makes three variants" in README
@@ -214,7 +153,7 @@ def test_the_example_of_polling_is_answered(walk: Walk) -> None:
 
 
 def test_the_program_runs() -> None:
-    program = blocks("python")[0]
+    program = blocks("python", README)[0]
     setting = """
         import asyncio
         from envoy.config.cluster.v3 import cluster_pb2
@@ -230,7 +169,7 @@ def test_the_program_runs() -> None:
 
 
 def test_the_watching_program_runs(tmp_path: Path) -> None:
-    program = blocks("python")[1]
+    program = blocks("python", README)[1]
     setting = """
         import asyncio, json
         from envoy.config.cluster.v3 import cluster_pb2

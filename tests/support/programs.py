@@ -30,6 +30,7 @@ class Program:
         env: Mapping[str, str] | None = None,
         pipe: bool = False,
         obeys: bool = False,
+        cwd: Path | None = None,
     ) -> None:
         """Start it. With `pipe`, stdout is read by the caller and only stderr goes into the log; with `obeys`, stdin is
         written by the caller."""
@@ -42,6 +43,7 @@ class Program:
                 stdout=subprocess.PIPE if pipe else sink,
                 stderr=sink,
                 env={**os.environ, **(env or {})},
+                cwd=cwd,
                 start_new_session=True,
             )
 

@@ -23,11 +23,11 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def get(host: str, port: int, path: str) -> Answer:
+def get(host: str, port: int, path: str, method: str = "GET") -> Answer:
     """Fetch a page over a connection of its own; raises OSError where there is no server or no sense in its answer."""
     connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
     try:
-        connection.request("GET", path)
+        connection.request(method, path)
         response = connection.getresponse()
         return Answer(response.status, response.read().decode(errors="replace"))
     except http.client.HTTPException as error:

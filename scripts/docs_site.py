@@ -1,0 +1,119 @@
+"""Gather the pages of the documentation into build/docs, where `make docs` builds the site from them.
+
+The pages are those of the repository. Links between them are changed to where they lie on the site. The reference of
+commands is made from the code.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from posixpath import normpath
+
+import click
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "build/docs"
+
+# Pages that are not in docs/, and their names on the site.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "PERFORMANCE.md": "performance.md",
+    "SECURITY.md": "reporting.md",
+    "THIRD_PARTY.md": "third-party.md",
+    "bench/README.md": "bench.md",
+    "fuzz/README.md": "fuzz.md",
+}
+EXAMPLES = "examples.md"
+LICENCE = "licence.md"
+_LINK = re.compile(r"(\]\()(?!https?:|#)([^)#]+)")
+
+
+def main() -> None:
+    shutil.rmtree(TARGET, ignore_errors=True)
+    for name, text in pages():
+        target = TARGET / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    shutil.copytree(ROOT / "docs/pictures", TARGET / "pictures")
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each page of the site."""
+    for source in sources():
+        yield places()[source], moved(source, (ROOT / source).read_text())
+    yield LICENCE, f"# Licence\n\n```text\n{(ROOT / 'LICENSE').read_text().rstrip()}\n```\n"
+    yield EXAMPLES, _examples()
+    yield "commands.md", commands()
+
+
+def sources() -> list[str]:
+    """Return the files that are pages of the site."""
+    return [*ELSEWHERE, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+
+
+def places() -> dict[str, str]:
+    """Return where each file is on the site."""
+    found = {**ELSEWHERE, "LICENSE": LICENCE}
+    found |= {str(path.relative_to(ROOT)): path.name for path in (ROOT / "docs").glob("*.md")}
+    found |= {str(path.relative_to(ROOT)): f"pictures/{path.name}" for path in (ROOT / "docs/pictures").iterdir()}
+    for path in (ROOT / "examples").rglob("*"):
+        found[str(path.relative_to(ROOT))] = EXAMPLES
+    return found
+
+
+def moved(source: str, text: str) -> str:
+    """Change the links of a page to where their targets are on the site. Raises KeyError for a target that is not."""
+    known = places()
+
+    def link(match: re.Match[str]) -> str:
+        return match[1] + known[normpath(Path(source).parent / match[2])]
+
+    return _LINK.sub(link, text)
+
+
+def _examples() -> str:
+    """Make a page of the files in examples/."""
+    parts = ["# Examples\n\nThese files are in `examples/` of the source.\n"]
+    for path in sorted((ROOT / "examples").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            language = {".py": "python", ".json": "json"}.get(path.suffix, "yaml")
+            parts.append(f"## {path.relative_to(ROOT)}\n\n```{language}\n{path.read_text().rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+# -- the reference
+
+
+def commands() -> str:
+    """Make the reference of the command line from the commands themselves: what `--help` prints, for all of them."""
+    parts = ["# Commands\n\nThis is what `xdsprism COMMAND --help` prints.\n"]
+    for path, command in walk(program(), ("xdsprism",)):
+        context = click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100)
+        help_text = command.get_help(context).partition("\n  Every option can be set by")[0].rstrip()
+        parts.append(f"## {' '.join(path)}\n\n```text\n{help_text}\n```\n")
+    return "\n".join(parts)
+
+
+def program() -> click.Command:
+    """Return the command `xdsprism`."""
+    from xdsprism.cli.main import main as command  # noqa: PLC0415 - the pages themselves need no package
+
+    return command
+
+
+def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each command with its words, and the commands below it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, each in sorted(command.commands.items()):
+            yield from walk(each, (*path, name))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
