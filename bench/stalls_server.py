@@ -36,7 +36,7 @@ from xdsprism.observe.connection_log import ConnectionLog
 from xdsprism.observe.connection_metrics import ConnectionMetrics, LimitMetrics
 from xdsprism.observe.logs import FactLog
 from xdsprism.observe.metrics import Metrics
-from xdsprism.server.server import Server
+from xdsprism.serving import Server
 from xdsprism.sources.files import FileSource
 
 if TYPE_CHECKING:  # versions before this one have it elsewhere

@@ -18,7 +18,7 @@ from tests.support.compiled import WrongListError, skips
 EXTENSION = Path(yaml._yaml.__file__)  # noqa: SLF001 # any extension module will do
 
 LOOK = """
-import sys, xdsprism.cli.main, xdsprism.server.server, xdsprism.builds
+import sys, xdsprism.cli.main, xdsprism.serving, xdsprism.builds
 files = [module.__file__ for name, module in sys.modules.items() if name.startswith("xdsprism.") and module.__file__]
 print(xdsprism.builds.running(), sorted({name.rpartition(".")[2] for name in files}))
 """

@@ -25,6 +25,7 @@ from .builds import choose
 from .release import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .admin.access import Access
     from .client.bootstrap import Bootstrap
     from .client.checks import check_rules
     from .client.client import Client
@@ -49,13 +50,14 @@ if TYPE_CHECKING:
     from .core.provide.provider import Provided
     from .errors import ConfigError, PeerError, UsageError, WatchError, XdsError
     from .relay.relay import Relay
-    from .server.server import Server
     from .server.tls import Tls
+    from .serving import Server
     from .sources.memory import Store
 
 choose()  # before anything else of the package is imported
 
 _HOMES = {
+    "Access": "admin.access",
     "Bootstrap": "client.bootstrap",
     "CLUSTER": "core.model.types",
     "Client": "client.client",
@@ -74,7 +76,7 @@ _HOMES = {
     "Relay": "relay.relay",
     "SCOPED_ROUTE": "core.model.types",
     "SECRET": "core.model.types",
-    "Server": "server.server",
+    "Server": "serving",
     "Settings": "core.model.settings",
     "Store": "sources.memory",
     "Tls": "server.tls",
@@ -98,6 +100,7 @@ __all__ = [
     "SCOPED_ROUTE",
     "SECRET",
     "VIRTUAL_HOST",
+    "Access",
     "Bootstrap",
     "Client",
     "ConfigError",

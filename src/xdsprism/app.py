@@ -6,16 +6,14 @@ import asyncio
 import gc
 import logging
 import signal
-import time
 from abc import ABC, abstractmethod
 from asyncio import TaskGroup
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .admin.cache_model import ClockReading, RelayView, last_answers, streams
 from .admin.http import View
-from .admin.port import AdminPort
+from .admin.operations import Operations
 from .admin.read_model import ConfigLoads
 from .config import RelayConfig, ServeConfig
 from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact, PolicyRefused
@@ -23,25 +21,12 @@ from .core.model.removal_guard import Guard, HeldBack
 from .core.model.store import Store
 from .core.policy.policy import Policy
 from .errors import ConfigError, Problem, UsageError, XdsError
-from .http2.facts import Fact as ConnectionFact
-from .observe.connection_log import ConnectionLog
-from .observe.connection_metrics import (
-    CertificateMetrics,
-    ConnectionMetrics,
-    HttpPortMetrics,
-    LimitMetrics,
-    RefusedCallMetrics,
-)
 from .observe.holding_metrics import HoldingMetrics
-from .observe.load_metrics import LoadMetrics
-from .observe.logs import FactLog
-from .observe.metrics import CacheMetrics, ClientMetrics, Metrics, RestMetrics
-from .observe.state_metrics import ClientStateMetrics, StreamLimitMetrics
 from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
 from .server.connection_limits import disable_core_files, raise_descriptor_limit
 from .server.http_port import CannotListenError
-from .server.server import Server
+from .serving import Server
 from .sources.files import FileSource, LoadReport
 from .sources.policy_file import watch_policy
 from .sources.watched_file import WatchedFile
@@ -100,41 +85,18 @@ class Daemon(ABC):
         self._server = server
         self._policy = policy
         self._policy_task: asyncio.Task[None] | None = None
-        self._admin = config.admin
-        self._access = config.access
-        self._metrics = Metrics(server.store, files=isinstance(config, ServeConfig))
-        registry, hub = self._metrics.registry, server.hub
-        states = ClientStateMetrics(hub.streams, self._metrics.label, hub.clock)
-        registry.register(states)
-        self._metrics.preparations.append(states.preparing)
-        StreamLimitMetrics(registry, config.settings.limits)
-        loads = LoadMetrics(registry, hub.reports, hub.clock)
-        self._metrics.preparations.append(loads.preparing)
-        ports = [*(["admin"] if config.admin else []), *(["rest"] if config.rest else [])]
-        # The admin port has these too; other facts of its connections are none of the xDS port.
-        self._port_readers: list[Callable[[Sequence[ConnectionFact]], None]] = [
-            ConnectionLog(),
-            HttpPortMetrics(registry, ports),
-        ]
-        if config.tls is not None or (config.admin and config.access.tls is not None):
-            self._port_readers.append(CertificateMetrics(registry))
-        server.connection_readers += [*self._port_readers, RefusedCallMetrics(registry), LimitMetrics(self._metrics)]
-        if server.engine == "h2":
-            server.connection_readers.append(ConnectionMetrics(registry))
-        hub.readers.extend([self._metrics, RestMetrics(registry), loads, FactLog()])
-        found = hub.policy
+        self._operations = Operations(server, config.admin, config.access, files=isinstance(config, ServeConfig))
+        self._metrics = self._operations.metrics
+        found = server.hub.policy
         if found is not None and found.needs_certificates and (config.tls is None or config.tls.client_ca is None):
             log.warning("the policy has rules for certificates, and no client can show one without --tls-client-ca")
-        self._admin_port: AdminPort | None = None
         self._stop = asyncio.Event()
         self._unready: str | None = "it is starting"
 
     async def run(self, group: TaskGroup, announce: Announce) -> None:
         """Serve until a signal asks to stop. The admin port opens first, so that it can show why a start takes long."""
         self._listen_to_signals()
-        admin = self._admin_port = self._open_admin()
-        if admin is not None:
-            admin.start(group)
+        self._operations.open(self._view(), group.create_task)
         try:
             if await self._prepare(group):
                 if self._policy is not None:
@@ -143,16 +105,14 @@ class Daemon(ABC):
                 await self._start()
                 spare_collections()
                 rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
-                announce(f"ready listen={self._server.address} admin={admin.address if admin else 'off'}{rest}")
+                announce(f"ready listen={self._server.address} admin={self._operations.address or 'off'}{rest}")
                 await self._stop.wait()
         finally:
             self._unready = "the server is shutting down"
             if self._policy_task is not None:
                 self._policy_task.cancel()
             await self._finish()
-            self._metrics.close()
-            if admin is not None:
-                admin.stop()
+            await self._operations.stop()
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -165,18 +125,8 @@ class Daemon(ABC):
         self._server.renew()
         if self._policy is not None:
             self._policy.check_now()
-        if self._admin_port is not None:
-            self._admin_port.renew()
+        self._operations.renew()
         self._reload()
-
-    def _open_admin(self) -> AdminPort | None:
-        if self._admin is None:
-            return None
-        return AdminPort(self._view(), self._admin, self._access, self._report_port)
-
-    def _report_port(self, facts: Sequence[ConnectionFact]) -> None:
-        for reader in self._port_readers:
-            reader(facts)
 
     async def _start(self) -> None:
         try:
@@ -296,9 +246,9 @@ class FileDaemon(Daemon):
         self._warned = frozenset(found)
 
     def _remedy(self, held: HeldBack) -> str:
-        if self._admin_port is None:
+        if not self._operations.address:
             return "restart with --max-removals 100%, or with an admin port to which the change can be confirmed"
-        return f"xdsprism confirm --admin {self._admin_port.address} --id {held.id}"
+        return f"xdsprism confirm --admin {self._operations.address} --id {held.id}"
 
     async def _confirm(self, change: str | None) -> HeldBack:
         through = await self._source.confirm(change)
@@ -331,27 +281,10 @@ class RelayDaemon(Daemon):
             validate=config.validate,
         )
         super().__init__(relay.server, config, policy)
-        relay.server.hub.readers.append(CacheMetrics(self._metrics))
-        upstreams = relay.feed.upstreams
-        counting = ClientMetrics(
-            self._metrics.registry,
-            lambda: streams(upstreams()),
-            lambda: last_answers(upstreams(), ClockReading(relay.server.hub.clock(), time.time())),
-        )
-        relay.readers.append(counting)
+        relay.count(self._metrics)
 
     def _view(self) -> View:
-        relay = RelayView(self._relay.relaying, self._relay.feed.upstreams, self._relay.forget)
-        return View(self._server.hub, self._metrics, None, self._not_ready_reason, relay)
-
-    def _not_ready_reason(self) -> str | None:
-        """PRX-30: not ready until an upstream server was connected, or the cache on disk had something."""
-        if self._unready is not None or self._relay.is_ready:
-            return self._unready
-        errors = [
-            f": {each.lifecycle.lost[1]}" for _, each in self._relay.feed.upstreams() if each.lifecycle.lost is not None
-        ]
-        return f"no upstream server was reached yet{errors[0] if errors else ''}"
+        return self._relay.view(self._metrics, lambda: self._unready)
 
     def _reload(self) -> None:
         log.info("SIGHUP: a relay loads no files of resources; these come from its upstream servers")

@@ -12,7 +12,7 @@ from xdsprism.admin.client_model import BODIES
 from xdsprism.core.model.limits import Limits, RefusalKind
 from xdsprism.core.session.refusals import PENDING_BYTES
 from xdsprism.core.session.resource_status import LOOKED_AT
-from xdsprism.server.server import RECEIVE_BYTES
+from xdsprism.serving import RECEIVE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
 ROWS = {row[1]: row[2] for row in re.finditer(r"^\| `(\w+)` \| [^|]+ \| ([\d,]+) \|$", PAGE, re.MULTILINE)}

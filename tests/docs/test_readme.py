@@ -199,7 +199,7 @@ def test_the_watching_program_runs(tmp_path: Path) -> None:
 
 # VHD-19
 def test_the_provider_runs(tmp_path: Path) -> None:
-    (program,) = blocks("python", PROGRAM)
+    (program,) = [each for each in blocks("python", PROGRAM) if "store.provider" in each]
     before = """
         import asyncio, json
         from envoy.config.route.v3.route_components_pb2 import VirtualHost

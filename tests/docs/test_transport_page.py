@@ -12,7 +12,7 @@ from xdsprism.http2.limits import MAX_REFUSALS, Limit, Limits, Times
 from xdsprism.http2.outbound import LARGEST_WINDOW, TINY
 from xdsprism.server.connection_limits import ADMIN_SHARE, MOST_ADMIN, RESERVE
 from xdsprism.server.http_deadlines import HttpTimes
-from xdsprism.server.server import RECEIVE_BYTES
+from xdsprism.serving import RECEIVE_BYTES
 from xdsprism.token_bucket import Rate
 
 PAGE = (Path(__file__).parents[2] / "docs/transport.md").read_text()

@@ -28,7 +28,7 @@ from xdsprism.server.engine_grpcio import Conversation
 from xdsprism.server.hub import Hub
 from xdsprism.server.large_messages import LargeMessages
 from xdsprism.server.methods import V2, V3, discovery_methods
-from xdsprism.server.server import RECEIVE_BYTES
+from xdsprism.serving import RECEIVE_BYTES
 
 ADS = "/envoy.service.discovery.{}.AggregatedDiscoveryService/{}AggregatedResources"
 

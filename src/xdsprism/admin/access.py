@@ -41,7 +41,7 @@ class Access:
             raise UsageError(
                 f"--admin {listen} lets every machine that reaches it see and change what is served: give "
                 "--admin-token-file, or --admin-tls-client-ca with --admin-tls-cert and --admin-tls-key, or listen on "
-                "127.0.0.1"
+                "127.0.0.1 (in a program: Access(token_file=...), or Access(tls=Tls(...)) with a client_ca)"
             )
         if self.tls is None:
             return (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from asyncio import TaskGroup
-from collections.abc import Callable, Sequence
+from asyncio import Task, gather
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from ..errors import ConfigError
 from ..http2.facts import Fact
@@ -18,6 +19,8 @@ from .http import View, build
 from .tokens import Tokens, read_tokens, state_of
 
 log = logging.getLogger("xdsprism")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], Task[None]]  # makes a task, as `create_task` of a loop or a group does
 
 
 class AdminPort:
@@ -43,17 +46,17 @@ class AdminPort:
             open_metrics=access.open_metrics,
             report=report,
         )
+        self._tasks: list[Task[None]] = []
         self._port = HttpPort(build(view, guard), listen, "admin", tls, report=report)
         self.address = self._port.address
 
-    def start(self, group: TaskGroup) -> None:
-        """Serve until `stop`, in tasks of the group."""
-        group.create_task(self._port.serve())
-        self._watching = []
+    def start(self, spawn: Spawn) -> None:
+        """Serve until `stop`, in tasks that `spawn` makes."""
+        self._tasks.append(spawn(self._port.serve()))
         if self._renewal is not None:
-            self._watching.append(group.create_task(self._renewal.run()))
+            self._tasks.append(spawn(self._renewal.run()))
         if self._token_file is not None:
-            self._watching.append(group.create_task(self._token_file.run(self._take, self._refuse)))
+            self._tasks.append(spawn(self._token_file.run(self._take, self._refuse)))
 
     def renew(self) -> None:
         """Read the files now, without waiting for an event (SIGHUP)."""
@@ -62,10 +65,12 @@ class AdminPort:
         if self._token_file is not None:
             self._token_file.check_now()
 
-    def stop(self) -> None:
-        for task in self._watching:
-            task.cancel()
+    async def stop(self) -> None:
+        """Close the port, after the requests that it is answering."""
         self._port.stop()
+        for watching in self._tasks[1:]:
+            watching.cancel()
+        await gather(*self._tasks, return_exceptions=True)
 
     def _secure(self, tls: Material) -> None:
         self._port.secure(tls.http)

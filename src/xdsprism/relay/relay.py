@@ -15,11 +15,12 @@ decision about resources; it connects timers, turns and parts.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
@@ -42,13 +43,19 @@ from ..core.relay.revisiting import Revisits
 from ..core.relay.upstream_subscription import Subject, UpstreamSubscription
 from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
-from ..errors import UsageError
+from ..errors import UsageError, XdsError
 from ..messages.validation import Validate, check_mode
 from ..observe.logs import log
-from ..server.server import Server
 from ..server.tls import Tls
+from ..serving import Server
 from .feed import Feed, FeedClient
 from .work import Work
+
+if TYPE_CHECKING:
+    from ..admin.access import Access
+    from ..admin.http import View
+    from ..admin.operations import Operations
+    from ..observe.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -79,6 +86,7 @@ class Relay:
                 or reject it by a NACK that names it, so that clients keep what they have ("envoy"). A listener with an
                 `api_listener` passes
     policy      which client may have what, as for a Server
+    admin       HOST:PORT of the admin port, as for a Server, and `access`: who may use it
     report_nacks  report the clients' NACKs to the servers, which then wait up to 5 s for an ACK (PRX-18)
     """
 
@@ -101,6 +109,8 @@ class Relay:
         max_connection_age: float | None = None,
         tls: Tls | None = None,
         policy: Policy | None = None,
+        admin: str | None = None,
+        access: Access | None = None,
         connect: Connect | None = None,
         validate: Validate = "off",
     ) -> None:
@@ -155,6 +165,10 @@ class Relay:
         self._narrow: frozenset[ServerConfig] = frozenset()  # servers that take smaller locators than this relay
         self._cache = cache
         self._max_stale = max_stale
+        self._admin = admin
+        self._access = access
+        self._operations: Operations | None = None  # if there is an admin port
+        self._unready: str | None = "it is starting"
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._aging: asyncio.TimerHandle | None = None
@@ -163,6 +177,41 @@ class Relay:
     def address(self) -> str:
         """The address that the relay listens on."""
         return self.server.address
+
+    @property
+    def admin_address(self) -> str:
+        """The address of the admin port, once started; empty if there is none."""
+        return self._operations.address if self._operations is not None else ""
+
+    def count(self, metrics: Metrics) -> None:
+        """Have its cache and its upstream streams counted."""
+        from ..admin.cache_model import ClockReading, last_answers, streams  # noqa: PLC0415 # loads only if needed
+        from ..observe.metrics import CacheMetrics, ClientMetrics  # noqa: PLC0415
+
+        upstreams, clock = self.feed.upstreams, self.server.hub.clock
+        counting = ClientMetrics(
+            metrics.registry,
+            lambda: streams(upstreams()),
+            lambda: last_answers(upstreams(), ClockReading(clock(), time.time())),
+        )
+        self.server.hub.readers.append(CacheMetrics(metrics))
+        self.readers.append(counting)
+
+    def view(self, metrics: Metrics, unready: Callable[[], str | None]) -> View:
+        """Return what the admin port shows; `unready` returns why the relay itself is not ready, or None."""
+        from ..admin.cache_model import RelayView  # noqa: PLC0415 # loads only if needed
+        from ..admin.http import View  # noqa: PLC0415
+
+        shown = RelayView(self.relaying, self.feed.upstreams, self.forget)
+        return View(self.server.hub, metrics, None, lambda: unready() or self._not_ready_reason(), shown)
+
+    def _not_ready_reason(self) -> str | None:
+        """PRX-30: not ready until an upstream server was connected, or the cache on disk had something."""
+        if self.is_ready:
+            return None
+        lost = [each.lifecycle.lost for _, each in self.feed.upstreams()]
+        errors = [f": {each[1]}" for each in lost if each is not None]
+        return f"no upstream server was reached yet{errors[0] if errors else ''}"
 
     def enter(self) -> None:
         """Connect the parts and open the disk cache, as `async with` does, but without a port."""
@@ -205,8 +254,24 @@ class Relay:
 
     async def __aenter__(self) -> Self:
         self.enter()
-        await self.server.start()
+        try:
+            self._open_admin()
+            await self.server.start()
+        except XdsError:
+            await self.stop()
+            raise
+        self._unready = None
         return self
+
+    def _open_admin(self) -> None:
+        if self._admin is not None:
+            from ..admin.operations import Operations  # noqa: PLC0415 # loads only if needed
+
+            self._operations = Operations(self.server, self._admin, self._access)
+            metrics = self._operations.metrics
+            self.count(metrics)
+            self._operations.open(self.view(metrics, lambda: self._unready))
+            self.seek()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -215,11 +280,15 @@ class Relay:
 
     async def stop(self) -> None:
         """End every stream, downstream and upstream, and close the disk cache."""
+        self._unready = "the server is shutting down"
         for timer in (self._timer, self._aging):
             if timer is not None:
                 timer.cancel()
         await self.server.stop()
         await self.feed.close()
+        if self._operations is not None:
+            operations, self._operations = self._operations, None
+            await operations.stop()
         if self._writing is not None and self.last_good is not None:
             self._writing.cancel()
             await self.last_good.close()

@@ -1,4 +1,4 @@
-"""`Server`: puts a store, a hub and a transport together, and starts and stops them."""
+"""`Server`: puts a store, a hub, a transport and an admin port together, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core.model.demand import Demand
-from ..core.model.settings import ENGINE, Engine, Settings
-from ..core.model.store import Store
-from ..core.policy.policy import Policy
-from ..core.provide.providing import Providing
-from ..errors import UsageError, XdsError
-from ..http2.facts import Fact as ConnectionFact
-from ..http2.limits import Limits, Times
-from .addresses import is_loopback
-from .calls import Method
-from .certificate_renewal import CertificateRenewal
-from .connection_limits import ConnectionLimits
-from .engine_grpcio import GrpcioEngine
-from .engine_h2 import H2Engine
-from .health import Health, reflection_methods
-from .hub import Hub
-from .methods import V2, V3, discovery_methods, load_methods
-from .providers import Providers
-from .slicing import Slices
-from .tls import Material, Tls
+from .core.model.demand import Demand
+from .core.model.settings import ENGINE, Engine, Settings
+from .core.model.store import Store
+from .core.policy.policy import Policy
+from .core.provide.providing import Providing
+from .errors import UsageError, XdsError
+from .http2.facts import Fact as ConnectionFact
+from .http2.limits import Limits, Times
+from .server.addresses import is_loopback
+from .server.calls import Method
+from .server.certificate_renewal import CertificateRenewal
+from .server.connection_limits import ConnectionLimits
+from .server.engine_grpcio import GrpcioEngine
+from .server.engine_h2 import H2Engine
+from .server.health import Health, reflection_methods
+from .server.hub import Hub
+from .server.methods import V2, V3, discovery_methods, load_methods
+from .server.providers import Providers
+from .server.slicing import Slices
+from .server.tls import Material, Tls
 
 if TYPE_CHECKING:
-    from .rest import RestPort
+    from .admin.access import Access
+    from .admin.operations import Operations
+    from .server.rest import RestPort
 
 log = logging.getLogger("xdsprism.server")
 
@@ -43,8 +45,8 @@ GRACE = 5.0  # seconds that streams have to end when the server stops
 class Server:
     """An xDS management server on a store.
 
-        async with xdsprism.Server(store, listen="127.0.0.1:0") as server:
-            print(server.address)
+        async with xdsprism.Server(store, listen="127.0.0.1:0", admin="127.0.0.1:0") as server:
+            print(server.address, server.admin_address)
 
     listen              HOST:PORT of the gRPC port; it serves v3 and v2 of the API (gRFC A30)
     v2                  False: v3 only
@@ -52,6 +54,8 @@ class Server:
     engine              the gRPC transport: `h2`, our own, or `grpcio`
     max_connection_age  seconds until a connection is drained, a tenth more or less; None: never
     tls                 secures both ports
+    admin               HOST:PORT of the admin port, with pages, metrics and log lines; None: there is none of these
+    access              who may use the admin port, and its certificate
     policy              which client may have what (sources/policy_file.py); None: everybody may have everything
 
     The store belongs to the server's event loop: change it only from there.
@@ -70,10 +74,13 @@ class Server:
         max_connection_age: float | None = None,
         tls: Tls | None = None,
         policy: Policy | None = None,
+        admin: str | None = None,
+        access: Access | None = None,
         demand: Demand | None = None,
     ) -> None:
         self.store = store
         self.engine = engine
+        self.tls = tls
         self.address = ""  # HOST:PORT, once started
         self.rest_address = ""
         self._listen = listen
@@ -84,6 +91,10 @@ class Server:
         self._age = max_connection_age
         self._demand = demand  # told of subscriptions, where the store is a relay's cache
         self._policy = policy
+        self._admin = admin
+        self._access = access
+        self._operations: Operations | None = None  # if there is an admin port
+        self._unready: str | None = "it is starting"
         self._hub: Hub | None = None
         self._providers: Providers | None = None
         self._engine: GrpcioEngine | H2Engine | None = None
@@ -110,6 +121,15 @@ class Server:
             self._providers = Providers(demand, self._hub) if isinstance(demand, Providing) else None
         return self._hub
 
+    @property
+    def has_rest(self) -> bool:
+        return self._rest_listen is not None
+
+    @property
+    def admin_address(self) -> str:
+        """HOST:PORT of the admin port, once started; empty if there is none."""
+        return self._operations.address if self._operations is not None else ""
+
     async def start(self) -> None:
         """Listen and serve. Only once: a stopped server has released its store."""
         if self._engine is not None:
@@ -117,6 +137,7 @@ class Server:
         versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
         methods = [*chain.from_iterable(versions), *self._health.methods(), *reflection_methods(self._services)]
         try:
+            self._open_admin()
             tls = self._renewal.load() if self._renewal is not None else None
             self._engine = self._make_engine(methods, tls)
             self._open_rest(tls)
@@ -128,6 +149,16 @@ class Server:
         if self._renewal is not None:
             self._renewing = asyncio.get_running_loop().create_task(self._renewal.run(), name="xdsprism certificates")
         self._health.set(serving=True)
+        self._unready = None
+
+    def _open_admin(self) -> None:
+        """Open the admin port, if there is one: first, so that it shows that the server is starting."""
+        if self._admin is not None:
+            from .admin.http import View  # noqa: PLC0415 # starlette, uvicorn and prometheus-client load only if needed
+            from .admin.operations import Operations  # noqa: PLC0415
+
+            self._operations = Operations(self, self._admin, self._access)
+            self._operations.open(View(self.hub, self._operations.metrics, None, lambda: self._unready))
 
     def enforce(self, policy: Policy | None) -> None:
         """Put another policy into force, also on streams that are open.
@@ -150,13 +181,16 @@ class Server:
             log.warning(text, " and ".join(ports))
 
     def renew(self) -> None:
-        """Read the certificate files now, without waiting for an event (SIGHUP)."""
+        """Read the files with certificates and tokens now, without waiting for an event (SIGHUP)."""
         if self._renewal is not None:
             self._renewal.check_now()
+        if self._operations is not None:
+            self._operations.renew()
 
     async def stop(self, grace: float = GRACE) -> None:
         """Drain all streams for up to `grace` seconds, then stop. Idempotent, and allowed before the start."""
         self._health.set(serving=False)
+        self._unready = "the server is shutting down"
         if self._rest is not None:
             self._rest.drain()
         if self._engine is not None:
@@ -209,7 +243,7 @@ class Server:
     def _open_rest(self, tls: Material | None) -> None:
         """Open the REST port, if there is one, and register it for certificates."""
         if self._rest_listen is not None:
-            from .rest import RestPort  # noqa: PLC0415 # starlette and uvicorn load only if needed
+            from .server.rest import RestPort  # noqa: PLC0415 # starlette and uvicorn load only if needed
 
             if isinstance(self._engine, H2Engine):
                 connection_limits = self._engine.connection_limits
@@ -242,6 +276,9 @@ class Server:
             await self._providers.stop()
         if self._hub is not None:
             self._hub.close()
+        if self._operations is not None:
+            operations, self._operations = self._operations, None
+            await operations.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
