@@ -42,7 +42,10 @@ from .transport import RECEIVE_BYTES, GrpcTransport, Transport
 from .updates import Update, Watching, vhost_name
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from ..core.loads.loads import Loads
+    from ..observe.xds_client_metrics import XdsClientMetrics
     from .csds import StatusServer
     from .dependencies import ConfigWatching
     from .last_good import ClientCache, LastGood
@@ -67,6 +70,8 @@ class Client:
     types               further resource types, with their properties
     credentials         grpc.ChannelCredentials for servers without channel_creds in the bootstrap; None: TLS (A30)
     max_message_bytes   the largest response to accept; a larger one ends the stream
+    metrics             a prometheus_client registry to which the client adds the metrics of gRFC A78
+    target              what these metrics call the client (`grpc.target`)
     connect             makes the transport to a server; tests replace gRPC with it
     """
 
@@ -87,6 +92,8 @@ class Client:
         types: Iterable[TypeSpec] = (),
         credentials: Any = None,
         max_message_bytes: int = RECEIVE_BYTES,
+        metrics: CollectorRegistry | None = None,
+        target: str = "",
         connect: Connect | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -104,6 +111,8 @@ class Client:
         self._cache = cache
         self._credentials = checked_credentials(credentials)
         self._max_message_bytes = max_message_bytes
+        self._xds_metrics = _xds_metrics_of(metrics) if metrics is not None else None
+        self._target = target
         self._connect = connect
         self._chance = chance
         self._authorities: dict[str | None, Authority] = {}
@@ -125,6 +134,8 @@ class Client:
     def enter(self) -> None:
         """Begin as `async with` does, for a caller that calls `close` itself."""
         self._loop = asyncio.get_running_loop()
+        if self._xds_metrics is not None:
+            self._xds_metrics.add(self.subscriber, self._target)
         if isinstance(self._cache, str | Path):
             from .last_good import LastGood  # noqa: PLC0415 # imports SQLite
 
@@ -151,6 +162,8 @@ class Client:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._xds_metrics is not None:
+            self._xds_metrics.remove(self.subscriber)
         if self._timer is not None:
             self._timer.cancel()
         for server in self._status_servers:
@@ -467,6 +480,13 @@ class Client:
 
     def _recall(self, entry: Entry) -> Recalled | None:
         return self._client_cache.recall(entry) if self._client_cache is not None else None
+
+
+def _xds_metrics_of(registry: CollectorRegistry) -> XdsClientMetrics:
+    """Return the metrics of all clients that share a registry. Raises TypeError if it is none."""
+    from ..observe.xds_client_metrics import XdsClientMetrics  # noqa: PLC0415 # few need it
+
+    return XdsClientMetrics.of(registry)
 
 
 def _logged(write: Callable[P, None]) -> Callable[P, None]:

@@ -65,7 +65,10 @@ class Reading:
     def read(self) -> Steps[list[InvalidResource]]:
         """Apply the response; return the invalid resources, for the NACK. Valid resources are used even so (A46)."""
         arrivals, flaws = judge(self._response)
+        received = len(arrivals) + len(flaws)
         yield from self._take_all(arrivals, flaws)
+        self._upstream.valid[self._response.type_url] += received - len(flaws)
+        self._upstream.invalid[self._response.type_url] += len(flaws)
         for flaw in flaws:
             self._refuse(flaw)
         for heartbeat in self._response.heartbeats:

@@ -73,6 +73,7 @@ class StreamLifecycle:
     def __init__(self) -> None:
         self.state = StreamState.IDLE
         self.failing: WatchError | None = None  # why the last stream got no response
+        self.failures = 0  # how often the server began to fail (A78)
         self.lost: tuple[float, WatchError] | None = None  # when and how the last stream ended
         self.parted: float | None = None  # when the last stream that was open ended
         self.retry_at = 0.0
@@ -140,6 +141,7 @@ class StreamLifecycle:
         if at_once:
             self.retry_at = now
             return False
+        self.failures += self.failing is None
         self.failing = error
         return True
 

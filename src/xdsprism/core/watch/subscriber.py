@@ -71,7 +71,7 @@ class Subscriber:
         self._fallback = Fallback(self.cache, recall)
         self._unanswered = UnansweredSubscriptions(self.cache)
         self._form_detection = FormDetection(self.cache.topics, self.facts)
-        self._upstreams: list[Upstream] = []
+        self.upstreams: list[Upstream] = []
 
     # -- setting up
 
@@ -103,7 +103,7 @@ class Subscriber:
             trusted=trusted,
             wake=wake,
         )
-        self._upstreams.append(made)
+        self.upstreams.append(made)
         return made
 
     @property
@@ -279,12 +279,12 @@ class Subscriber:
 
     def deadline(self) -> float | None:
         """Return when to call `tick` next; None: not before something else happens."""
-        timers = [upstream.due for upstream in self._upstreams]
+        timers = [upstream.due for upstream in self.upstreams]
         return min((due for due in (self.cache.due, *timers) if due is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due: form decisions, held answers, quarantine, timers and TTLs."""
-        for upstream in self._upstreams:
+        for upstream in self.upstreams:
             # Plain answers have waited long enough for one in the form of locators: apply them now.
             for response in self._form_detection.tick(upstream, now):
                 finish(self._read(upstream, response, now))

@@ -9,6 +9,7 @@ belong to one stream, and begin anew with each.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -113,6 +114,9 @@ class Upstream:
         self.pins_absence = False
         self.answered_at: float | None = None  # when the server last sent a response, on any stream
         self.reported_nacks = 0  # PRX-18: NACKs of clients that were reported to this server
+        # A78: valid and invalid resources that the server sent, unchanged ones included.
+        self.valid: Counter[TypeUrl] = Counter()
+        self.invalid: Counter[TypeUrl] = Counter()
         self.quarantine = Quarantine()
         self.was_by_names = False  # on some stream a plain answer was for all params (PRX-32)
         self._prefers_delta = delta
