@@ -16,9 +16,10 @@ from .admin.http import View
 from .admin.operations import Operations
 from .admin.read_model import ConfigLoads
 from .config import RelayConfig, ServeConfig
-from .core.model.facts import ChangeHeldBack, ChangeLetThrough, Fact, PolicyRefused
+from .core.model.facts import ChangeHeldBack, ChangeLetThrough, ConfigLoaded, Fact, PolicyRefused
 from .core.model.removal_guard import Guard, HeldBack
-from .core.model.store import Store
+from .core.model.store import Applied, Store
+from .core.model.types import Changeset
 from .core.policy.policy import Policy
 from .errors import ConfigError, Problem, UsageError, XdsError
 from .observe.holding_metrics import HoldingMetrics
@@ -204,7 +205,7 @@ class FileDaemon(Daemon):
 
     async def _prepare(self, group: TaskGroup) -> bool:
         """DESIGN 3: wait for the first load. Serve only a configuration that is valid as a whole."""
-        self._source_task = group.create_task(self._source.run(self._store.apply, self._store.prepare))
+        self._source_task = group.create_task(self._source.run(self._store.apply, self._prepare_change))
         stopped = asyncio.ensure_future(self._stop.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, self._first_report]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -215,6 +216,9 @@ class FileDaemon(Daemon):
         if errors:
             raise ConfigError(errors)
         return True
+
+    def _prepare_change(self, changeset: Changeset) -> Callable[[], Applied]:
+        return self._store.prepare(changeset, self._source.cause)
 
     async def _finish(self) -> None:
         if self._source_task is not None:
@@ -234,7 +238,7 @@ class FileDaemon(Daemon):
             self._add_fact(ChangeHeldBack(report.held, self._remedy(report.held)))
         self._reported_change = report.held.id if report.held is not None else ""
         if report.is_accepted:
-            log.info("configuration loaded: %d resources in %d files", report.resources, report.files)
+            self._server.hub.tell(ConfigLoaded(report.files, report.resources, len(report.warnings)))
             self._warn(report.warnings)
 
     def _warn(self, warnings: tuple[Problem, ...]) -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .core.model.demand import Demand
+from .core.model.facts import Drained
 from .core.model.settings import ENGINE, Engine, Settings
 from .core.model.store import Store
 from .core.policy.policy import Policy
@@ -108,6 +109,7 @@ class Server:
         self._apis = (V2, V3) if v2 else (V3,)
         self._services = tuple(name for api in self._apis for name in api.names)
         self._health = Health(self._services)
+        self._has_stopped = False  # or is about to
         self._has_warned = False  # of tokens in plain text
 
     @property
@@ -194,8 +196,19 @@ class Server:
         if self._rest is not None:
             self._rest.drain()
         if self._engine is not None:
-            await self._engine.stop(grace)
+            await self._drain(self._engine, grace)
         await self._close()
+
+    async def _drain(self, engine: GrpcioEngine | H2Engine, grace: float) -> None:
+        """Let all streams end, and tell when that begins and when it is done."""
+        hub, is_first = self.hub, not self._has_stopped
+        self._has_stopped = True
+        began = hub.clock()
+        if is_first:
+            hub.tell(Drained("started", sum(1 for _ in hub.streams())))
+        await engine.stop(grace)
+        if is_first:
+            hub.tell(Drained("ended", seconds=hub.clock() - began))
 
     def _make_engine(self, methods: Sequence[Method], tls: Material | None) -> GrpcioEngine | H2Engine:
         """Make the transport, and register it for certificates."""

@@ -14,6 +14,7 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.support import web
 from xdsprism import Server, Store
+from xdsprism.admin.events import Events
 from xdsprism.admin.guard import RequestGuard
 from xdsprism.admin.http import View, build
 from xdsprism.admin.read_model import ConfigLoads
@@ -38,7 +39,16 @@ class Office:
         self.server = Server(self.store, "127.0.0.1:0")
         self.metrics = Metrics(self.store)
         self.server.hub.readers.append(self.metrics)
-        view = View(self.server.hub, self.metrics, self.loads, lambda: self.unready, confirm=self._confirm)
+        self.events = Events(self.server.hub)
+        self.server.hub.readers.append(self.events)
+        view = View(
+            self.server.hub,
+            self.metrics,
+            self.loads,
+            lambda: self.unready,
+            confirm=self._confirm,
+            events=self.events,
+        )
         self._admin = HttpPort(build(view, self.guard), "127.0.0.1:0", "admin")
         self.admin = self._admin.address
         self._task = asyncio.create_task(self._admin.serve())
@@ -47,6 +57,7 @@ class Office:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.server.stop(0)
+        self.events.end()
         self._admin.stop()
         await self._task
         self.metrics.close()

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from xdsprism import CLUSTER
+from xdsprism import CLUSTER, ROUTE
 from xdsprism.core.model.events import Node, Rejection
 from xdsprism.core.model.facts import (
     Acked,
     Closed,
+    ConfigLoaded,
+    Drained,
     Fact,
     Forgotten,
     Joined,
@@ -29,10 +31,22 @@ from xdsprism.core.model.facts import (
     Sent,
     SubscriptionsRefused,
 )
+from xdsprism.core.model.history import ResourceChange, Revision
 from xdsprism.observe.logs import FactLog, JsonFormatter, TextFormatter
 
 NAME = "envoy.config.cluster.v3.Cluster"
 ANSWERED = "such names are answered as not existing, all others are served (docs/limits.md)"
+REVISION = Revision(
+    3,
+    1.0,
+    "file load",
+    8,
+    (
+        ResourceChange(CLUSTER, "a", "added", ()),
+        *[ResourceChange(CLUSTER, name, "removed", ()) for name in "bcde"],
+        *[ResourceChange(ROUTE, name, "removed", ()) for name in "fg"],
+    ),
+)
 FACTS: list[Fact] = [
     Opened(7, "/ads.Service/DeltaAggregatedResources", "ipv4:1.2.3.4:5"),
     Joined(7, Node("envoy-1", "web", "envoy")),
@@ -53,7 +67,11 @@ FACTS: list[Fact] = [
     Closed(8, ""),
     Opened(9, "/x/StreamRoutes", "ipv4:1.2.3.4:7"),
     Closed(9, ""),
-    Published(2, 5),
+    Published(2, 0),
+    Published(3, 8, REVISION),
+    ConfigLoaded(4, 12, 0),
+    Drained("started", 3),
+    Drained("ended", seconds=1.26),
     Refused(("a.yaml:1: x", "b.yaml:2: y")),
 ]
 
@@ -91,7 +109,10 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
         "INFO stream 8 connected from ipv4:1.2.3.4:6 (StreamRoutes)",
         "INFO stream 8 disconnected",
         "INFO stream 9 disconnected",
-        "INFO revision 2 published, 5 changed",
+        "INFO revision 3 by file load: added cds/a, removed cds/b, cds/c, cds/d, cds/e, rds/f and 1 more, 1 not listed",
+        "INFO configuration loaded: 12 resources in 4 files",
+        "INFO shutting down: 3 streams are open",
+        "INFO all streams have ended, after 1.3 s",
         "ERROR configuration refused, the last good one stays: a.yaml:1: x; b.yaml:2: y",
     ]
 

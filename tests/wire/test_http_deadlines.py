@@ -108,3 +108,38 @@ def test_the_longest_idle_connection_is_evicted_of_its_address_or_of_the_largest
         waiting.discard("a", number)
     waiting.discard("a", 5)
     assert (waiting.oldest_of("a"), waiting.oldest_of_largest()) == (None, 4)
+
+
+def test_an_answer_without_end_may_last_as_long_as_its_client_reads_all_of_it(deadlines: HttpDeadlines) -> None:
+    deadlines.begin(100.0)
+    deadlines.never_end()
+    for now in range(100, 10_000):
+        assert not deadlines.is_over(float(now), 0)
+
+
+def test_of_an_answer_without_end_that_is_not_read_the_time_is_that_of_reading(deadlines: HttpDeadlines) -> None:
+    deadlines.begin(100.0)
+    deadlines.never_end()
+    assert not deadlines.is_over(130.0, 5_000)
+    assert deadlines.is_over(160.0, 5_000)
+    assert deadlines.fault is HttpRefusal.UNREAD
+
+
+def test_of_an_answer_without_end_that_is_never_read_to_its_end_the_time_is_that_of_an_answer(
+    deadlines: HttpDeadlines,
+) -> None:
+    deadlines.begin(100.0)
+    deadlines.never_end()
+    assert not deadlines.is_over(130.0, 0)
+    unread = iter(range(1_000_000, 0, -1))
+    over = [now for now in range(131, 900) if deadlines.is_over(float(now), next(unread))]
+    assert over[0] == 730
+
+
+def test_an_answer_after_one_without_end_has_an_end(deadlines: HttpDeadlines) -> None:
+    deadlines.begin(100.0)
+    deadlines.never_end()
+    deadlines.end(200.0, 0)
+    deadlines.begin(200.0)
+    assert not any(deadlines.is_over(float(now), 0) for now in range(200, 800))
+    assert deadlines.is_over(800.0, 0)

@@ -30,8 +30,9 @@ from ..server.http_gate import RESTRICTIONS, Gate
 from ..server.hub import Hub
 from ..server.xds_call import Connected
 from ..sources.files import NotConfirmedError
-from . import cache_model, client_model, load_model, read_model
+from . import cache_model, client_model, history_model, load_model, read_model
 from .cache_model import ClockReading, RelayView
+from .events import EVENT_STREAM, EventResponse, Events, Filter, TooManyReadersError
 from .guard import TRUSTED, HostNames, RequestGuard, policy_for
 from .read_model import LIMIT, ConfigLoads, Page, Row
 
@@ -53,6 +54,7 @@ class View:
     unready: Callable[[], str | None]  # returns why the server is not ready, or None
     relay: RelayView | None = None  # None: the daemon is no relay
     confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None  # publishes a change that is held back
+    events: Events | None = None  # None: there is no /api/events
 
     @property
     def moment(self) -> ClockReading:
@@ -71,7 +73,10 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         "/api/client": _client,
         "/api/explain": _explain,
         "/api/loads": _loads,
+        "/api/history": _history,
     }
+    if view.events is not None:
+        routes["/api/events"] = _events
     if view.loads is not None:
         routes["/api/config"] = _config
     if view.relay is not None:
@@ -263,6 +268,30 @@ async def _loads(view: View, request: Request) -> Response:
     moment = view.moment
     clients = await _sliced(view.hub.reports.listing(moment.now))
     return await _page_response(load_model.loads(view.hub.reports, clients, moment, offset=offset, limit=limit))
+
+
+async def _history(view: View, request: Request) -> Response:
+    given = _params(request, "since", "limit")
+    since = _number(given, "since", 0) if "since" in given else None
+    limit = _number(given, "limit", LIMIT, MAX_ROWS)
+    return await _page_response(history_model.history(view.hub.history, view.hub.store, since=since, limit=limit))
+
+
+async def _events(view: View, request: Request) -> Response:
+    """Stream events. A browser that lost its connection says in a header which revision it saw last."""
+    given = _params(request, "since", "type", "node")
+    since = _number(given, "since", 0) if "since" in given else None
+    last = request.headers.get("last-event-id")
+    if last is not None:
+        since = int(last) if last.isdecimal() and last.isascii() and len(last) <= 18 else 10**18  # which is not known
+    wanted = Filter(_type(given["type"]) if "type" in given else None, given.get("node"))
+    if view.events is None or request.method == "HEAD":
+        return Response(media_type=EVENT_STREAM)
+    try:
+        return EventResponse(view.events, view.events.open(wanted, since))
+    except TooManyReadersError as error:
+        text = f"{len(view.events)} readers of /api/events are connected, which is the limit: end one, or try later"
+        raise HTTPException(503, text, {"retry-after": "10"}) from error
 
 
 async def _config(view: View, request: Request) -> Response:

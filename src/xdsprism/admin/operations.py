@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from ..http2.facts import Fact as ConnectionFact
@@ -25,6 +26,7 @@ from ..observe.state_metrics import ClientStateMetrics, StreamLimitMetrics
 from ..server.hub import Hub
 from ..server.tls import Tls
 from .access import Access
+from .events import Events
 from .http import View
 from .port import AdminPort, Spawn
 
@@ -81,7 +83,8 @@ class Operations:
         server.connection_readers += [*self._port_readers, RefusedCallMetrics(registry), LimitMetrics(self.metrics)]
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
-        hub.readers.extend([self.metrics, RestMetrics(registry), loads, FactLog()])
+        self._events = Events(hub)
+        hub.readers.extend([self.metrics, RestMetrics(registry), loads, FactLog(), self._events])
 
     @property
     def address(self) -> str:
@@ -94,6 +97,7 @@ class Operations:
         Raises UsageError, ConfigError or CannotListenError.
         """
         if self._listen is not None:
+            view = replace(view, events=self._events)
             self._port = AdminPort(view, self._listen, self._access, self._report)
             self._port.start(spawn or asyncio.get_running_loop().create_task)
 
@@ -104,6 +108,7 @@ class Operations:
 
     async def stop(self) -> None:
         """Close the admin port, after the requests that it is answering."""
+        self._events.end()
         self.metrics.close()
         if self._port is not None:
             await self._port.stop()

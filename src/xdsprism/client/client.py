@@ -30,7 +30,8 @@ from ..core.watch.entry import Entry, Recalled, Watch
 from ..core.watch.subscriber import Subscriber
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
-from ..observe.logs import FactLog, log
+from ..observe.lines import log
+from ..observe.logs import FactLog
 from ..release import __version__
 from .backpressure import Backpressure
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig

@@ -21,7 +21,7 @@ from ..core.model.steps import Steps, finish
 from ..core.watch.subscriber import Subscriber
 from ..core.watch.upstream import Upstream
 from ..errors import PeerError, WatchError
-from ..observe.logs import log
+from ..observe.lines import log
 from .transport import ByteStream, Ended, Transport
 
 T = TypeVar("T")

@@ -17,7 +17,9 @@ from ..core.model.facts import (
     ChangeHeldBack,
     ChangeLetThrough,
     Closed,
+    ConfigLoaded,
     Denied,
+    Drained,
     Fact,
     Forgotten,
     FormFound,
@@ -43,8 +45,9 @@ from ..core.model.facts import (
     TokenRefused,
 )
 from ..core.model.limits import ClientLimit
-from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ..printable import printable, printable_json
+from .change_log import write_change
+from .lines import label, log, say, short
 from .quota import MEMORY, Kind, Peer, Quota
 from .traffic import EVERYDAY
 
@@ -65,8 +68,6 @@ LIMITED: Mapping[ClientLimit, str] = {
     "fetches": "and a fetch of it was refused",
     "idle_stream": "and the stream was ended",
 }
-
-log = logging.getLogger("xdsprism")
 
 
 class FactLog:
@@ -113,12 +114,16 @@ class FactLog:
                 self._write_limit(fact)
             case TokenRefused():
                 self._write_refused_token(fact)
-            case PolicyTaken() | PolicyRefused():
-                _policy(fact)
-            case Published(revision, changes):
-                _say(logging.INFO, "revision %(revision)d published, %(n)d changed", revision=revision, n=changes)
-            case Refused() | ChangeHeldBack() | ChangeLetThrough():
-                _refused(fact)
+            case (
+                Published()
+                | ConfigLoaded()
+                | Drained()
+                | Refused()
+                | ChangeHeldBack()
+                | ChangeLetThrough()
+                | (PolicyTaken() | PolicyRefused())
+            ):
+                write_change(fact)
             case ShareExceeded():
                 self._write_share(fact)
             case _:
@@ -131,7 +136,7 @@ class FactLog:
             case LoadsRefused(node, cluster, message, news):
                 text = "%(client)s sent an invalid load report for cluster %(cluster)r: %(error)s"
                 if news and self._quota.allows(("", node), Kind.PROBLEM, now):
-                    _say(logging.WARNING, text, client=node, cluster=cluster, error=message)
+                    say(logging.WARNING, text, client=node, cluster=cluster, error=message)
             case Reached() | Lost():
                 if self._quota.allows(("", fact.server), Kind.PRESENCE, now):
                     _upstream(fact)
@@ -154,7 +159,7 @@ class FactLog:
                         stream,
                         logging.WARNING,
                         text,
-                        type=_label(type_url),
+                        type=label(type_url),
                         nonce=nonce,
                         error=error.message,
                         code=error.code,
@@ -163,11 +168,11 @@ class FactLog:
             case Oversize(stream, type_url, name, size):
                 text = "%(client)s is not sent %(type)s %(name)r: %(size)d bytes are too many for a response"
                 if self._is_news(stream, "oversize", type_url, name):
-                    self._about(stream, logging.WARNING, text, type=_label(type_url), name=name, size=size)
+                    self._about(stream, logging.WARNING, text, type=label(type_url), name=name, size=size)
             case Forgotten(stream, type_url):  # one line, as a client that scans hosts requests thousands
                 text = "%(client)s requests more unknown %(type)s than the server remembers: does it scan hosts?"
                 if self._is_news(stream, "forgotten"):
-                    self._about(stream, logging.WARNING, text, type=_label(type_url))
+                    self._about(stream, logging.WARNING, text, type=label(type_url))
             case SubscriptionsRefused(stream, type_url, limit, _, reason):
                 opened = self._opened.get(stream)
                 if opened is not None and opened.brief:
@@ -177,8 +182,8 @@ class FactLog:
                         "%(client)s exceeds the limit `%(limit)s` with %(type)s: %(reason)s; "
                         "such names are answered as not existing, all others are served (docs/limits.md)"
                     )
-                    label = _label(type_url)[:SHOWN]
-                    self._about(stream, logging.WARNING, text, type=label, limit=limit, reason=reason)
+                    word = label(type_url)[:SHOWN]
+                    self._about(stream, logging.WARNING, text, type=word, limit=limit, reason=reason)
             case OtherNode(stream):
                 text = "%(client)s sent another node later on its stream, which is ignored"
                 if self._is_news(stream, "other node"):
@@ -196,8 +201,8 @@ class FactLog:
                 logging.WARNING,
                 "%(client)s (%(identity)s) is denied %(type)s %(name)r: %(reason)s [%(rule)s]",
                 identity=identity or "anonymous",
-                type=_label(fact.type_url)[:SHOWN],
-                name=_short(fact.name),
+                type=label(fact.type_url)[:SHOWN],
+                name=short(fact.name),
                 denial=fact.kind,
                 reason=fact.reason,
                 rule=fact.rule,
@@ -212,13 +217,13 @@ class FactLog:
                 self._about(fact.stream, logging.WARNING, text, limit=fact.limit, reason=fact.reason)
         elif self._is_news_of((fact.client, ""), fact.limit):
             text = f"%(peer)s exceeds the limit `%(limit)s`, {what}: %(reason)s (docs/limits.md)"
-            _say(logging.WARNING, text, peer=fact.client, limit=fact.limit, reason=fact.reason)
+            say(logging.WARNING, text, peer=fact.client, limit=fact.limit, reason=fact.reason)
 
     def _write_refused_token(self, fact: TokenRefused) -> None:
         """OPS-15: the call has no stream. Its client comes back with the same token until somebody mends it."""
         if self._is_news_of((fact.peer.rpartition(":")[0], ""), f"token {fact.cause}"):
             text = "a call from %(peer)s is refused: %(reason)s"
-            _say(logging.WARNING, text, peer=fact.peer, cause=fact.cause, reason=fact.reason)
+            say(logging.WARNING, text, peer=fact.peer, cause=fact.cause, reason=fact.reason)
 
     def _write_share(self, fact: ShareExceeded) -> None:
         """PRX-35: there may be thousands, of any of the client's streams."""
@@ -228,7 +233,7 @@ class FactLog:
                 "%(client)s at %(peer)s has more than its share of the %(kind)s that the relay can subscribe to: "
                 "it keeps what it has, and its newest subscriptions are refused (docs/limits.md)"
             )
-            _say(logging.WARNING, text, client=peer[1] or "a client", peer=peer[0], kind=kind)
+            say(logging.WARNING, text, client=peer[1] or "a client", peer=peer[0], kind=kind)
 
     def _is_news_of(self, peer: Peer, what: str) -> bool:
         """Whether to write a line about this client, of any of its streams: not the same in INTERVAL, or too many."""
@@ -258,7 +263,7 @@ class FactLog:
     def _about(self, stream: int, level: int, message: str, kind: Kind = Kind.PROBLEM, **fields: object) -> None:
         """Write a line about a stream, if the quota of its peer allows."""
         if self._quota.allows(self._peer(stream), kind, self._clock()):
-            _say(level, message, client=self._name(stream), stream=stream, **fields)
+            say(level, message, client=self._name(stream), stream=stream, **fields)
 
     def _name(self, stream: int) -> str:
         return self._clients.get(stream) or f"stream {stream}"
@@ -276,7 +281,7 @@ class FactLog:
         # A client that polls would fill the log.
         if opened.brief or not self._quota.allows(self._peer(stream), Kind.PRESENCE, self._clock()):
             return
-        _say(
+        say(
             logging.INFO,
             f"%(client)s connected from %(peer)s{' as %(identity)s' if opened.identity else ''} (%(method)s)",
             client=self._name(stream),
@@ -307,95 +312,47 @@ class FactLog:
 def _say_omitted(peer: Peer, omitted: int) -> None:
     address, client = peer
     text = "%(n)d more lines about %(client)s were omitted"
-    _say(logging.WARNING, text, n=omitted, client=client or f"clients at {address}", peer=address)
-
-
-def _refused(fact: Refused | ChangeHeldBack | ChangeLetThrough) -> None:
-    """Log why a configuration was refused or held back. Its texts are not cut, as they are the operator's own."""
-    match fact:
-        case Refused((), known):
-            text = "configuration refused again for problems logged before (/api/config lists them): %(known)d"
-            _say_in_full(logging.WARNING, text, known=known)
-        case Refused(problems, known):
-            more = "; and %(known)d that were logged before" if known else ""
-            text = f"configuration refused, the last good one stays: %(problems)s{more}"
-            _say_in_full(logging.ERROR, text, problems="; ".join(problems), known=known)
-        case ChangeHeldBack(change, remedy):
-            text = "configuration held back (%(id)s), the last good one stays: %(why)s; to let it through: %(remedy)s"
-            _say_in_full(logging.WARNING, text, id=change.id, why="; ".join(change.reasons), remedy=remedy)
-        case ChangeLetThrough(change):
-            text = "configuration that was held back (%(id)s) is confirmed, %(removed)s removed: %(why)s"
-            _say_in_full(logging.WARNING, text, id=change.id, removed=change.summary, why="; ".join(change.reasons))
-
-
-def _policy(fact: PolicyTaken | PolicyRefused) -> None:
-    """Log that another policy is in force, or why it is not. Its texts are the operator's own."""
-    match fact:
-        case PolicyTaken(rules, streams):
-            text = "another policy is in force, of %(rules)d rules: %(n)d open streams may have something else now"
-            _say(logging.INFO, text, rules=rules, n=streams)
-        case PolicyRefused(problems):
-            text = "changed policy refused, the one in force stays: %(problems)s"
-            _say_in_full(logging.ERROR, text, problems="; ".join(problems))
+    say(logging.WARNING, text, n=omitted, client=client or f"clients at {address}", peer=address)
 
 
 def _upstream(fact: Reached | Lost | SubscriptionQuarantined | NackReported | Rejected | Ambiguous) -> None:
     """Log a fact about an upstream server."""
     match fact:
         case Reached(server):
-            _say(logging.INFO, "connected to %(server)s", server=server)
+            say(logging.INFO, "connected to %(server)s", server=server)
         case Lost(server, error, failed, reached):
             level = logging.WARNING if failed else logging.INFO
             text = "lost %(server)s: %(error)s" if reached else "can't reach %(server)s: %(error)s"
-            _say(level, text, server=server, error=error)
+            say(level, text, server=server, error=error)
         case SubscriptionQuarantined(server, type_url, name, error, seconds):
             text = "%(server)s ends the stream after a request for %(type)s %(name)r: withheld for %(s)d s: %(error)s"
-            _say(logging.WARNING, text, server=server, type=_label(type_url), name=_short(name), s=seconds, error=error)
+            say(logging.WARNING, text, server=server, type=label(type_url), name=short(name), s=seconds, error=error)
         case NackReported(server, type_url, version, message):
             text = "reported to %(server)s that clients NACKed %(type)s %(version)s: %(error)s"
-            _say(logging.INFO, text, server=server, type=_label(type_url), version=_short(version), error=message)
+            say(logging.INFO, text, server=server, type=label(type_url), version=short(version), error=message)
         case Rejected(server, type_url, version, message):
             text = "NACKed %(type)s %(version)s of %(server)s: %(error)s"
-            _say(logging.WARNING, text, type=_label(type_url), version=_short(version), server=server, error=message)
+            say(logging.WARNING, text, type=label(type_url), version=short(version), server=server, error=message)
         case Ambiguous(type_url, name, kept, other):
             text = "%(type)s %(name)r has two variants for one subscription: `%(kept)s` is used, `%(other)s` is not"
-            _say(logging.WARNING, text, type=_label(type_url), name=_short(name), kept=kept, other=other)
+            say(logging.WARNING, text, type=label(type_url), name=short(name), kept=kept, other=other)
 
 
 def _dialect(fact: Fact) -> None:
     """Log what an upstream server was found to support; each such fact comes once for each server."""
     match fact:
         case LacksDelta(server):
-            _say(logging.INFO, "%(server)s has no delta method: the relay uses SotW", server=server)
+            say(logging.INFO, "%(server)s has no delta method: the relay uses SotW", server=server)
         case FormFound(server, RequestForm.NAMES):
             text = (
                 "%(server)s does not support dynamic parameters: the relay subscribes by plain names, and all clients "
                 "share the answers; use --group-by to give groups of nodes their own"
             )
-            _say(logging.WARNING, text, server=server)
+            say(logging.WARNING, text, server=server)
         case FormFound(server):
-            _say(logging.DEBUG, "%(server)s supports dynamic parameters", server=server)
+            say(logging.DEBUG, "%(server)s supports dynamic parameters", server=server)
         case _:
             pass
-
-
-def _label(type_url: str) -> str:
-    return type_url.rpartition("/")[2]
-
-
-def _short(name: str) -> str:
-    return bounded(name, NAME_BYTES)
-
-
-def _say(level: int, message: str, **fields: object) -> None:
-    """Write a line, and cut its texts, as peers may have sent them. In JSON each field has its name."""
-    cut = {key: bounded(value, TEXT_BYTES) if isinstance(value, str) else value for key, value in fields.items()}
-    _say_in_full(level, message, **cut)
-
-
-def _say_in_full(level: int, message: str, **fields: object) -> None:
-    """Write a line without cutting its texts."""
-    log.log(level, message, fields)
 
 
 class TextFormatter(logging.Formatter):

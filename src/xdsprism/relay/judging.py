@@ -14,7 +14,7 @@ from ..core.model.types import TypeUrl
 from ..errors import show_path
 from ..messages.protos import find_message, type_name
 from ..messages.validation import Validate, errors_in, is_for_grpc
-from ..observe.logs import log
+from ..observe.lines import log
 
 REMEMBERED = 10_000  # faults that were logged; then the log starts over
 

@@ -45,7 +45,7 @@ from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
 from ..errors import UsageError, XdsError
 from ..messages.validation import Validate, check_mode
-from ..observe.logs import log
+from ..observe.lines import log
 from ..server.tls import Tls
 from ..serving import Server
 from .feed import Feed, FeedClient

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.model.steps import Steps, finish
-from ..observe.logs import log
+from ..observe.lines import log
 from ..server.slicing import Slices
 
 T = TypeVar("T")

@@ -9,6 +9,8 @@ connection, which waits for the client's next request, can be closed at any time
 | idle, between requests  | `idle`                                         | closed, not counted                       |
 | within a request header | `header` from its first byte                   | status 408, reason `header`               |
 | responding              | `unread` without progress, `answer` in total   | closed, reason `unread`                   |
+| responding without end  | `unread` without progress, `answer` since the  | closed, reason `unread`                   |
+|                         | client last had read everything                |                                           |
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class HttpDeadlines:
     __slots__ = (
         "_answer_by",
         "_has_requested",
+        "_is_endless",
         "_is_written",
         "_times",
         "_unsent",
@@ -50,6 +53,7 @@ class HttpDeadlines:
         self._times = times
         self._has_requested = False  # at least one whole request header came
         self._is_written = False  # the application is done; the client may not have read the response
+        self._is_endless = False  # the response is a stream, such as that of events
         self._answer_by = 0.0  # when the request in progress must be over
         self._unsent = 0  # bytes that were unsent at the last look
         self.due = now + times.header  # when to call `is_over`
@@ -66,10 +70,14 @@ class HttpDeadlines:
         """Note that a whole request header came, and the application begins its response."""
         self.is_idle = self.is_within_header = False
         self._has_requested = True
-        self._is_written = False
+        self._is_written = self._is_endless = False
         self._unsent = 0
         self._answer_by = now + self._times.answer
         self.due = now + self._times.unread
+
+    def never_end(self) -> None:
+        """Note that the response in progress is a stream: it may last, as long as its client reads all of it."""
+        self._is_endless = True
 
     def end(self, now: float, unsent: int) -> None:
         """Note that the application wrote the whole response. `unsent`: bytes that the client has not taken yet."""
@@ -87,6 +95,8 @@ class HttpDeadlines:
         if self._is_written and not unsent and not self.is_idle:
             self.end(now, 0)
             return False
+        if self._is_endless and not unsent:
+            self._answer_by = now + self._times.answer
         if self.is_idle or now >= self._answer_by or (unsent and unsent == self._unsent):
             return True
         self._unsent = unsent

@@ -33,6 +33,7 @@ from .tls_listener import TlsListener
 from .tls_transport import TlsTransport
 
 GRACE = 2  # seconds for requests in progress when the server stops
+ENDLESS = "xdsprism.endless"  # in the extensions of the scope: what to call if the response is a stream without end
 BACKLOG = 2048  # connections that may wait to be accepted, as in uvicorn
 PLAIN = "content-type: text/plain\r\nx-content-type-options: nosniff"
 TLS_RECORD = b"\x16\x03"  # how a TLS handshake begins (RFC 8446, section 5.1)
@@ -139,6 +140,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # the cla
         async def timed(scope: Scope, receive: Receive, send: Send) -> None:
             if self._deadlines is not None:
                 self._deadlines.begin(self.loop.time())
+                scope.setdefault("extensions", {})[ENDLESS] = self._deadlines.never_end
                 self._port.idle.discard(self._host, self)
                 self._set_timer(self._deadlines.due)
             try:

@@ -30,6 +30,7 @@ from ..core.model.client_budget import ClientBudget, Exceeded
 from ..core.model.demand import Demand
 from ..core.model.events import Node
 from ..core.model.facts import Closed, Fact, Facts, LimitReached, Opened, PolicyTaken, Published
+from ..core.model.history import History
 from ..core.model.limits import Client
 from ..core.model.settings import RELAY, SERVER, Settings
 from ..core.model.steps import Steps, finish, pieces
@@ -73,7 +74,8 @@ class Hub:
     ) -> None:
         """Serve `store`. `slices` runs long work in slices; without it, long work runs at once.
 
-        `wall` is the clock that tokens expire by, and `clock` the one of everything else.
+        `wall` is the clock that tokens expire by and that revisions are dated by, and `clock` the one of everything
+        else.
         """
         self.policy = policy  # None: every client may have everything
         self.policy_listeners: list[Callable[[], None]] = []  # called when the policy has changed
@@ -90,8 +92,10 @@ class Hub:
         self.encoder = Encoder(identifier)
         self.v2_encoder = Encoder(identifier, to_v2)
         self.clock = clock
+        self.wall = wall
         self.readers: list[Callable[[Sequence[Fact]], None]] = []
         self.facts = Facts()
+        self.history = History()
         self._bearers = Bearers(clock, wall, self.facts)
         self.requests: Known = {True: {}, False: {}}
         self._schedule = schedule
@@ -272,7 +276,8 @@ class Hub:
             len(self.changes) > LONG_COUNT or self.interest.weight(applied.changes) > LONG_COUNT
         ):
             self._tell_in_slices(self.changes)
-        self.facts.append(Published(applied.revision, len(applied.changes)))
+        record = self.history.record(applied, self.wall()) if applied.changes else None
+        self.facts.append(Published(applied.revision, len(applied.changes), record))
         self.turn()
 
     def _run_turn(self) -> None:
@@ -290,6 +295,11 @@ class Hub:
         self.encoder.forget()
         self.v2_encoder.forget()
         self._schedule(self._report)  # after the transport has written: clients do not wait for logs and metrics
+
+    def tell(self, fact: Fact) -> None:
+        """Hand a fact to the readers now: while the server starts or stops, there may be no turn."""
+        self.facts.append(fact)
+        self._report()
 
     def _report(self) -> None:
         """Hand the facts to the readers."""

@@ -44,6 +44,7 @@ log = logging.getLogger("xdsprism")
 RETRY = 1.0  # s until a file that can't be read is tried again
 MAX_RETRY = 60.0  # s, the longest back-off after a scan that raised an unexpected exception
 MAX_BYTES = 256 * MiB  # of one file
+LOAD, RELOAD, CONFIRM = "file load", "SIGHUP", "confirm"
 EMPTY = "has no resources; to start with none, give --allow-empty"
 
 
@@ -119,6 +120,8 @@ class FileSource:
         self._observe = observe
         self._guard = guard or Guard()
         self._allow_empty = allow_empty
+        self.cause = LOAD  # what made it publish
+        self._is_reloading = False  # SIGHUP asked for a load that is not done yet
         self._has_started = False  # a configuration was accepted, perhaps an empty one
         self._tolerated: set[str] = set()  # roots that were missing in an accepted configuration, while they are
         self._scan = Scan()
@@ -157,7 +160,7 @@ class FileSource:
 
     def reload(self) -> None:
         """Have `run` read every file again, even if its stamp is unchanged (SIGHUP)."""
-        self._read_all = True
+        self._read_all = self._is_reloading = True
         self._wake.set()
 
     async def confirm(self, change: str | None = None) -> HeldBack:
@@ -240,6 +243,8 @@ class FileSource:
         if refreshed.is_being_written:
             self._read_all |= read_all
         elif refreshed.has_changes or self._confirming:
+            self.cause = CONFIRM if self._confirming else RELOAD if self._is_reloading else LOAD
+            self._is_reloading = False
             report = await self._publish_pending(prepare or partial(partial, publish))
             confirming, self._confirming = self._confirming, []
             for each in confirming:

@@ -21,9 +21,10 @@ from typing import Literal, NamedTuple, Self
 
 from .dialect import RequestForm
 from .events import Node, Rejection
+from .history import Revision
 from .limits import Client, ClientLimit, DenialKind, RefusalKind, Scarce
 from .removal_guard import HeldBack
-from .types import TypeUrl
+from .types import TypeUrl, Variant
 
 Lookup = Literal["hit", "miss", "stale"]
 Outcome = Literal["found", "none", "failed"]
@@ -111,6 +112,8 @@ class Nacked:
     error: Rejection
     parts: tuple[tuple[str, str], ...] = ()  # names and versions of the resources in it, where they are known
     isolates: bool = False  # the session sends each of these resources once more, alone, to find the bad one (NAK-29)
+    # The resources in it, which logs and events trace to where they are written.
+    variants: tuple[Variant, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,25 @@ class Published:
 
     revision: int
     changes: int
+    record: Revision | None = field(default=None, compare=False)  # what it changed; None: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLoaded:
+    """The configuration was loaded and is served."""
+
+    files: int
+    resources: int  # names
+    warnings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The server began to shut down, or is done with it: streams have ended, or were cut off."""
+
+    event: Literal["started", "ended"]
+    streams: int = 0  # that were open as it began
+    seconds: float = 0.0  # that it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +427,8 @@ Fact = (
     | Oversize
     | OtherNode
     | Published
+    | ConfigLoaded
+    | Drained
     | Refused
     | ChangeHeldBack
     | ChangeLetThrough

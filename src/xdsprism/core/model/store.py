@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from ...errors import ConfigError, Problem
 from ...native import mypyc_attr
@@ -33,6 +34,7 @@ from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSp
 from .variants import Clash, DisjointVariants, VariantSet, padded
 
 ROUNDS = 3  # attempts to read a table in steps, if it changes between the steps
+PROGRAM: Final = "program"  # who made a transaction, if nobody says
 MANY = 1_000  # with more changes than this, a transaction is counted before the commit (staged_changes.py)
 
 
@@ -42,6 +44,7 @@ class Applied:
 
     revision: int
     changes: tuple[Change, ...]
+    by: str = PROGRAM  # who made it, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class _Prepared:
     changeset: Changeset
     revision: int  # the revision that the commit will make
     changes: list[Change]
+    by: str  # who makes it
     given: Mapping[Variant, Variant]  # variants that stay, with their equals in the changeset: see `_keep`
     tallies: Mapping[TypeUrl, StagedChanges]  # the sums of a large transaction, by type; empty for a small one
     # The same for the parts that policies allow some clients; None: the part has nothing of it.
@@ -137,19 +141,19 @@ class Store:
         if table is not None and not len(table) and not table.sessions and not parts:
             del self._tables[type_url]
 
-    def apply(self, changeset: Changeset) -> Applied:
+    def apply(self, changeset: Changeset, by: str = PROGRAM) -> Applied:
         """Take the complete new variants of each name, all or none. Raises ConfigError with every problem found.
 
         DYN-34: the store pads each variant with the keys that the other variants of its name mention, so that no writer
-        has to.
+        has to. `by`: who makes the transaction, for logs and pages (history.py).
         """
-        return self._commit(self._prepared(changeset))
+        return self._commit(self._prepared(changeset, by))
 
-    def prepare(self, changeset: Changeset) -> Callable[[], Applied]:
+    def prepare(self, changeset: Changeset, by: str = PROGRAM) -> Callable[[], Applied]:
         """Do the long part of `apply`, possibly in a thread; the returned function does the short rest, at once."""
-        return partial(self._commit, self._prepared(changeset))
+        return partial(self._commit, self._prepared(changeset, by))
 
-    def _prepared(self, changeset: Changeset) -> _Prepared:
+    def _prepared(self, changeset: Changeset, by: str) -> _Prepared:
         """Validate a transaction and find what it changes. Changes nothing."""
         revision = self.revision + 1
         problems: list[Problem] = []
@@ -174,7 +178,7 @@ class Store:
         if problems:
             raise ConfigError(problems)
         tallies = finish(self._tally(changes)) if len(changes) > MANY else {}
-        return _Prepared(changeset, revision, changes, given, tallies, finish(self._tally_parts(tallies)))
+        return _Prepared(changeset, revision, changes, by, given, tallies, finish(self._tally_parts(tallies)))
 
     def _tally(self, changes: Iterable[Change]) -> Steps[dict[TypeUrl, StagedChanges]]:
         """Sum up a large transaction for each table that it touches, without making any table."""
@@ -195,11 +199,11 @@ class Store:
                 counted[part] = yield from part.counting(tally.changes)
         return counted
 
-    def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Applied:
+    def publish(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None], by: str = PROGRAM) -> Applied:
         """Take sets of variants without checks: the caller, a cache or a provider, vouches for them (DESIGN 7)."""
-        return finish(self.publishing(found))
+        return finish(self.publishing(found, by))
 
-    def publishing(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None]) -> Steps[Applied]:
+    def publishing(self, found: Mapping[tuple[TypeUrl, str], VariantSet | None], by: str = PROGRAM) -> Steps[Applied]:
         """Do the same as `publish`, in steps that only read. Everything is committed at once, after the last step."""
         revision = self.revision + 1
         changes: list[Change] = []
@@ -215,8 +219,8 @@ class Store:
             tallies = yield from self._tally(changes)
         parts = yield from self._tally_parts(tallies)
         if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
-            return finish(self.publishing(found))
-        return self._commit(_Prepared({}, revision, changes, {}, tallies, parts))
+            return finish(self.publishing(found, by))
+        return self._commit(_Prepared({}, revision, changes, by, {}, tallies, parts))
 
     def size(self, type_url: TypeUrl) -> int:
         """Return how many resources of a type there are, without making a table."""
@@ -239,11 +243,11 @@ class Store:
         If another transaction was committed since this one was prepared, validate it again first.
         """
         if prepared.revision != self.revision + 1:
-            prepared = self._prepared(prepared.changeset)
+            prepared = self._prepared(prepared.changeset, prepared.by)
         for variant, same in prepared.given.items():
             variant.origin, variant.written = same.origin, same.written
         revision, changes, tallies = prepared.revision, prepared.changes, prepared.tallies
-        applied = Applied(revision if changes else self.revision, tuple(changes))
+        applied = Applied(revision if changes else self.revision, tuple(changes), prepared.by)
         if changes:
             self.revision = revision
             for type_url, tally in tallies.items():

@@ -264,7 +264,7 @@ class Providing:
         free = {subject: known for subject, known in news.items() if not is_given(self._store.named(*subject))}
         changed = {subject: known for subject, known in free.items() if known is not self._store.named(*subject)}
         if changed:
-            self._store.publish(changed)
+            self._store.publish(changed, "provider")
 
     # -- jobs
 

@@ -231,7 +231,7 @@ class Relaying:
             left = CachedSet([doubted(each, now) for each in shared])
             self._planner.known[subject] = left
             self._news.pop(subject, None)
-            self._store.publish({subject: left if left.findings else None})
+            self._store.publish({subject: left if left.findings else None}, "DELETE /api/resources")
         self._marked.add_whole(subject)
 
     def cached_answers(self, type_url: TypeUrl, name: str) -> list[CachedAnswer]:
@@ -289,7 +289,7 @@ class Relaying:
                 yield from self._subscribers.counting()  # the news must reach sessions that came meanwhile
         self._fairness.end_turn()
         if self._news:
-            yield from self._store.publishing(self._news)
+            yield from self._store.publishing(self._news, "upstream server")
             self._news = {}
         self._listings.mark(now)
 

@@ -99,7 +99,16 @@ class Verdicts:
             parts = [(each.name, each.version) for each in response.variants]
             isolates = context.delta and len(parts) > 1
             context.facts.append(
-                Nacked(context.stream, context.type_url, nonce, response.version, error, tuple(parts), isolates)
+                Nacked(
+                    context.stream,
+                    context.type_url,
+                    nonce,
+                    response.version,
+                    error,
+                    tuple(parts),
+                    isolates,
+                    response.variants,
+                )
             )
         return response
 
