@@ -19,7 +19,7 @@ COMMANDS = sorted(main.commands)
 
 
 def test_the_commands_are_these():
-    assert COMMANDS == ["bench", "check", "confirm", "explain", "get", "policy", "relay", "serve", "watch"]
+    assert COMMANDS == ["bench", "check", "confirm", "explain", "get", "import", "policy", "relay", "serve", "watch"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -41,7 +41,9 @@ typed_config: {"@type": acme.v1.Thing, colour: blue}
 
 
 def test_a_given_type_is_read_from_files() -> None:
-    assert [problem.message for problem in parse(FILTER, "a.yaml").problems] == ["unknown type acme.v1.Thing"]
+    assert [problem.message for problem in parse(FILTER, "a.yaml").problems] == [
+        "unknown type acme.v1.Thing; wrap it in a TypedStruct, or make it known with --descriptors FILE"
+    ]
     add_descriptors(packed(own_file()))
     (variant,) = parse(FILTER, "a.yaml").variants
     assert b"acme.v1.Thing" in variant.body

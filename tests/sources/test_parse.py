@@ -265,7 +265,12 @@ MARKS = "unknown key `$base`; keys that begin with $ are `$when` and `$match`"
         ("- 1", 1, "", f"{DOCUMENT} a list"),
         ("name: a", 1, "", NO_TYPE),
         ("name: a\n'@type': 5", 1, "", NO_TYPE),
-        ("name: a\n'@type': no.such.Type", 2, "@type", "unknown type no.such.Type"),
+        (
+            "name: a\n'@type': no.such.Type",
+            2,
+            "@type",
+            "unknown type no.such.Type; --descriptors FILE makes types of your own known",
+        ),
         (cluster("a", "a: [1,"), 5, "", UNFINISHED),
         (cluster("a", "name: b"), 5, "", "duplicate key 'name', first on line 3"),
         (cluster("1.10"), 3, "name", "expected a string, got the number 1.1; quote it"),

@@ -83,7 +83,8 @@ def test_a_resource_without_a_name_is_an_error_in_every_mode(validate: Validate)
 @pytest.mark.parametrize("validate", MODES)
 def test_an_unknown_type_is_an_error_in_files_in_every_mode(validate: Validate) -> None:
     text = "'@type': envoy.config.core.v3.TypedExtensionConfig\nname: x\ntyped_config: {'@type': a.B}\n"
-    assert errors(read(text, validate=validate)) == ["0.yaml:3: typed_config.@type: unknown type a.B"]
+    hint = "wrap it in a TypedStruct, or make it known with --descriptors FILE"
+    assert errors(read(text, validate=validate)) == [f"0.yaml:3: typed_config.@type: unknown type a.B; {hint}"]
 
 
 # -- fields that are newer than what is known

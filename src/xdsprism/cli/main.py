@@ -15,6 +15,7 @@ from .check import check
 from .confirm import confirm
 from .explain import explain
 from .get import get
+from .importing import import_
 from .outlet import checked_output
 from .policy import policy
 from .relay import relay
@@ -76,6 +77,6 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, confirm, bench, policy):
+for _command in (serve, relay, get, watch, check, explain, confirm, import_, bench, policy):
     add_variables(_command)
     main.add_command(_command)

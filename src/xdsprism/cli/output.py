@@ -43,13 +43,16 @@ def json_line(value: object) -> None:
 
 def as_yaml(*documents: Any) -> None:
     """Print documents one after the other, each in one write."""
+    for document in documents:
+        click.echo(yaml_text(document), nl=False)
+
+
+def yaml_text(document: Any) -> str:
+    """Return a document as YAML, with `---` before it."""
     import yaml
 
-    for document in documents:
-        text = yaml.dump(
-            document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, explicit_start=True, width=120
-        )
-        click.echo(printable_json(text), nl=False)
+    text = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, explicit_start=True, width=120)
+    return printable_json(text)
 
 
 @cache

@@ -14,9 +14,10 @@ from ..core.codec.resources import name_of
 from ..core.model.types import CLUSTER, TypeUrl
 from ..core.model.xdstp import is_xdstp
 from ..errors import XdsError, show_path
+from ..messages.convert import UnknownType
 from ..messages.installed import installed_class
 from ..messages.protos import find_message, type_name
-from ..messages.rules import UnknownType, check
+from ..messages.rules import check
 from .leds import COLLECTION, entry_faults, is_optional_name
 
 _CLUSTER = type_name(CLUSTER)

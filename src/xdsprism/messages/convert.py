@@ -39,6 +39,12 @@ class UnknownField(str):
     __slots__ = ()
 
 
+class UnknownType(str):
+    """The text of a fault for an unknown type. A newer Envoy may know the type, so callers may ignore the fault."""
+
+    __slots__ = ()
+
+
 class _Field(NamedTuple):
     """How to convert one field of a message."""
 
@@ -359,7 +365,7 @@ def _any(value: Any, faults: Faults) -> Any:
         return refuse(faults, "needs an @type")
     kind = find_message(type_name(name))
     if kind is None:
-        faults.append((("@type",), unknown_type(name)))
+        faults.append((("@type",), unknown_extension(name)))
         return {}
     message = from_any(value, kind, faults)
     if message is None:
@@ -382,10 +388,19 @@ def from_any(value: dict[str, Any], kind: type[Message], faults: Faults) -> Mess
     return message
 
 
-def unknown_type(name: str) -> str:
-    """Return the text of a fault for a type that does not exist, with types of similar names."""
+def unknown_type(name: str, otherwise: str = "") -> UnknownType:
+    """Return the text of a fault for a type that does not exist.
+
+    It has types of similar names, or if there are none, `otherwise`.
+    """
     close = close_matches(type_name(name))
-    return f"unknown type {bounded(name, NAME_BYTES)}" + (f"; did you mean {' or '.join(close)}?" if close else "")
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; {otherwise}" if otherwise else ""
+    return UnknownType(f"unknown type {bounded(name, NAME_BYTES)}{hint}")
+
+
+def unknown_extension(name: str) -> UnknownType:
+    """Return the same for an extension in a document, which can be written without its type."""
+    return unknown_type(name, "wrap it in a TypedStruct, or make it known with --descriptors FILE")
 
 
 # Types with a JSON form of their own. Each converter belongs to the pool of its descriptor, as pools don't mix.

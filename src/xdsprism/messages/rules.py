@@ -21,12 +21,6 @@ from .protos import find_message, type_name
 from .rule_kinds import Test, duration_fault, tests_of
 
 
-class UnknownType(str):
-    """The text of a fault for an Any of an unknown type. A newer Envoy may know the type, so callers may ignore it."""
-
-    __slots__ = ()
-
-
 def check(message: Message) -> Faults:
     """List the fields of a message that break a rule, with the path and the reason of each."""
     faults: Faults = []
@@ -253,7 +247,7 @@ def _check_any(value: Any, faults: Faults) -> None:
         return
     kind = find_message(type_name(value.type_url))
     if kind is None:
-        faults.append(((), UnknownType(unknown_type(value.type_url))))
+        faults.append(((), unknown_type(value.type_url)))
         return
     try:
         message = kind.FromString(value.value)

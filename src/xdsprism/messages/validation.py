@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError, Message
 from ..core.model.types import LISTENER, TypeUrl
 from ..errors import UsageError
 from . import envoy_checks, rules
+from .convert import UnknownType
 from .faults import Faults
 from .protos import find_message, type_name
-from .rules import UnknownType
 
 # What to do with a resource that Envoy would refuse. envoy: it is an error; warn: a warning; off: do not check.
 Validate = Literal["envoy", "warn", "off"]

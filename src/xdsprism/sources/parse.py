@@ -336,7 +336,7 @@ class _Reader:
         elif not isinstance(name, str):
             faults.append(((), "needs an @type, such as type.googleapis.com/envoy.config.cluster.v3.Cluster"))
         elif (kind := find_message(type_name(name))) is None:
-            faults.append((("@type",), unknown_type(name)))
+            faults.append((("@type",), unknown_type(name, "--descriptors FILE makes types of your own known")))
         elif current := v3_name(type_name(name)):
             faults.append((("@type",), _V2_TYPE.format(name, current)))
         else:

@@ -21,6 +21,9 @@ from ..model.types import LISTENER, PREFIX, ROUTE, VIRTUAL_HOST, Origin, Routing
 from ..model.xdstp import own_name, spelled
 from .references import references_of, unpacked
 
+# The fields that name a resource, in the order in which they are looked for.
+NAME_FIELDS = ("name", "cluster_name")
+
 # Seconds. Two heartbeats go out in each TTL, and google.protobuf.Duration ends at 10,000 years.
 MIN_TTL, MAX_TTL = 0.1, 315_576_000_000.0
 
@@ -133,7 +136,7 @@ def _renamed(message: Message, name: str) -> Message:
 def _name_field(descriptor: AnyType) -> str | None:
     """Return which field of a message type has the name."""
     fields = descriptor.fields_by_name
-    named = [field for field in ("name", "cluster_name") if field in fields]
+    named = [field for field in NAME_FIELDS if field in fields]
     return next((field for field in named if fields[field].cpp_type == fields[field].CPPTYPE_STRING), None)
 
 
