@@ -269,6 +269,18 @@ async def test_a_bad_token_is_not_taken_for_none(site: Site):  # OPS-16
 
 
 @pytest.mark.usefixtures("engine")
+async def test_a_token_of_any_allowed_length_gets_in_each_time(site: Site):  # OPS-16
+    filling = "x" * 5000
+    token = site.signer.token("a", filling=filling)
+    token = site.signer.token("a", filling=filling + "x" * ((MAX_TOKEN - len(token)) * 3 // 4))
+    assert MAX_TOKEN - 8 < len(token) <= MAX_TOKEN
+    for _ in range(20):
+        async with site.stream(f"Bearer {token}") as stream:
+            await stream.send(type_url=CLUSTER, node={"id": "n"})
+            assert names(await stream.read()) == ["a-1"]
+
+
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("method", [SOTW, V2_SOTW, FETCH, LOADS])
 async def test_a_bad_token_is_refused_by_each_method(site: Site, method: str):
     async with site.stream("Bearer x.y.z", method=method) as stream:

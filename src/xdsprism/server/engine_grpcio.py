@@ -103,6 +103,10 @@ class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no 
         options: tuple[tuple[str, int], ...] = (
             *OPTIONS,
             ("grpc.max_receive_message_length", largest),
+            # By default grpc refuses headers above 8 kB by chance, the more often the nearer they are to 16: a client
+            # with a long token would get in now and then. With both limits alike it is always or never.
+            ("grpc.max_metadata_size", LIMITS.header_bytes),
+            ("grpc.absolute_max_metadata_size", LIMITS.header_bytes),
             ("grpc.max_concurrent_streams", limits.streams),
             ("grpc.max_allowed_incoming_connections", min(limits.connections, connections_for(descriptor_limit()))),
             ("grpc.server_handshake_timeout_ms", round(times.preface * 1_000)),
