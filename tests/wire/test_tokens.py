@@ -269,15 +269,10 @@ async def test_a_bad_token_is_not_taken_for_none(site: Site):  # OPS-16
 
 
 @pytest.mark.usefixtures("engine")
-async def test_a_token_of_any_allowed_length_gets_in_each_time(site: Site):  # OPS-16
-    filling = "x" * 5000
-    token = site.signer.token("a", filling=filling)
-    token = site.signer.token("a", filling=filling + "x" * ((MAX_TOKEN - len(token)) * 3 // 4))
-    assert MAX_TOKEN - 8 < len(token) <= MAX_TOKEN
-    for _ in range(20):
-        async with site.stream(f"Bearer {token}") as stream:
-            await stream.send(type_url=CLUSTER, node={"id": "n"})
-            assert names(await stream.read()) == ["a-1"]
+async def test_headers_of_up_to_16_kb_are_read_each_time(site: Site):  # OPS-16
+    for _ in range(5):
+        async with site.stream(f"Bearer {'x' * 15_000}") as stream:
+            assert (await stream.outcome())[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.usefixtures("engine")
