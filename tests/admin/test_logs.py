@@ -12,6 +12,7 @@ import pytest
 
 from xdsprism import CLUSTER, ROUTE
 from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.expr import parse
 from xdsprism.core.model.facts import (
     Acked,
     Closed,
@@ -26,16 +27,20 @@ from xdsprism.core.model.facts import (
     OtherNode,
     Oversize,
     Published,
+    Recovered,
     Refused,
     Requested,
     Sent,
     SubscriptionsRefused,
 )
 from xdsprism.core.model.history import ResourceChange, Revision
+from xdsprism.core.model.types import Origin, make_variant
 from xdsprism.observe.logs import FactLog, JsonFormatter, TextFormatter
 
 NAME = "envoy.config.cluster.v3.Cluster"
 ANSWERED = "such names are answered as not existing, all others are served (docs/limits.md)"
+PROD = make_variant(ROUTE, "main", b"", parse("env=prod"), origin=Origin("routes.yaml", 7))
+REST = make_variant(ROUTE, "other", b"")
 REVISION = Revision(
     3,
     1.0,
@@ -54,6 +59,10 @@ FACTS: list[Fact] = [
     Sent(7, CLUSTER, "1.cds", 3, 0),
     Acked(7, CLUSTER, "1.cds", 0.1),
     Nacked(7, CLUSTER, "2.cds", "v2", Rejection(3, "bad\nline")),
+    Nacked(7, ROUTE, "3.rds", "v3", Rejection(13, "no"), (), False, (PROD, *[REST] * 6)),
+    Nacked(7, ROUTE, "4.rds", "v4", Rejection(13, "both?"), (), True, (PROD, REST)),
+    Recovered(7, ROUTE, ("main", "other"), 12.34),
+    Recovered(7, CLUSTER, (), 1.0),
     Oversize(7, CLUSTER, "huge", 5_000_000),
     Forgotten(7, CLUSTER, 3),
     Forgotten(7, CLUSTER, 1),
@@ -99,6 +108,13 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
     assert [text for _, text in lines] == [
         "INFO envoy-1 connected from ipv4:1.2.3.4:5 (DeltaAggregatedResources)",
         rf"WARNING envoy-1 NACKed {NAME}, nonce 2.cds: bad\nline",
+        (
+            "WARNING envoy-1 NACKed rds/main [env=prod] (routes.yaml:7), rds/other, rds/other, rds/other, rds/other and "
+            "2 more, nonce 3.rds: no"
+        ),
+        "WARNING envoy-1 NACKed one of rds/main [env=prod] (routes.yaml:7), rds/other, nonce 4.rds: both?",
+        "INFO envoy-1 accepts rds/main, rds/other again, after 12.3 s",
+        "INFO envoy-1 accepts cds again, after 1.0 s",
         f"WARNING envoy-1 is not sent {NAME} 'huge': 5000000 bytes are too many for a response",
         f"WARNING envoy-1 requests more unknown {NAME} than the server remembers: does it scan hosts?",
         f"WARNING envoy-1 exceeds the limit `name_bytes` with {NAME}: the name is too long; {ANSWERED}",
@@ -133,6 +149,21 @@ def test_json_has_every_field_by_its_name(sink: tuple[io.StringIO, logging.Strea
         "version": "v2",
         "code": 3,
         "error": "bad\nline",
+    }
+
+
+def test_json_has_the_resources_of_a_nack(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(JsonFormatter())
+    FactLog()(FACTS)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    nack = next(line for line in lines if line.get("nonce") == "3.rds")
+    assert (nack["client"], nack["type"], nack["more"]) == ("envoy-1", ROUTE.rpartition("/")[2], 2)
+    assert nack["resources"][0] == {
+        "name": "main",
+        "version": PROD.version,
+        "constraint": "env=prod",
+        "origin": "routes.yaml:7",
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.core.modes import BAD, answer, both, connect, judged
 from tests.core.support import Bench, Thorough, play
-from xdsprism.core.model.events import Rejection
-from xdsprism.core.model.facts import Acked, Nacked
+from xdsprism.core.model.events import Key, Rejection, SotwRequest
+from xdsprism.core.model.facts import Acked, Nacked, Recovered
 from xdsprism.core.model.types import CLUSTER
 
 # -- what is remembered
@@ -191,3 +191,87 @@ def test_sotw_a_response_that_was_overtaken_needs_no_answer():
         kind=Thorough,
     )
     assert [name for name, _ in judged(bench)] == ["Acked"]
+
+
+# -- the end of a NACK
+
+
+def test_delta_the_end_of_a_nack_says_which_resource_is_accepted_again_and_after_how_long():
+    # NAK-13
+    bench = Bench()
+    bench.put("cds a=bad b=1")
+    peer = bench.delta()
+    peer.ask("cds +a")
+    peer.poll()
+    bench.now += 1
+    peer.ask("cds nack +b")
+    peer.poll()
+    bench.now += 2
+    peer.ask("cds ack")
+    assert bench.said(Recovered) == []
+    bench.put("cds a=2")
+    peer.poll()
+    bench.now += 5
+    peer.ask("cds ack")
+    assert bench.said(Recovered) == [Recovered(1, CLUSTER, ("a",), 7)]
+    bench.put("cds a=3")
+    peer.poll()
+    peer.ask("cds ack")
+    assert len(bench.said(Recovered)) == 1
+
+
+def test_sotw_the_end_of_the_nack_of_a_full_state_names_no_resource():
+    # NAK-13, SOT-4
+    bench = Bench()
+    bench.put("cds a=bad")
+    peer = bench.sotw()
+    peer.ask("cds *")
+    peer.poll()
+    peer.ask("cds nack")
+    bench.put("cds a=2")
+    peer.poll()
+    bench.now += 3
+    peer.ask("cds ack")
+    assert bench.said(Recovered) == [Recovered(1, CLUSTER, (), 3)]
+
+
+@both
+def test_a_resource_that_is_not_wanted_any_more_is_not_accepted_again(mode: str):
+    bench = Bench()
+    bench.put("cds a=bad b=1")
+    peer = connect(bench, mode)
+    peer.ask("cds +a +b" if mode == "delta" else "cds a b")
+    peer.poll()
+    peer.ask("cds nack")
+    peer.poll()
+    peer.ask("cds -a -b" if mode == "delta" else "cds none")
+    peer.poll()
+    assert bench.said(Recovered) == []
+
+
+# -- which resource it was
+
+
+def test_the_nack_of_a_full_state_tells_of_the_resources_that_its_message_names():
+    # NAK-12, SOT-4: as Envoy writes it
+    bench = Bench()
+    bench.put("cds a=1 a-b=1 c=1")
+    peer = bench.sotw()
+    peer.ask("cds *")
+    (send,) = peer.poll()
+    text = "Error adding/updating cluster(s) a-b: no such type, c: bad; d"
+    peer.receive(CLUSTER, SotwRequest((Key("*"),), "", send.nonce, Rejection(13, text)))
+    (fact,) = bench.said(Nacked)
+    assert [each.name for each in fact.variants] == ["a-b", "c"]
+
+
+def test_the_nack_of_a_delta_response_tells_of_the_resources_in_it():
+    # NAK-12
+    bench = Bench()
+    bench.put("rds a[env=prod]=1 a[env=test]=2 b=1")
+    peer = bench.delta()
+    peer.ask("rds +a{env=test} +b")
+    peer.poll()
+    peer.ask("rds nack")
+    (fact,) = bench.said(Nacked)
+    assert sorted((each.name, each.body) for each in fact.variants) == [("a", b"2"), ("b", b"1")]

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..core.model.expr import show
 from ..core.model.facts import (
     ChangeHeldBack,
     ChangeLetThrough,
@@ -39,11 +38,13 @@ from ..core.model.facts import (
     Nacked,
     Opened,
     Published,
+    Recovered,
     Refused,
 )
 from ..core.model.history import Revision
 from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
-from ..core.model.types import TypeUrl, Variant
+from ..core.model.types import TypeUrl
+from ..observe.lines import described
 from ..observe.traffic import EVERYDAY
 from ..server.http_port import ENDLESS
 from ..server.hub import Hub
@@ -295,6 +296,12 @@ class Events:
                 return self._client_event(fact)
             case Nacked():
                 return self._nack(fact)
+            case Recovered(stream, type_url, names, seconds):
+                node = self._streams.get(stream, _Client("", "")).node
+                row: Row = {"time": self._now(), "stream": stream, "node": node, "type": label_of(type_url)}
+                row |= {"type_url": bounded(type_url, TEXT_BYTES), "seconds": round(seconds, 3)}
+                row |= {"names": [bounded(name, NAME_BYTES) for name in names[:RESOURCES]]}
+                return Event("recovered", row, type_url=type_url, node=node)
             case ConfigLoaded() | Refused() | ChangeHeldBack() | ChangeLetThrough():
                 return Event("load", {"time": self._now(), **_load(fact)})
             case Drained():
@@ -333,7 +340,7 @@ class Events:
             "code": fact.error.code,
             "message": fact.error.message,
             "version": bounded(fact.version, NAME_BYTES),
-            "resources": [_rejected(each) for each in fact.variants[:RESOURCES]],
+            "resources": [described(each) for each in fact.variants[:RESOURCES]],
             "more": max(0, len(fact.variants) - RESOURCES),
         }
         return Event("nack", row, type_url=fact.type_url, node=client.node)
@@ -346,15 +353,6 @@ class _Client:
     node: str  # empty before it said so
     peer: str
     is_brief: bool = False
-
-
-def _rejected(variant: Variant) -> Row:
-    return {
-        "name": bounded(variant.name, TEXT_BYTES),
-        "version": bounded(variant.version, NAME_BYTES),
-        "constraint": bounded(show(variant.shown), TEXT_BYTES),
-        "origin": str(variant.origin) if variant.origin is not None else None,
-    }
 
 
 def _load(fact: ConfigLoaded | Refused | ChangeHeldBack | ChangeLetThrough) -> Row:

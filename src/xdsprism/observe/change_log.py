@@ -15,9 +15,7 @@ from ..core.model.facts import (
     Refused,
 )
 from ..core.model.history import ResourceChange, Revision
-from .lines import say, say_in_full, short, word_of
-
-NAMED = 5  # resources of a kind in the line about a revision
+from .lines import NAMED, listed, say, say_in_full, short, word_of
 
 ConfigFact = (
     Published | ConfigLoaded | Drained | Refused | ChangeHeldBack | ChangeLetThrough | PolicyTaken | PolicyRefused
@@ -62,9 +60,8 @@ def summary(revision: Revision) -> str:
         groups.setdefault(change.change, []).append(change)
     parts: list[str] = []
     for kind, changes in groups.items():
-        names = ", ".join([f"{word_of(each.type_url)}/{short(each.name)}" for each in changes[:NAMED]])
-        more = len(changes) - NAMED
-        parts.append(f"{kind} {names}" + (f" and {more:,} more" if more > 0 else ""))
+        names = [f"{word_of(each.type_url)}/{short(each.name)}" for each in changes[:NAMED]]
+        parts.append(f"{kind} {listed(names, NAMED, len(changes) - len(names))}")
     if revision.more:
         parts.append(f"{revision.more:,} not listed" if parts else f"{revision.more:,} resources")
     return ", ".join(parts)

@@ -37,6 +37,7 @@ from ..core.model.facts import (
     PolicyTaken,
     Published,
     Reached,
+    Recovered,
     Refused,
     Rejected,
     ShareExceeded,
@@ -47,7 +48,7 @@ from ..core.model.facts import (
 from ..core.model.limits import ClientLimit
 from ..printable import printable, printable_json
 from .change_log import write_change
-from .lines import label, log, say, short
+from .lines import NAMED, described, label, listed, log, named, say, short, word_of
 from .quota import MEMORY, Kind, Peer, Quota
 from .traffic import EVERYDAY
 
@@ -106,8 +107,10 @@ class FactLog:
                 self._joined(stream, node)
             case Closed():
                 self._closed(fact)
-            case Nacked() | Oversize() | Forgotten() | SubscriptionsRefused() | OtherNode():
+            case Oversize() | Forgotten() | SubscriptionsRefused() | OtherNode():
                 self._write_problem(fact)
+            case Nacked() | Recovered():
+                self._write_verdict(fact)
             case Denied():
                 self._write_denied(fact)
             case LimitReached():
@@ -121,7 +124,8 @@ class FactLog:
                 | Refused()
                 | ChangeHeldBack()
                 | ChangeLetThrough()
-                | (PolicyTaken() | PolicyRefused())
+                | PolicyTaken()
+                | PolicyRefused()
             ):
                 write_change(fact)
             case ShareExceeded():
@@ -149,22 +153,9 @@ class FactLog:
             case _:
                 _dialect(fact)
 
-    def _write_problem(self, fact: Nacked | Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
+    def _write_problem(self, fact: Oversize | Forgotten | SubscriptionsRefused | OtherNode) -> None:
         """Log what went wrong on a stream, unless an equal line was written lately."""
         match fact:
-            case Nacked(stream, type_url, nonce, version, error):
-                if self._is_news(stream, "NACK", type_url, error.message):
-                    text = "%(client)s NACKed %(type)s, nonce %(nonce)s: %(error)s"
-                    self._about(
-                        stream,
-                        logging.WARNING,
-                        text,
-                        type=label(type_url),
-                        nonce=nonce,
-                        error=error.message,
-                        code=error.code,
-                        version=version,
-                    )
             case Oversize(stream, type_url, name, size):
                 text = "%(client)s is not sent %(type)s %(name)r: %(size)d bytes are too many for a response"
                 if self._is_news(stream, "oversize", type_url, name):
@@ -188,6 +179,42 @@ class FactLog:
                 text = "%(client)s sent another node later on its stream, which is ignored"
                 if self._is_news(stream, "other node"):
                     self._about(stream, logging.WARNING, text)
+
+    def _write_verdict(self, fact: Nacked | Recovered) -> None:
+        """Log what a client rejected, or that it accepts it again."""
+        match fact:
+            case Nacked():
+                self._write_nack(fact)
+            case Recovered(stream, type_url, names, seconds):
+                if self._is_news(stream, "recovered", type_url, *names[:NAMED]):
+                    text = "%(client)s accepts %(what)s again, after %(seconds).1f s"
+                    word = word_of(type_url)
+                    what = listed([f"{word}/{short(name)}" for name in names], NAMED) or word
+                    self._about(stream, logging.INFO, text, type=label(type_url), what=what, seconds=round(seconds, 3))
+
+    def _write_nack(self, fact: Nacked) -> None:
+        """NAK-12: log which resource was rejected, in which variant, and where that is written, as far as it is known.
+
+        A delta NACK of several resources tells only that one of them is bad.
+        """
+        if not self._is_news(fact.stream, "NACK", fact.type_url, fact.error.message):
+            return
+        rows = [described(each) for each in fact.variants[:NAMED]]
+        more = len(fact.variants) - len(rows)
+        what = listed([named(fact.type_url, row) for row in rows], NAMED, more) or label(fact.type_url)
+        self._about(
+            fact.stream,
+            logging.WARNING,
+            f"%(client)s NACKed {'one of ' if fact.isolates else ''}%(what)s, nonce %(nonce)s: %(error)s",
+            type=label(fact.type_url),
+            what=what,
+            nonce=fact.nonce,
+            error=fact.error.message,
+            code=fact.error.code,
+            version=fact.version,
+            resources=rows,
+            more=more,
+        )
 
     def _write_denied(self, fact: Denied) -> None:
         """Log the first denial of each kind and type on a stream. A metric counts all of them."""

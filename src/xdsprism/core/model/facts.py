@@ -117,6 +117,16 @@ class Nacked:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """NAK-13: the client accepts what takes the place of resources that it NACKed."""
+
+    stream: int
+    type_url: TypeUrl
+    names: tuple[str, ...]  # of these resources; none: the NACK was of a full state, or isolation found none bad
+    seconds: float  # since the NACK
+
+
+@dataclass(frozen=True, slots=True)
 class Suppressed:
     """The session did not send these resources, because the client has these versions already.
 
@@ -416,6 +426,7 @@ Fact = (
     | Acked
     | Routine
     | Nacked
+    | Recovered
     | Suppressed
     | Forgotten
     | SubscriptionsRefused

@@ -34,6 +34,7 @@ class RejectedResource:
     number: int  # of the response
     error: Rejection
     part: ResponsePart
+    at: float  # when, on the clock of the session
 
 
 # Nearly always nothing is rejected, so one empty mapping serves all sessions.
@@ -51,12 +52,13 @@ class Rejections:
     def __bool__(self) -> bool:
         return bool(self.by_label)
 
-    def add(self, parts: Mapping[str, ResponsePart], response: InFlightResponse, error: Rejection) -> None:
-        rejected = {label: RejectedResource(response.number, error, part) for label, part in parts.items()}
+    def add(self, parts: Mapping[str, ResponsePart], response: InFlightResponse, error: Rejection, now: float) -> None:
+        rejected = {label: RejectedResource(response.number, error, part, now) for label, part in parts.items()}
         self.by_label = {**self.by_label, **rejected}
 
-    def accept(self, send: Send, is_current: Callable[[ResponsePart], bool]) -> None:
-        """Forget what the client now accepted, and what an accepted resource took the place of."""
+    def accept(self, send: Send, is_current: Callable[[ResponsePart], bool]) -> list[RejectedResource]:
+        """Forget what the client now accepted, and what an accepted resource took the place of. Return these."""
+        before = self.by_label
         labels, names = set(), set()
         for part in parts_of(send):
             labels.add(part.label)
@@ -69,6 +71,7 @@ class Rejections:
                 and ((rejected.part.name, rejected.part.located) not in names or is_current(rejected.part))
             ]
         )
+        return [rejected for label, rejected in before.items() if label not in self.by_label]
 
     def discard_unless(self, keep: Callable[[ResponsePart], bool]) -> bool:
         """Forget each rejected resource for which `keep` says no. Return whether that left none."""

@@ -14,11 +14,15 @@ versions of all of it (NAK-11).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from ..model.concealment import without_contents
 from ..model.events import Absence, Rejection, ResourceError, Send
-from ..model.facts import Acked, Nacked, Oversize, Sent, Suppressed
+from ..model.facts import Acked, Nacked, Oversize, Recovered, Sent, Suppressed
 from ..model.types import SECRET, Variant
 from .client_view import ClientView
 from .context import SessionContext
@@ -27,6 +31,7 @@ from .rejections import Rejections, ResponsePart, parts_of
 from .ttl import Ttl
 
 RESOURCE_EXHAUSTED = 8
+_WORD: Final = re.compile(r"[^\s\"'`,;(){}<>\[\]]+")
 
 
 class Verdicts:
@@ -107,10 +112,18 @@ class Verdicts:
                     error,
                     tuple(parts),
                     isolates,
-                    response.variants,
+                    response.variants or tuple(self._mentioned(response, error)),
                 )
             )
         return response
+
+    def _mentioned(self, response: InFlightResponse, error: Rejection) -> Iterator[Variant]:
+        """Yield the resources of a full state that the message of its NACK names, as Envoy's does (SOT-4)."""
+        if response.send is not None or self._context.type_url == SECRET:
+            return
+        words = [word.rstrip(".:!?") for word in _WORD.findall(error.message)]
+        for word in dict.fromkeys(words):
+            yield from islice(self._view.held(word, located=False), 1)
 
     def _accepted(self, response: InFlightResponse, now: float) -> None:
         """Take an ACK: end the rejections that it answers, and the NACK state if none remain (NAK-13)."""
@@ -118,10 +131,19 @@ class Verdicts:
         self._ttl.accepted(response)
         if response.is_heartbeat:
             return  # an ACK of a heartbeat says nothing about a rejected newer version
+        context, nack = self._context, self._progress.nack
+        since = nack[0] if nack is not None else now
         if self._rejections and response.send is not None:
-            self._rejections.accept(response.send, self._is_current)
-        if self._progress.nacked < response.number and not (self._context.delta and self._rejections):
+            mended = self._rejections.accept(response.send, self._is_current)
+            if mended:
+                names = tuple(dict.fromkeys([each.part.name for each in mended]))
+                since = min(each.at for each in mended)
+                context.facts.append(Recovered(context.stream, context.type_url, names, now - since))
+                nack = None
+        if self._progress.nacked < response.number and not (context.delta and self._rejections):
             self._progress.nack = None  # NAK-13
+            if nack is not None:
+                context.facts.append(Recovered(context.stream, context.type_url, (), now - since))
 
     def _rejected(self, response: InFlightResponse, nonce: str, error: Rejection, now: float) -> None:
         """Take a NACK: record which resources it rejects, as far as it tells."""
@@ -134,7 +156,7 @@ class Verdicts:
         self._in_flight.rejected(response, nonce, error, now)
         # A delta NACK of several resources does not tell which one is bad; isolation finds out (NAK-29).
         if len(parts) == 1 or not self._context.delta:
-            self._rejections.add(wanted, response, error)
+            self._rejections.add(wanted, response, error, now)
 
     def forget_superseded(self) -> None:
         """SotW: drop responses that Envoy will not answer because it has answered a newer one (S10).
