@@ -30,6 +30,7 @@ ELSEWHERE = {
     "fuzz/README.md": "fuzz.md",
 }
 EXAMPLES = "examples.md"
+DEPLOY = "deploy-files.md"
 LICENCE = "licence.md"
 _LINK = re.compile(r"(\]\()(?!https?:|#)([^)#]+)")
 
@@ -48,7 +49,8 @@ def pages() -> Iterator[tuple[str, str]]:
     for source in sources():
         yield places()[source], moved(source, (ROOT / source).read_text())
     yield LICENCE, f"# Licence\n\n```text\n{(ROOT / 'LICENSE').read_text().rstrip()}\n```\n"
-    yield EXAMPLES, _examples()
+    yield EXAMPLES, _files("Examples", "examples")
+    yield DEPLOY, _files("Files for a deployment", "deploy")
     yield "commands.md", commands()
 
 
@@ -62,8 +64,9 @@ def places() -> dict[str, str]:
     found = {**ELSEWHERE, "LICENSE": LICENCE}
     found |= {str(path.relative_to(ROOT)): path.name for path in (ROOT / "docs").glob("*.md")}
     found |= {str(path.relative_to(ROOT)): f"pictures/{path.name}" for path in (ROOT / "docs/pictures").iterdir()}
-    for path in (ROOT / "examples").rglob("*"):
-        found[str(path.relative_to(ROOT))] = EXAMPLES
+    for folder, page in (("examples", EXAMPLES), ("deploy", DEPLOY)):
+        for path in (ROOT / folder).rglob("*"):
+            found[str(path.relative_to(ROOT))] = page
     return found
 
 
@@ -77,10 +80,10 @@ def moved(source: str, text: str) -> str:
     return _LINK.sub(link, text)
 
 
-def _examples() -> str:
-    """Make a page of the files in examples/."""
-    parts = ["# Examples\n\nThese files are in `examples/` of the source.\n"]
-    for path in sorted((ROOT / "examples").rglob("*")):
+def _files(title: str, folder: str) -> str:
+    """Make a page of the files in a folder."""
+    parts = [f"# {title}\n\nThese files are in `{folder}/` of the source.\n"]
+    for path in sorted((ROOT / folder).rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             language = {".py": "python", ".json": "json"}.get(path.suffix, "yaml")
             parts.append(f"## {path.relative_to(ROOT)}\n\n```{language}\n{path.read_text().rstrip()}\n```\n")

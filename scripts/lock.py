@@ -28,7 +28,7 @@ WHOLE = "fuzz"
 PARTS = ("test", "run")
 LOCKS = {
     "fuzz": [*PROJECT, "--all-extras"],
-    "test": [*PROJECT, "--extra", "test"],
+    "test": [*PROJECT, "--extra", "test", "--extra", "otel"],
     "run": PROJECT,
     "docs": ["--group", "docs"],
     "envoy": ["--group", "envoy"],

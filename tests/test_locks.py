@@ -27,8 +27,8 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 RUN = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], *GROUPS["build"]]
 WANTED = {
     "run": RUN,
-    "test": [*RUN, *EXTRAS["test"]],
-    "fuzz": [*RUN, *EXTRAS["test"], *EXTRAS["fuzz"]],
+    "test": [*RUN, *EXTRAS["test"], *EXTRAS["otel"]],
+    "fuzz": [*RUN, *EXTRAS["test"], *EXTRAS["otel"], *EXTRAS["fuzz"]],
     "docs": GROUPS["docs"],
     "envoy": GROUPS["envoy"],
     "grpcio-v2": GROUPS["grpcio-v2"],

@@ -23,6 +23,7 @@ from .core.model.types import Changeset
 from .core.policy.policy import Policy
 from .errors import ConfigError, Problem, UsageError, XdsError
 from .observe.holding_metrics import HoldingMetrics
+from .observe.tracing import begin_tracing
 from .observe.watch_metrics import WatchMetrics
 from .relay.relay import Relay
 from .server.connection_limits import disable_core_files, raise_descriptor_limit
@@ -88,6 +89,9 @@ class Daemon(ABC):
         self._policy_task: asyncio.Task[None] | None = None
         self._operations = Operations(server, config.admin, config.access, files=isinstance(config, ServeConfig))
         self._metrics = self._operations.metrics
+        self._tracing = begin_tracing(server.store, self._metrics.label)
+        if self._tracing is not None:
+            server.hub.readers.append(self._tracing)
         found = server.hub.policy
         if found is not None and found.needs_certificates and (config.tls is None or config.tls.client_ca is None):
             log.warning("the policy has rules for certificates, and no client can show one without --tls-client-ca")
@@ -98,6 +102,7 @@ class Daemon(ABC):
         """Serve until a signal asks to stop. The admin port opens first, so that it can show why a start takes long."""
         self._listen_to_signals()
         self._operations.open(self._view(), group.create_task)
+        exporting = group.create_task(self._tracing.run()) if self._tracing is not None else None
         try:
             if await self._prepare(group):
                 if self._policy is not None:
@@ -113,6 +118,9 @@ class Daemon(ABC):
             if self._policy_task is not None:
                 self._policy_task.cancel()
             await self._finish()
+            if self._tracing is not None and exporting is not None:
+                exporting.cancel()
+                await self._tracing.close()
             await self._operations.stop()
 
     def _listen_to_signals(self) -> None:
