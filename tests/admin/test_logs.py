@@ -109,8 +109,8 @@ def test_facts_become_lines_for_people(sink: tuple[io.StringIO, logging.StreamHa
         "INFO envoy-1 connected from ipv4:1.2.3.4:5 (DeltaAggregatedResources)",
         rf"WARNING envoy-1 NACKed {NAME}, nonce 2.cds: bad\nline",
         (
-            "WARNING envoy-1 NACKed rds/main [env=prod] (routes.yaml:7), rds/other, rds/other, rds/other, rds/other and "
-            "2 more, nonce 3.rds: no"
+            "WARNING envoy-1 NACKed rds/main [env=prod] (routes.yaml:7), rds/other, rds/other, rds/other, rds/other "
+            "and 2 more, nonce 3.rds: no"
         ),
         "WARNING envoy-1 NACKed one of rds/main [env=prod] (routes.yaml:7), rds/other, nonce 4.rds: both?",
         "INFO envoy-1 accepts rds/main, rds/other again, after 12.3 s",
