@@ -7,22 +7,25 @@ variants are not kept for a client: a page shows the bodies that are still there
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
 from ..core.model.client_budget import ClientBudget
-from ..core.model.events import Key
+from ..core.model.events import Key, Node
 from ..core.model.steps import EVERY, Steps
+from ..core.model.store import Store
+from ..core.model.table import Table
 from ..core.model.truncation import NAME_BYTES, bounded
-from ..core.model.types import TypeUrl, Variant
+from ..core.model.types import Params, TypeUrl, Variant
+from ..core.model.xdstp import spelled
 from ..core.policy.globs import Glob
 from ..core.session.resource_status import ResourceStatus, listing_statuses
 from ..core.session.session import Session
 from ..core.session.sync_state import ORDER, SyncState, worst
 from ..server.xds_call import Connected
 from .cache_model import ClockReading
-from .read_model import LIMIT, Page, Row, client_row, params_row, sessions_of, variant_row
+from .read_model import LIMIT, PARAMS, Page, Row, client_row, params_row, sessions_of, variant_row
 
 BODIES = 20  # resources whose contents are shown in one answer, where the client has others than it should
 
@@ -142,7 +145,8 @@ def _resource(each: OfClient, moment: ClockReading, *, bodies: bool) -> Row:
         "state": status.state.value,
         "stale_seconds": round(moment.now - status.since, 3) if status.since is not None else None,
         "has": _has(status, bodies=bodies),
-        "sent": _variant(status.sent, bodies=bodies and not status.confirmed and status.sent is not status.current),
+        "sent": _variant(status.sent, bodies=False),
+        "unanswered": _variant(status.unanswered, bodies=bodies and status.unanswered is not status.current),
         "current": _variant(status.current, bodies=bodies),
         "error": {"code": status.error.code, "message": status.error.message} if status.error is not None else None,
     }
@@ -166,3 +170,79 @@ def _denial(session: Session, key: Key) -> str | None:
     want = session.subscriptions.find(key)
     denial = session.availability.denial(want) if want is not None else None
     return denial.message if denial is not None else None
+
+
+# -- what a client would get
+
+
+class Asked(NamedTuple):
+    """What a client would be answered with for one name: by which table and params, or why it is denied."""
+
+    connected: Connected
+    table: Table
+    params: Mapping[str, str]  # that choose the variant
+    denial: str | None
+    given: Mapping[str, str]  # that the client has, or that the caller gave
+
+
+def asking(
+    store: Store, streams: list[Connected], type_url: TypeUrl, name: str, locator: Mapping[str, str]
+) -> Steps[Asked]:
+    """Find out with which params a connected client would get a resource, in steps.
+
+    These are those of its subscription to the name if it has one, and else of its node. `locator`: those of a locator
+    that it may send instead.
+    """
+    each = next((one for one in streams if type_url in one.stream.sessions), streams[0])
+    context, session = each.stream.context, each.stream.sessions.get(type_url)
+    key = Key(name, Params(locator) if locator else _subscribed(session, name))
+    grant = context.grant
+    names = grant.visible(type_url) if grant is not None else None
+    yield from store.allowing(type_url, names)
+    table = store.allowed(type_url, names)
+    plain = each.stream.plain_params(name)
+    given = key.tag if key.tag is not None else (context.settings.params_of(each.stream.node or Node()))
+    if grant is None:
+        return Asked(each, table, key.tag if key.tag is not None else plain, None, given)
+    denial = grant.denies(type_url, name)
+    claim = grant.claim_locator(key.tag) if key.tag else context.claim
+    params = claim.params if claim is not None and key.tag else plain
+    denial = denial or (claim.denial if claim is not None else None)
+    known = table.get(spelled(name))
+    if denial is None and claim is not None and claim.unlisted is not None and known is not None:
+        denial = grant.unlisted_denial(claim.unlisted, known.mentioned(params))
+    return Asked(each, table, params, denial.message if denial is not None else None, given)
+
+
+def _subscribed(session: Session | None, name: str) -> Params | None:
+    """Return the params of the locator that the client subscribed to this name with; None: it did by name, or not."""
+    if session is None:
+        return None
+    tags = [key.tag for key in session.subscriptions.names.get(spelled(name), {})]
+    return None if None in tags else next(iter(tags), None)
+
+
+def nothing_row(asked: Asked, name: str) -> Row:
+    """Describe, as an explanation, that the client may not have the resource."""
+    spec = asked.table.spec
+    row: Row = {"type": spec.label, "type_url": spec.url, "name": name, "params": params_row(asked.given)}
+    return row | {"keys": [], "others": [], "variant": None, "absent": None}
+
+
+def asked_row(asked: Asked) -> Row:
+    """Describe who would be answered, and what the policy decided; `policy` as `explain --policy` has it."""
+    each = asked.connected
+    row: Row = {"client": {"node": _node_id(each), "stream": each.stream.number, "peer": each.peer.address}}
+    grant = each.stream.context.grant
+    if grant is None:
+        return row
+    return row | {
+        "policy": {
+            "identity": ", ".join(map(str, each.peer.proved)) or "anonymous",
+            "node": _node_id(each),
+            "rule": grant.rule,
+            "denied": asked.denial,
+            "params": params_row(asked.params),
+            "ignored": sorted(key for key in asked.given if key not in asked.params)[:PARAMS],
+        }
+    }

@@ -39,6 +39,7 @@ from .read_model import LIMIT, ConfigLoads, Page, Row
 MAX_ROWS = 10_000  # in one response
 PAGE = 64 * 1024 * 1024  # characters of one response
 SLICE = 0.005  # seconds of work before the event loop gets a turn
+MARK = {"x-xdsprism": "admin"}  # by this header a command knows that it asks an admin port (cli/admin_port.py)
 T = TypeVar("T")
 _ID = re.compile("[0-9a-f]{1,64}")
 _WORD = re.compile("[a-z_]{1,20}")
@@ -92,7 +93,7 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     policy = {"content-security-policy": policy_for(_static("frame.html"))}
-    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | policy)
+    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | policy | MARK)
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
@@ -316,14 +317,28 @@ async def _confirm(view: View, request: Request) -> Response:
 
 
 async def _explain(view: View, request: Request) -> Response:
-    given = _params(request, "type", "name", "param")
+    given = _params(request, "type", "name", "param", "node")
     type_url, name = _type_and_name(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
     params = _assignments(request)
+    if "node" in given:
+        return _Json(await _explained_to(view, _streams_of(view, {"node": given["node"]}), type_url, name, params))
     table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
     found = await _explained(view, table, name, params) if table is not None else None
     if found is None:
         raise HTTPException(404, f"there is no {_label(type_url)} of that name")
     return _Json(found)
+
+
+async def _explained_to(
+    view: View, streams: list[Connected], type_url: TypeUrl, name: str, params: dict[str, str]
+) -> Row:
+    """Explain what a connected client would get. Raises HTTPException if there is nothing, and no policy denies it."""
+    asked = await _sliced(client_model.asking(view.hub.store, streams, type_url, name, params))
+    found = await _explained(view, asked.table, name, dict(asked.params)) if asked.denial is None else None
+    view.hub.store.discard(type_url)
+    if found is None and asked.denial is None:
+        raise HTTPException(404, f"there is no {_label(type_url)} of that name for this client")
+    return (found or client_model.nothing_row(asked, name)) | client_model.asked_row(asked)
 
 
 async def _explained(view: View, table: Table, name: str, params: dict[str, str]) -> Row | None:

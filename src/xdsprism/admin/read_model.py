@@ -14,7 +14,7 @@ from typing import Any
 
 from ..builds import running
 from ..core.model.client_budget import ClientBudget
-from ..core.model.constraints import keys
+from ..core.model.constraints import TRUE, keys
 from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
 from ..core.model.facts import Refused
@@ -45,6 +45,9 @@ SUBSCRIPTIONS = 100  # listed for each session
 PARAMS = 100  # listed for each node, and for each subscription
 REJECTED = 100  # listed for each session
 ITEMS = 2_000  # subscriptions, params and rejected resources that are listed for all sessions of a stream together
+VARIANTS = 10  # constraints that are listed for each session
+EXAMINED = 50  # resources of a session whose constraints are looked at
+WILDCARDS = 5  # of a session, likewise
 EXCEEDED = 100  # clients that exceeded a limit on streams or fetches, the last ones
 NAMES = 20  # listed of the resources that a change which is held back would remove
 SORTED = 10_000  # resources; a type with more is listed unsorted
@@ -210,6 +213,7 @@ class _Items:
 
     def __init__(self, most: int) -> None:
         self.left = most
+        self.is_brief = not most
 
     def reserve(self, count: int = 1) -> bool:
         """Reserve room for some items. False: there is not enough left."""
@@ -313,8 +317,24 @@ def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
             name: {"code": rejected[name].error.code, "message": rejected[name].error.message} for name in shown
         },
     }
+    if not items.is_brief:
+        row["variants"] = _variants(session)
     left_out = len(rejected) - len(shown)
     return row | ({"rejected_left_out": left_out} if left_out else {})
+
+
+def _variants(session: Session) -> list[str]:
+    """Return the constraints of what the client gets, of its first resources; those without one are left out."""
+    found: dict[str, None] = {}
+    for want in islice(session.subscriptions.all_names(), EXAMINED):
+        if want.held is not None and want.held.shown is not TRUE:
+            found[show(want.held.shown)] = None
+    for wild in islice(session.subscriptions.all_wildcards(), WILDCARDS):
+        for name in islice(wild.listing.names, EXAMINED):
+            member = wild.listing.member(name, wild.params)
+            if member is not None and member.shown is not TRUE:
+                found[show(member.shown)] = None
+    return [bounded(text, NAME_BYTES) for text in islice(found, VARIANTS)]
 
 
 def _subscription(session: Session, key: Key) -> Row:

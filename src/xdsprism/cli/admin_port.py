@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMEOUT = 10.0
+MARK = "x-xdsprism"  # a header that every answer of the admin port has
+_RIGHT = "the address after admin= in the line `xdsprism: ready` is the admin port"
+_WRONG_HTTP = f"answers HTTP, but is not the admin port of a server or relay of xdsprism: {_RIGHT}"
 SYSTEM = "system"  # for --admin-ca: the authorities that this machine trusts
 
 
@@ -43,23 +46,42 @@ class AdminClient:
         """Return the HTTP status and the JSON body of the answer. Raises XdsError if there is none."""
         import json
         import ssl
-        from http.client import HTTPException
+        from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 
         headers = self._headers()
         connection = self._connection()
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
+            if response.getheader(MARK) is None:
+                raise XdsError(f"{self.address} {_WRONG_HTTP}")
             answer: dict[str, Any] = json.loads(response.read())
         except ssl.SSLError as error:
             raise XdsError(f"the admin port {self.address} {self._tls_fault(error)}") from error
         except (OSError, HTTPException, ValueError) as error:
-            raise XdsError(f"no answer from the admin port {self.address}: {error}{self._plain_hint(error)}") from error
+            hint = self._plain_hint(error)
+            is_other = isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected)
+            what = "what came is not HTTP/1" if is_other else error
+            raise XdsError(f"no answer from the admin port {self.address}: {what}{hint}") from error
         finally:
             connection.close()
         if response.status == 401:
             raise XdsError(f"the admin port {self.address} {self._token_fault()}")
         return response.status, answer
+
+    def ask(self, path: str, **query: object) -> tuple[int, dict[str, Any]]:
+        """Do what `request` does, with a query. A value of None is left out."""
+        from urllib.parse import urlencode
+
+        given = {key: value for key, value in query.items() if value is not None}
+        return self.request(f"{path}?{urlencode(given)}")
+
+    def page(self, path: str, **query: object) -> dict[str, Any]:
+        """Return a page of the API. Raises XdsError with what the server says if there is none."""
+        status, answer = self.ask(path, **query)
+        if status != 200:
+            raise XdsError(f"{self.address}: {answer.get('error', status)}")
+        return answer
 
     def _headers(self) -> dict[str, str]:
         if self.token_file is None:
@@ -116,6 +138,9 @@ class AdminClient:
         """Return a remedy if the port was asked in plain text, and closed the connection instead of answering."""
         from http.client import BadStatusLine
 
+        line = str(error) if isinstance(error, BadStatusLine) else ""
+        if line.startswith("\0\0") and line[3:4] == "\x04":  # a frame with SETTINGS
+            return f"; it speaks HTTP/2, as the port for xDS does: {_RIGHT}"
         if self.ca is None and isinstance(error, BadStatusLine | ConnectionResetError | BrokenPipeError):
             return "; perhaps it speaks TLS: give --admin-ca"
         return ""

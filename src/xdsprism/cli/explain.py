@@ -40,6 +40,7 @@ class Client(NamedTuple):
     help="Who the client is: spiffe://..., dns:HOST, subject:CN=..., jwt:SUB, or anonymous.",
 )
 @click.option("--node", default="", metavar="ID", help="Which node it says it is, for the rules of --policy.")
+@click.option("--client", metavar="NODE", help="Explain it for this connected client, by its node id. Needs --admin.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")
 @validate_option("envoy", "How to check CONFIG, as for `serve`.")
 @descriptors_option
@@ -54,6 +55,7 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
     policy: str | None,
     identity: str | None,
     node: str,
+    client: str | None,
 ) -> None:
     """Say which variant of a resource a client gets, and why the others do not match.
 
@@ -62,27 +64,29 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
     variant for this client.
 
     With --policy and --as it says which rule decides, what is denied, and which params are left to choose a variant.
+    With --admin and --client it says the same of a client that is connected, with the params of its node, or those of
+    the locator that it sent; --param gives those of a locator that it might send.
 
     \b
     Example:
       xdsprism explain rds main examples/config --param env=prod
       xdsprism explain rds main --admin 127.0.0.1:18001 --param env=prod
+      xdsprism explain rds main --admin 127.0.0.1:18001 --client envoy-1
       xdsprism explain rds main examples/config --policy policy.yaml --as spiffe://example.com/envoy
     """  # noqa: D301
     if not choose_typed("config", "admin")[1]:
         admin = None
     if bool(config) == (admin is not None):
         raise UsageError("give either CONFIG or --admin")
-    if (policy is None) != (identity is None) or (node and policy is None):
-        raise UsageError("--policy and --as go together, and --node with them")
-    if policy is not None and admin is not None:
-        raise UsageError("--policy needs CONFIG: /api/clients of a running server says what it decided for each client")
+    if client is not None and admin is None:
+        raise UsageError("--client needs --admin: it is a client that is connected to a running server")
+    _check_policy(policy, identity, node, is_asked=admin is not None)
     type_url = resolve_type(type_word)
     answer: dict[str, Any] | None
     if policy is not None and identity is not None:
         answer = _by_policy(config, validate, type_url, name, params, Client(policy, identity, node))
     elif admin is not None:
-        answer = _from_server(admin, type_url, name, params)
+        answer = _from_server(admin, type_url, name, params, client)
     else:
         answer = _from_files(config, validate, type_url, name, params)
     if answer is None:
@@ -95,6 +99,14 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
         _print(answer)
     if answer["variant"] is None:
         click.get_current_context().exit(1)
+
+
+def _check_policy(policy: str | None, identity: str | None, node: str, *, is_asked: bool) -> None:
+    """Raise UsageError if the options about a policy do not go together; `is_asked`: a server is asked."""
+    if (policy is None) != (identity is None) or (node and policy is None):
+        raise UsageError("--policy and --as go together, and --node with them")
+    if policy is not None and is_asked:
+        raise UsageError("--policy needs CONFIG: of a running server, ask with --client what it decides for a client")
 
 
 def _from_files(
@@ -137,17 +149,25 @@ def _by_policy(  # what is explained, and to whom
     }
 
 
-def _from_server(admin: AdminClient, type_url: str, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+def _from_server(
+    admin: AdminClient, type_url: str, name: str, params: dict[str, str], client: str | None
+) -> dict[str, Any] | None:
     from urllib.parse import urlencode
 
     given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
+    given += [("node", client)] if client is not None else []
     status, answer = admin.request(f"/api/explain?{urlencode(given)}")
+    if status == 404 and client is not None:
+        raise XdsError(f"{client}: {answer.get('error', status)}")
     if status not in (200, 404):
         raise XdsError(f"{admin.address}: {answer.get('error', status)}")
     return answer if status == 200 else None
 
 
 def _print(answer: dict[str, Any]) -> None:
+    client = answer.get("client")
+    if client is not None:
+        out.say(f"{client['node']}, which is connected from {client['peer']}:")
     decided = answer.get("policy")
     if decided is not None:
         out.say(f"By {decided['rule']}:")

@@ -20,6 +20,7 @@ from .outlet import checked_output
 from .policy import policy
 from .relay import relay
 from .serve import serve
+from .status import status
 from .variables import HELP, add_variables, name_variable
 from .watch import watch
 
@@ -77,6 +78,6 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, confirm, import_, bench, policy):
+for _command in (serve, relay, get, watch, check, explain, status, confirm, import_, bench, policy):
     add_variables(_command)
     main.add_command(_command)

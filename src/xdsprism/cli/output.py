@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,13 +24,20 @@ def say(text: str) -> None:
     click.echo(printable(text))
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns as wide as their longest cell; nothing is cut, so that cells can be copied."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], paint: Callable[[str], str] = str) -> None:
+    """Print columns as wide as their longest cell; nothing is cut, so that cells can be copied.
+
+    `paint` may colour a cell, which is given as it is printed, with the spaces that fill its column.
+    """
     lines = [list(headers), *[[printable(cell) for cell in row] for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for number, line in enumerate(lines):
-        text = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        click.echo(text if number else click.style(text, bold=True))
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        cells[-1] = cells[-1].rstrip()
+        if number:
+            click.echo(GAP.join(map(paint, cells)).rstrip())
+        else:
+            click.echo(click.style(GAP.join(cells).rstrip(), bold=True))
 
 
 def as_json(value: object) -> None:

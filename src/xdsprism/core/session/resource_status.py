@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from ..model.constraints import Constraint
+from ..model.constraints import Constraint, matches
 from ..model.events import Key, Rejection
 from ..model.steps import EVERY, Steps, cut
 from ..model.types import Variant
@@ -33,8 +33,8 @@ from .sync_state import SyncState
 
 LOOKED_AT = 100_000  # resources of one client and type; more are not listed
 
-# A resource in a response: its name, and its constraint if it was asked for by a locator.
-_Part = tuple[str, Constraint | None]
+_Form = tuple[str, bool]  # the name of a resource, and whether it was asked for by a locator
+_Part = tuple[str, Constraint | None]  # its name, and its constraint if it was asked for by a locator
 
 
 class ResourceStatus(NamedTuple):
@@ -48,13 +48,14 @@ class ResourceStatus(NamedTuple):
     is_first: bool  # nothing was accepted before `sent`
     since: float | None = None  # STALE: when the oldest response with it was sent that is not answered
     error: Rejection | None = None  # NACKED: why
+    unanswered: Variant | None = None  # STALE: the oldest variant that was sent and is not answered
 
 
 class _Pending(NamedTuple):
     """What waits for an answer on one session, or was rejected."""
 
-    unanswered: dict[_Part, InFlightResponse]  # the oldest response with each resource
-    removals: dict[tuple[str, bool], InFlightResponse]
+    unanswered: dict[_Form, list[tuple[InFlightResponse, Variant]]]  # the oldest response first
+    removals: dict[_Form, InFlightResponse]
     full_state: InFlightResponse | None  # the oldest response that has every resource
     rejected: dict[_Part, RejectedResource]
     rejected_state: Rejection | None  # of a full state
@@ -85,8 +86,8 @@ def listing_statuses(session: Session) -> Steps[tuple[list[ResourceStatus], int]
 
 def _pending_of(session: Session) -> Steps[_Pending]:
     """Collect what waits for an answer, and what was rejected."""
-    unanswered: dict[_Part, InFlightResponse] = {}
-    removals: dict[tuple[str, bool], InFlightResponse] = {}
+    unanswered: dict[_Form, list[tuple[InFlightResponse, Variant]]] = {}
+    removals: dict[_Form, InFlightResponse] = {}
     full_state: InFlightResponse | None = None
     looked_at = 0
     for response in [*session.in_flight.responses.values()]:
@@ -100,7 +101,7 @@ def _pending_of(session: Session) -> Steps[_Pending]:
             if part.variant is None:
                 removals.setdefault((part.name, part.located), response)
             else:
-                unanswered.setdefault(_part(part.variant, located=part.located), response)
+                unanswered.setdefault((part.name, part.located), []).append((response, part.variant))
             if looked_at % EVERY == 0:
                 yield
     rejected = {
@@ -158,12 +159,20 @@ def _status(key: Key, sent: Variant, current: Variant | None, pending: _Pending,
     bad = pending.rejected.get(part)
     if bad is not None and not is_behind:
         return ResourceStatus(key, SyncState.NACKED, sent, current, False, pending.accepted_none, None, bad.error)  # noqa: FBT003
-    response = pending.unanswered.get(part) or pending.full_state
+    response, oldest = _oldest(key, pending)
     if response is not None or is_behind:
         since = response.sent_at if response is not None else None
         first = response is not None and pending.accepted_none
-        return ResourceStatus(key, SyncState.STALE, sent, current, response is None, first, since)
+        return ResourceStatus(key, SyncState.STALE, sent, current, response is None, first, since, None, oldest)
     return ResourceStatus(key, SyncState.SYNCED, sent, current, confirmed=True, is_first=False)
+
+
+def _oldest(key: Key, pending: _Pending) -> tuple[InFlightResponse | None, Variant | None]:
+    """Return the oldest response with a resource that is not answered, and the variant that it has."""
+    for response, variant in pending.unanswered.get((key.name, key.is_locator), ()):
+        if key.tag is None or matches(variant.constraint, key.tag):
+            return response, variant
+    return pending.full_state, None
 
 
 def _naming_rejected(found: list[ResourceStatus], pending: _Pending) -> Steps[list[ResourceStatus]]:
