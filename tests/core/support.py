@@ -59,6 +59,7 @@ from xdsprism.core.model.expr import parse, show
 from xdsprism.core.model.facts import Fact, Facts
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.store import Applied, Store
+from xdsprism.core.model.type_names import resolve_type
 from xdsprism.core.model.types import (
     CLUSTER,
     ENDPOINT,
@@ -71,7 +72,6 @@ from xdsprism.core.model.types import (
     TypeUrl,
     Variant,
     make_variant,
-    resolve_type,
 )
 from xdsprism.core.serve.stream import Stream
 from xdsprism.core.session.interest import Interest

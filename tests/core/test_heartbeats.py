@@ -15,7 +15,8 @@ from xdsprism.core.model.constraints import TRUE
 from xdsprism.core.model.events import TTL, DeltaRequest, Key, Node, Request, Send, SotwRequest
 from xdsprism.core.model.expr import parse
 from xdsprism.core.model.settings import Settings
-from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant, resolve_type
+from xdsprism.core.model.type_names import resolve_type
+from xdsprism.core.model.types import CLUSTER, ENDPOINT, RUNTIME, SECRET, Variant, make_variant
 from xdsprism.core.session.batch import Slot
 from xdsprism.core.session.heartbeat import GRACE, Heartbeats, TimedResource
 from xdsprism.timer_heap import STALE

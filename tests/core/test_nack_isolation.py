@@ -7,7 +7,7 @@ import pytest
 from tests.core.modes import BAD, answer, judged
 from tests.core.support import Bench, play
 from xdsprism.core.model.facts import Nacked
-from xdsprism.core.model.types import resolve_type
+from xdsprism.core.model.type_names import resolve_type
 
 
 def test_the_resources_of_a_nacked_response_are_sent_once_more_each_alone():

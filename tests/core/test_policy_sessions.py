@@ -12,7 +12,8 @@ from xdsprism.core.model.events import DeltaRequest, Node, Request
 from xdsprism.core.model.facts import Denied
 from xdsprism.core.model.settings import Limits, Settings
 from xdsprism.core.model.steps import finish
-from xdsprism.core.model.types import CLUSTER, SECRET, Params, resolve_type
+from xdsprism.core.model.type_names import resolve_type
+from xdsprism.core.model.types import CLUSTER, SECRET, Params
 from xdsprism.core.policy.globs import NameGlobs
 from xdsprism.core.policy.grant import Grant, ParamRule
 from xdsprism.core.policy.policy import DENIED

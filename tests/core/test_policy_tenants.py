@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.core.support import Bench, changeset, shown
 from xdsprism.core.model.events import Node, Send
-from xdsprism.core.model.types import resolve_type
+from xdsprism.core.model.type_names import resolve_type
 from xdsprism.core.policy.globs import NameGlobs
 from xdsprism.core.policy.grant import Grant, ParamRule
 from xdsprism.core.serve.stream import Stream

@@ -32,7 +32,8 @@ from tests.support.examples import examples
 from xdsprism.core.model import listing as listing_module
 from xdsprism.core.model.events import WILDCARD, DeltaRequest, Key, Node, Rejection, Send, SotwRequest
 from xdsprism.core.model.settings import Settings
-from xdsprism.core.model.types import ENDPOINT, Params, TypeUrl, Variant, make_variant, resolve_type
+from xdsprism.core.model.type_names import resolve_type
+from xdsprism.core.model.types import ENDPOINT, Params, TypeUrl, Variant, make_variant
 from xdsprism.core.model.xdstp import is_wild, wildcards
 
 Client = tuple[dict[str, str], bool, bool]  # its node's metadata; whether it is delta; whether it is picky

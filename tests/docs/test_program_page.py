@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import textwrap
 from typing import Any
 
@@ -33,6 +34,13 @@ def store() -> xp.Store:
     with made.transaction() as tx:
         tx.put(Cluster(name="backend"), when="env=prod")
     return made
+
+
+async def test_the_page_reads_a_store_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    await run(block("store.get("), store=store())
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("backend env=prod ")
+    assert last == re.findall(r"# (1 <Store .*>)", PROGRAM)[0]
 
 
 async def test_the_admin_port_of_the_page_answers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ from starlette.types import ASGIApp
 from ..core.model.removal_guard import HeldBack
 from ..core.model.steps import Steps
 from ..core.model.table import Table
-from ..core.model.types import TYPES, TypeUrl, resolve_type
+from ..core.model.type_names import resolve_type
+from ..core.model.types import TYPES, TypeUrl
 from ..core.model.xdstp import spelled
 from ..core.session.sync_state import SyncState
 from ..errors import UsageError

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ..core.model.type_names import resolve_type
 from ..core.model.type_versions import as_v3
-from ..core.model.types import TYPES, VIRTUAL_HOST, TypeUrl, resolve_type
+from ..core.model.types import TYPES, VIRTUAL_HOST, TypeUrl
 from ..core.model.xdstp import authority_of, canonical
 from ..errors import UsageError, WatchError
 from .options import ENVIRONMENT, Address, params_option

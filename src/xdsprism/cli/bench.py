@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.model.types import resolve_type
+from ..core.model.type_names import resolve_type
 from ..errors import UsageError, WatchError
 from . import output as out
 from .asking import title, typed_first

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..core.model.types import resolve_type
+from ..core.model.type_names import resolve_type
 from ..errors import UsageError, XdsError
 from . import output as out
 from .admin_port import AdminClient, admin_options

@@ -91,7 +91,7 @@ def _cases(file: str) -> Document:
 
 def _judge(policy: Policy, case: Any) -> list[str]:
     """Return how the policy decides otherwise than a case says. Raises UsageError for what is no case."""
-    from ..core.model.types import resolve_type
+    from ..core.model.type_names import resolve_type
     from ..core.policy.identity import parse_identity
 
     if not isinstance(case, dict) or not all(isinstance(key, str) for key in case):

@@ -15,7 +15,7 @@ from ..core.model.types import CLUSTER, TypeUrl
 from ..core.model.xdstp import is_xdstp
 from ..errors import XdsError, show_path
 from ..messages.convert import UnknownType
-from ..messages.installed import installed_class
+from ..messages.decoded import class_of
 from ..messages.protos import find_message, type_name
 from ..messages.rules import check
 from .leds import COLLECTION, entry_faults, is_optional_name
@@ -55,7 +55,7 @@ def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
 
     def check_contents(type_url: TypeUrl, body: bytes) -> Checked:
         validator = validators.get(type_url)
-        kind = _class(type_url) if validator is not None else _kind(type_url)
+        kind = class_of(type_url) if validator is not None else _kind(type_url)
         if kind is None:
             message: AnyType = Any(type_url=type_url, value=body)
             return Checked(message, "", _faults(validator, message))
@@ -68,26 +68,9 @@ def checking(validators: Mapping[TypeUrl, Validator]) -> Check:
     return check_contents
 
 
-def decoded(type_url: TypeUrl, body: bytes) -> AnyType:
-    """Decode a resource that was checked before into the class that the program imports."""
-    kind = _class(type_url)
-    return kind.FromString(body) if kind is not None else Any(type_url=type_url, value=body)
-
-
 @lru_cache(maxsize=256)
 def _kind(type_url: TypeUrl) -> type[Message] | None:
     return find_message(type_name(type_url))
-
-
-@lru_cache(maxsize=256)
-def _class(type_url: TypeUrl) -> type[Message] | None:
-    """Return the class that programs import, or the one of our own pool if there is none.
-
-    The field `entries` of LbEndpointCollection was one message at first (envoy#38777) and is a list now (envoy#45764).
-    With an xds-protos in which it is one message, all entries but the last would be lost.
-    """
-    name = type_name(type_url)
-    return find_message(name) if name == COLLECTION else installed_class(name) or find_message(name)
 
 
 def _faults(validator: Validator | None, message: AnyType) -> tuple[str, ...]:

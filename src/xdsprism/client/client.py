@@ -23,6 +23,7 @@ from ..core.model import xdstp
 from ..core.model.dialect import Dialect, RequestForm
 from ..core.model.events import WILDCARD, Key
 from ..core.model.facts import Fact
+from ..core.model.type_names import TypeName, own_types, resolve_type
 from ..core.model.type_versions import as_v3
 from ..core.model.types import VIRTUAL_HOST, Params, TypeSpec, TypeUrl
 from ..core.watch.authority import Authority
@@ -64,7 +65,7 @@ class Client:
     bootstrap           a path, a mapping, JSON text or a Bootstrap; None: the one that GRPC_XDS_BOOTSTRAP names
     delta               use delta streams instead of SotW; None: if the server supports them
     transport           "v2" or "v3" for every server; "auto": as each server's features say (A30)
-    validators          by type URL: functions that replace the check by `validate.rules`, and yield faults
+    validators          by type: functions that replace the check by `validate.rules`, and yield faults
     verify_constraints  refuse variants whose constraints do not match the params of the subscription
     fail_on_data_errors drop a resource that a server deletes or denies; None: as its features say (A88)
     cache               a file that keeps the last good state, for a start while every server is down; or a ClientCache
@@ -86,7 +87,7 @@ class Client:
         *,
         delta: bool | None = False,
         transport: Literal["auto", "v2", "v3"] = "auto",
-        validators: Mapping[TypeUrl, Validator] | None = None,
+        validators: Mapping[TypeName, Validator] | None = None,
         verify_constraints: bool = False,
         fail_on_data_errors: bool | None = None,
         cache: str | Path | ClientCache | None = None,
@@ -103,12 +104,13 @@ class Client:
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.is_closed = False
         self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # called with the facts of the core
-        self.subscriber = Subscriber(types, verify_constraints=verify_constraints, recall=self._recall)
+        self._types = own_types(types)
+        self.subscriber = Subscriber(self._types, verify_constraints=verify_constraints, recall=self._recall)
         self._delta = delta is not False
         self._needs_delta = delta is True
         self._transport = transport
         self._fail_on_data_errors = fail_on_data_errors
-        self._check = checking(validators or {})
+        self._check = checking({self.resolve(name): each for name, each in (validators or {}).items()})
         self._cache = cache
         self._credentials = checked_credentials(credentials)
         self._max_message_bytes = max_message_bytes
@@ -187,8 +189,16 @@ class Client:
 
     # -- resources
 
-    def watch(self, type_url: TypeUrl, names: Names = WILDCARD, *, params: Mapping[str, str] | None = None) -> Watching:
+    def resolve(self, type_name: TypeName) -> TypeUrl:
+        """Return the URL of a type: of a word (`cds`), a full name, a URL or a message class. Raises UsageError."""
+        return as_v3(resolve_type(type_name, self._types))  # VER-9
+
+    def watch(
+        self, type_url: TypeName, names: Names = WILDCARD, *, params: Mapping[str, str] | None = None
+    ) -> Watching:
         """Watch one resource, several, or all of the type (`"*"`): returns an async iterator of updates.
+
+        type_url: `cds`, a message's full name, a type URL or a message class.
 
         params: the dynamic parameters to subscribe with. None: those of the bootstrap, if it has any; empty: none.
         """
@@ -196,11 +206,11 @@ class Client:
         if not listed:
             raise UsageError("watch at least one name, or all of them by '*'")
         given = Params(params) if params is not None else None
-        return Watching(self, type_url, tuple(Key(name, given) for name in listed))
+        return Watching(self, self.resolve(type_url), tuple(Key(name, given) for name in listed))
 
     async def get(
         self,
-        type_url: TypeUrl,
+        type_url: TypeName,
         name: str,
         *,
         params: Mapping[str, str] | None = None,
@@ -247,7 +257,7 @@ class Client:
 
     async def list(
         self,
-        type_url: TypeUrl,
+        type_url: TypeName,
         name: str = WILDCARD,
         *,
         params: Mapping[str, str] | None = None,
@@ -260,7 +270,7 @@ class Client:
         WatchError if no server can be reached, and if none has answered in time.
         """
         given = Params(params) if params is not None else None
-        with ListQuery(self, type_url, Key(name, given), delta=self._delta) as listing:
+        with ListQuery(self, self.resolve(type_url), Key(name, given), delta=self._delta) as listing:
             return await listing.collect(timeout)
 
     def loads(self, authority: str | None = None) -> Loads:
@@ -332,7 +342,6 @@ class Client:
         if self.is_closed:
             raise UsageError("the client is closed")
         self._running  # noqa: B018 # raises UsageError if the client was not entered
-        type_url = as_v3(type_url)  # VER-9
         self._check_way(type_url)
 
         def on_update() -> None:

@@ -12,7 +12,7 @@ from ..core.model.events import Key
 from ..core.model.types import TypeUrl, Variant
 from ..core.watch.entry import Notice, Watch
 from ..errors import UsageError, WatchError
-from .checks import decoded
+from ..messages.decoded import decoded
 
 if TYPE_CHECKING:
     from .client import Client

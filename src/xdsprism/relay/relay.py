@@ -34,6 +34,7 @@ from ..core.model.limits import Limits
 from ..core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from ..core.model.steps import Steps
 from ..core.model.store import Store
+from ..core.model.type_names import TypeName, resolve_type
 from ..core.model.types import Params, TypeUrl
 from ..core.policy.policy import Policy
 from ..core.relay.fairness import Competitors
@@ -189,12 +190,12 @@ class Relay:
         from ..observe.metrics import CacheMetrics, ClientMetrics  # noqa: PLC0415
 
         upstreams, clock = self.feed.upstreams, self.server.hub.clock
+        self.server.hub.readers.append(CacheMetrics(metrics))
         counting = ClientMetrics(
             metrics.registry,
             lambda: streams(upstreams()),
             lambda: last_answers(upstreams(), ClockReading(clock(), time.time())),
         )
-        self.server.hub.readers.append(CacheMetrics(metrics))
         self.readers.append(counting)
 
     def view(self, metrics: Metrics, unready: Callable[[], str | None]) -> View:
@@ -209,9 +210,8 @@ class Relay:
         """PRX-30: not ready until an upstream server was connected, or the cache on disk had something."""
         if self.is_ready:
             return None
-        lost = [each.lifecycle.lost for _, each in self.feed.upstreams()]
-        errors = [f": {each[1]}" for each in lost if each is not None]
-        return f"no upstream server was reached yet{errors[0] if errors else ''}"
+        lost = next((each.lifecycle.lost for _, each in self.feed.upstreams() if each.lifecycle.lost is not None), None)
+        return f"no upstream server was reached yet{f': {lost[1]}' if lost is not None else ''}"
 
     def enter(self) -> None:
         """Connect the parts and open the disk cache, as `async with` does, but without a port."""
@@ -237,14 +237,14 @@ class Relay:
         """
         self.server.enforce(policy)
 
-    def forget(self, type_url: TypeUrl, name: str) -> bool:
+    def forget(self, type_url: TypeName, name: str) -> bool:
         """Drop the cached answers of a name, and ask again (PRX-28). Return whether there were any.
 
         No stream ends, and clients keep the resource until the new answer arrives.
         """
-        known = self.relaying.remembers(type_url, name)
-        if known:
-            self._work.begin(self._forgetting(type_url, name))
+        url = resolve_type(type_url)
+        if known := self.relaying.remembers(url, name):
+            self._work.begin(self._forgetting(url, name))
         return known
 
     def _forgetting(self, type_url: TypeUrl, name: str) -> Steps[None]:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
 from ..argument_types import expect
 from ..core.codec.expression import Expression
-from ..core.codec.resources import variant_of
+from ..core.codec.resources import refuse_v2, variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
 from ..core.model.expr import parse
 from ..core.model.store import Store as CoreStore
-from ..core.model.types import Params, TypeSpec, TypeUrl, Variant, resolve_type
+from ..core.model.type_names import TypeName, own_types, resolve_type
+from ..core.model.types import Params, TypeSpec, TypeUrl, Variant
 from ..core.model.xdstp import spelled
 from ..core.provide.provider import AT_ONCE, TIMEOUT, Provider
 from ..core.provide.providing import Providing
 from ..errors import Problem, UsageError
+from ..messages.decoded import decoded
 from ..messages.validation import Validate, check_mode
 from .store_validation import ProblemsByConstraint, StoreValidator
+from .stored import StoredVariant, stored
 
 When = str | Expression | None
 
@@ -50,13 +53,60 @@ class Store(CoreStore):
     """
 
     def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
-        own = [*types]
-        for each in own:
-            expect(each, TypeSpec)
-        super().__init__(own)
+        self._own_types = own_types(types)
+        super().__init__(self._own_types)
         self.providing = Providing(self)
         self.validator = StoreValidator(self, check_mode(validate))
         self.providing.judge = self.validator.check_provided
+
+    def resolve(self, type_name: TypeName) -> TypeUrl:
+        """Return the URL of a type: of a word (`cds`), a full name, a URL or a message class. Raises UsageError."""
+        type_url = resolve_type(type_name, self._own_types)
+        refuse_v2(type_url)
+        return type_url
+
+    # -- reading
+
+    def get(self, type_url: TypeName, name: str, *, params: Mapping[str, str] | None = None) -> Any:
+        """Return the resource that a client with these params gets, as a new message; None if it gets none.
+
+        `name` may be an alias, or for a virtual host ROUTE_CONFIG/HOST, as in a subscription. No provider is called.
+        """
+        expect(name, str)
+        known = self.answer(self.resolve(type_url), spelled(name))
+        variant = known.select(Params(params or {})) if known is not None else None
+        return decoded(variant.type_url, variant.body) if variant is not None else None
+
+    def variants(self, type_url: TypeName, name: str) -> tuple[StoredVariant, ...]:
+        """Return all variants of a resource; none if there is no resource of this name."""
+        expect(name, str)
+        known = self.named(self.resolve(type_url), spelled(name))
+        return tuple(map(stored, known.variants)) if known is not None else ()
+
+    def __contains__(self, key: object) -> bool:
+        """`("cds", "main") in store`: whether there is a resource of this type and name."""
+        if not isinstance(key, tuple) or len(key) != 2 or not isinstance(key[1], str):
+            raise TypeError(f"a resource is a type and a name, as in ('cds', 'main') in store; got {key!r}")
+        return self.named(self.resolve(key[0]), spelled(key[1])) is not None
+
+    def __len__(self) -> int:
+        """Return the number of resources, of all types."""
+        return sum(map(len, self.tables()))
+
+    def __bool__(self) -> bool:
+        """Be true, also while it is empty: `store or Store()` keeps an empty store."""
+        return True
+
+    def __iter__(self) -> Iterator[tuple[TypeUrl, str]]:
+        """Yield the type URL and the name of each resource, as of now: later changes do not matter."""
+        return iter([(table.spec.url, name) for table in self.tables() for name, _ in table])
+
+    def __repr__(self) -> str:
+        counts = {table.spec.label: len(table) for table in self.tables() if len(table)}
+        what = ", ".join(f"{label}: {count}" for label, count in counts.items())
+        return f"<Store revision {self.revision}{', ' if what else ''}{what}>"
+
+    # -- writing
 
     def transaction(self) -> Transaction:
         """Open a transaction: all changes in the `with` block are validated and applied as one, or none of them is."""
@@ -64,7 +114,7 @@ class Store(CoreStore):
 
     def provider(
         self,
-        type_url: TypeUrl,
+        type_url: TypeName,
         *,
         keys: Iterable[str] = (),
         timeout: float = TIMEOUT,
@@ -96,19 +146,19 @@ class Store(CoreStore):
             expect(timeout, float)
             expect(seconds, float, type(None))
             expect(at_once, int)
-            known = resolve_type(type_url)
+            known = self.resolve(type_url)
             self.providing.add(Provider(known, function, tuple(keys), label, timeout, seconds, at_once))
             return function
 
         return register
 
-    def invalidate(self, type_url: TypeUrl, name: str | None = None) -> None:
+    def invalidate(self, type_url: TypeName, name: str | None = None) -> None:
         """Drop the provider's results for a name, or for all names of the type, and call the provider again.
 
         Clients keep the resources that they have until the new results are there.
         """
         expect(name, str, type(None))
-        self.providing.invalidate(resolve_type(type_url), spelled(name) if name is not None else None)
+        self.providing.invalidate(self.resolve(type_url), spelled(name) if name is not None else None)
 
 
 class Transaction:
@@ -161,19 +211,19 @@ class Transaction:
         if found is not None:
             problems[identity] = found
 
-    def delete(self, type_url: TypeUrl, name: str, *, when: When = None) -> None:
+    def delete(self, type_url: TypeName, name: str, *, when: When = None) -> None:
         """Remove a resource, or with `when` only the variant that has these constraints."""
-        expect(type_url, str)
         expect(name, str)
-        variants = self._variants(type_url, spelled(name))
-        problems = self._problems[type_url, spelled(name)]
+        url = self._store.resolve(type_url)
+        variants = self._variants(url, spelled(name))
+        problems = self._problems[url, spelled(name)]
         if when is None:
             variants.clear()
             problems.clear()
             return
         identity = _identity(_constraint(when))
         if variants.pop(identity, None) is None:
-            raise UsageError(f"{type_url.rpartition('/')[2]} {name!r} has no variant for {when}")
+            raise UsageError(f"{url.rpartition('/')[2]} {name!r} has no variant for {when}")
         problems.pop(identity, None)
 
     def _variants(self, type_url: TypeUrl, name: str) -> dict[Constraint, Variant]:

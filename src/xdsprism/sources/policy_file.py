@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.model.types import Origin, TypeUrl, resolve_type
+from ..core.model.type_names import resolve_type
+from ..core.model.types import Origin, TypeUrl
 from ..core.policy.globs import STAR, Glob, NameGlobs
 from ..core.policy.grant import ParamRule
 from ..core.policy.identity import IdentityGlob

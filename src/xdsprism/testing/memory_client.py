@@ -11,6 +11,7 @@ from google.rpc.status_pb2 import Status
 
 from ..core.model.settings import Settings
 from ..core.model.store import Store
+from ..core.model.type_names import TypeName, resolve_type
 from ..core.model.types import TypeUrl
 from ..server.calls import Peer
 from ..server.hub import Hub
@@ -30,6 +31,7 @@ class MemoryClient:
 
     def __init__(self, store: Store, *, metadata: Mapping[str, str] | None = None, settings: Settings | None = None):
         self.now = 0.0
+        self._types = store.types
         self._turns: list[Callable[[], None]] = []
         self._hub = Hub(store, settings or Settings(), lambda: self.now, self._turns.append)
         self._call = self._hub.open("memory", Peer("memory"), delta=True, only_type=None)
@@ -37,9 +39,9 @@ class MemoryClient:
         self._node.metadata.update(dict(metadata or {}))
         self._views: dict[TypeUrl, dict[str, Any]] = {}
 
-    def subscribe(self, type_url: TypeUrl, *names: str, params: Mapping[str, str] | None = None) -> None:
+    def subscribe(self, type_url: TypeName, *names: str, params: Mapping[str, str] | None = None) -> None:
         """Subscribe by plain names, or by locators if `params` is given; without names, to the wildcard."""
-        request = DeltaDiscoveryRequest(node=self._node, type_url=type_url)
+        request = DeltaDiscoveryRequest(node=self._node, type_url=resolve_type(type_url, self._types))
         if params is None:
             request.resource_names_subscribe.extend(names or ("*",))
         else:
@@ -47,9 +49,9 @@ class MemoryClient:
             request.resource_locators_subscribe.extend(locators)
         self._call.receive(request.SerializeToString())
 
-    def unsubscribe(self, type_url: TypeUrl, *names: str) -> None:
+    def unsubscribe(self, type_url: TypeName, *names: str) -> None:
         """Unsubscribe from plain names."""
-        request = DeltaDiscoveryRequest(type_url=type_url, resource_names_unsubscribe=names)
+        request = DeltaDiscoveryRequest(type_url=resolve_type(type_url, self._types), resource_names_unsubscribe=names)
         self._call.receive(request.SerializeToString())
 
     def poll(self, *, reject: str | None = None) -> list[DeltaDiscoveryResponse]:
@@ -61,9 +63,9 @@ class MemoryClient:
                 self._answer(response, reject)
         return received
 
-    def view(self, type_url: TypeUrl) -> dict[str, Any]:
+    def view(self, type_url: TypeName) -> dict[str, Any]:
         """Return the resources that the client has now, by name; of several variants of a name, the last received."""
-        return self._views.get(type_url, {})
+        return self._views.get(resolve_type(type_url, self._types), {})
 
     def close(self) -> None:
         """End the stream, and release the store."""

@@ -16,6 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 
 from ..client.transport import ByteStream, Ended
+from ..core.model.type_names import TypeName, resolve_type
 from ..core.model.types import TypeUrl
 from .fake_transport import FakeTransport
 
@@ -73,7 +74,7 @@ class PeerStream:
 
     def respond(
         self,
-        type_url: TypeUrl,
+        type_url: TypeName,
         *resources: Message,
         version: str = "1",
         nonce: str = "n1",
@@ -84,15 +85,16 @@ class PeerStream:
         A delta stream wraps a plain message in a Resource with its name; a SotW stream sends both as they are.
         """
         response: Any = DeltaDiscoveryResponse() if self.is_delta else DiscoveryResponse()
-        response.type_url, response.nonce = type_url, nonce
+        url = resolve_type(type_url)
+        response.type_url, response.nonce = url, nonce
         if self.is_delta:
             response.system_version_info = version
             response.removed_resources.extend(removed)
-            response.resources.extend(_as_resource(type_url, resource, version) for resource in resources)
+            response.resources.extend(_as_resource(url, resource, version) for resource in resources)
         else:
             response.version_info = version
             for resource in resources:
-                packed = AnyMessage(type_url=type_url, value=resource.SerializeToString())
+                packed = AnyMessage(type_url=url, value=resource.SerializeToString())
                 if isinstance(resource, Resource):
                     packed.Pack(resource)
                 response.resources.append(packed)

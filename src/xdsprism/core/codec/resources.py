@@ -77,6 +77,12 @@ def variant_of(  # noqa: PLR0913 # all that makes a variant
     )
 
 
+def refuse_v2(type_url: TypeUrl) -> None:
+    """Raise UsageError for a type of v2: the store only knows those of v3."""
+    if as_v3(type_url) != type_url:
+        raise UsageError(f"{type_url} is of xDS v2: give it as {as_v3(type_url)}, and clients of v2 get it in v2")
+
+
 def _names(
     type_url: TypeUrl, name: str | None, inner: str | None, aliases: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
@@ -84,8 +90,7 @@ def _names(
 
     Raise UsageError if there is no name, or none that the type can have.
     """
-    if as_v3(type_url) != type_url:  # the store only knows v3 names
-        raise UsageError(f"{type_url} is of xDS v2: give it as {as_v3(type_url)}, and clients of v2 get it in v2")
+    refuse_v2(type_url)
     # S14: Envoy adds by one name and removes by the other.
     if name is not None and inner and spelled(name) != spelled(inner):
         raise UsageError(f"the Resource is named {name!r} and its contents {inner!r}: both names must be the same")

@@ -31,7 +31,7 @@ from .staged_changes import StagedChanges
 from .steps import EVERY, Steps, finish, pieces
 from .table import Table
 from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
-from .variants import Clash, DisjointVariants, VariantSet, padded
+from .variants import Answer, Clash, DisjointVariants, VariantSet, padded
 
 ROUNDS = 3  # attempts to read a table in steps, if it changes between the steps
 PROGRAM: Final = "program"  # who made a transaction, if nobody says
@@ -74,6 +74,11 @@ class Store:
         self._parts: dict[TypeUrl, dict[AllowedNames, AllowedPart]] = {}  # that clients with limited names read
         self._provided: set[TypeUrl] = set()  # types that have a provider
         self.demand: Demand | None = None  # gets what clients subscribe to, where that has to be fetched or made
+
+    @property
+    def types(self) -> list[TypeSpec]:
+        """Return the types that have traits of their own."""
+        return [*self._specs.values()]
 
     def spec(self, type_url: TypeUrl) -> TypeSpec:
         """Return the traits of a type, which are the defaults for an unknown one."""
@@ -221,6 +226,11 @@ class Store:
         if self.revision + 1 != revision:  # another transaction was committed between the steps: start again
             return finish(self.publishing(found, by))
         return self._commit(_Prepared({}, revision, changes, by, {}, tallies, parts))
+
+    def answer(self, type_url: TypeUrl, name: str) -> Answer | None:
+        """Return what is known of a name, an alias or a host, without making a table."""
+        table = self._tables.get(type_url)
+        return table.get(name) if table is not None else None
 
     def size(self, type_url: TypeUrl) -> int:
         """Return how many resources of a type there are, without making a table."""

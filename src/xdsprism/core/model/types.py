@@ -17,8 +17,7 @@ from hashlib import sha256
 from sys import intern
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...argument_types import expect, expect_fields
-from ...errors import UsageError
+from ...argument_types import expect_fields
 from ...native import mypyc_attr
 from .constraints import TRUE, Constraint, canonical, unpadded
 
@@ -288,7 +287,11 @@ def remnant(type_url: TypeUrl, name: str) -> Variant:
 
 @dataclass(frozen=True, slots=True)
 class TypeSpec:
-    """The traits of one resource type that the protocol depends on. Each trait has a default, so any type URL works."""
+    """The traits of one resource type that the protocol depends on. Each trait has a default, so any type URL works.
+
+    A store or a client that is given this as one of its `types` also takes a message's full name as `url`, and every
+    name of a type in `referrers`.
+    """
 
     url: TypeUrl
     words: tuple[str, ...] = ()  # names of the type on the command line, the label first
@@ -370,27 +373,6 @@ TYPES: tuple[TypeSpec, ...] = (
         stays_while_referred=True,
     ),
 )
-
-
-_WORDS = {word: spec.url for spec in TYPES for word in spec.words}
-
-
-def resolve_type(word: str) -> TypeUrl:
-    """Turn `cds`, `cluster`, a message's full name or a type URL into a type URL. DESIGN 4.
-
-    Raises UsageError for a single word that is none of these.
-    """
-    expect(word, str)
-    known = _WORDS.get(word.lower())
-    if known is not None:
-        return known
-    if "/" in word:
-        return word
-    if "." in word:
-        return PREFIX + word
-    words = ", ".join(spec.words[0] for spec in TYPES)
-    message = f"unknown resource type {word!r}: use one of {words}, a message's full name, or a type URL"
-    raise UsageError(message)
 
 
 @dataclass(frozen=True, slots=True)
