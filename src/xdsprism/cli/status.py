@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.model.types import resolve_type
+from ..core.model.type_names import resolve_type
 from ..core.session.sync_state import SyncState
 from ..errors import UsageError, XdsError
 from . import output as out
