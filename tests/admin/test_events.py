@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import DataSource
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import GenericSecret, Secret
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from google.rpc.status_pb2 import Status
 
 from tests.admin.rig import Office, Peer, eventually_async
@@ -254,3 +257,78 @@ async def test_the_history_lists_revisions_newest_first_or_those_after_one(offic
     after = await office.page(f"/api/history?since={first}")
     assert [each["revision"] for each in after["revisions"]] == [second]
     assert (await office.page("/api/history?since=999"))["gap"] is True
+
+
+# -- /api/diff
+
+
+async def test_two_revisions_are_compared_by_resource_variant_and_line(office):
+    first = office.store.revision
+    with office.store.transaction() as tx:
+        tx.put(Cluster(name="shop", alt_stat_name="new"), when="env=prod")
+    change(office, "more", "1")
+    change(office, "more", "2")
+    with office.store.transaction() as tx:
+        tx.delete(CLUSTER, "plain")
+    page = await office.page(f"/api/diff?from={first}")
+    assert (page["from"], page["to"], page["total"], page["more"], page["unknown"]) == (first, first + 4, 3, 0, 0)
+    told = {each["name"]: (each["constraint"], each["change"]) for each in page["differences"]}
+    assert told == {"more": ("true", "added"), "plain": ("true", "removed"), "shop": ("env=prod", "changed")}
+    text = {each["name"]: each["diff"].split("\n") for each in page["differences"]}
+    assert {"-alt_stat_name: prod", "+alt_stat_name: new"} <= set(text["shop"])
+    assert "+alt_stat_name: '2'" in text["more"]
+    assert "-name: plain" in text["plain"]
+    assert text["shop"][0] == f"--- cds/shop [env=prod] at revision {first}"
+
+    back = await office.page(f"/api/diff?from={first + 4}&to={first}&type=cds&name=shop")
+    (shop,) = back["differences"]
+    assert {"+alt_stat_name: prod", "-alt_stat_name: new"} <= set(shop["diff"].split("\n"))
+
+
+async def test_a_change_and_its_opposite_are_no_difference(office):
+    first = change(office, "plain", "1")
+    change(office, "plain", "2")
+    last = change(office, "plain", "1")
+    assert (await office.page(f"/api/diff?from={first}&to={last}"))["total"] == 0
+    middle = await office.page(f"/api/diff?from={first}&to={last - 1}")
+    assert "+alt_stat_name: '2'" in middle["differences"][0]["diff"]
+
+
+async def test_revisions_that_are_not_remembered_can_not_be_compared(office):
+    status, why = await office.error("/api/diff?from=0&to=99")
+    assert (status, why.partition(":")[0]) == (404, "not all of these revisions are remembered")
+    assert (await office.error("/api/diff?to=1"))[0] == 400
+
+
+async def test_a_difference_shows_no_secret(office):
+    # OPS-14
+    with office.store.transaction() as tx:
+        tx.put(secret("hunter-1"))
+    first = office.store.revision
+    with office.store.transaction() as tx:
+        tx.put(secret("hunter-2"))
+        tx.put(typed_secret("hunter-3"))
+    with office.store.transaction() as tx:
+        tx.put(typed_secret("hunter-4"))
+    for query in (f"from={first}&to={first + 1}", f"from={first}", f"from={first + 1}"):
+        page = await office.page(f"/api/diff?{query}")
+        assert page["total"]
+        assert "hunter" not in str(page)
+    changed = {each["name"]: each["why_no_diff"] for each in page["differences"]}
+    assert changed == {"basic": "only what is redacted differs, or what is not in the contents"}
+
+
+def secret(text: str) -> Secret:
+    return Secret(name="key", generic_secret=GenericSecret(secret=DataSource(inline_string=text)))
+
+
+def typed_secret(text: str) -> Cluster:
+    """A cluster with a secret inside."""
+    tls = UpstreamTlsContext()
+    certificate = tls.common_tls_context.tls_certificates.add()
+    certificate.certificate_chain.filename = certificate.private_key.filename = "key.pem"
+    certificate.password.inline_string = text
+    found = Cluster(name="basic")
+    found.transport_socket.name = "tls"
+    found.transport_socket.typed_config.Pack(tls)
+    return found

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 from ..core.model.expr import show
 from ..core.model.history import History, ResourceChange, Revision, VariantChange
+from ..core.model.history_difference import Difference, VariantDifference
 from ..core.model.store import Store
 from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
-from ..core.model.types import TYPES, TypeUrl
+from ..core.model.types import SECRET, TYPES, TypeUrl
+from ..yaml_text import difference as text_difference
+from .bodies import redacted
 from .read_model import LIMIT, Page, Row, time_of_day
 
 SHOWN = 100  # variants of one revision, in an event and in the list of revisions
+COMPARED = 512 * 1024  # bytes of the contents of a variant, before and after, that are compared as text
+LINES = 2_000  # of the text of a variant, that are compared
+TEXTS = 1024 * 1024  # characters of the texts in one answer
 
 _LABELS = {spec.url: spec.label for spec in TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which differences a page asks for."""
+
+    type_url: TypeUrl | None = None
+    name: str | None = None
 
 
 def label_of(type_url: TypeUrl) -> str:
@@ -55,6 +70,62 @@ def revision_row(revision: Revision, type_url: TypeUrl | None = None) -> Row:
         "more": len(own) - len(rows) + revision.more,
     }
     return row | ({"forgotten": True} if revision.is_forgotten else {})
+
+
+def difference(found: Difference, old: int, new: int, wanted: Wanted, *, limit: int = LIMIT) -> Row:
+    """Describe how two revisions differ. It may take seconds, as texts are compared: call it in a thread."""
+    chosen = [
+        each for each in found.variants if wanted.type_url in (None, each.type_url) and wanted.name in (None, each.name)
+    ]
+    rows: list[Row] = []
+    left = TEXTS
+    for each in sorted(chosen, key=lambda each: (label_of(each.type_url), each.name, show(each.constraint)))[:limit]:
+        rows.append(_difference(each, old, new, left))
+        left -= len(rows[-1].get("diff") or "")
+    return {
+        "from": old,
+        "to": new,
+        "total": len(chosen),
+        "differences": rows,
+        "more": len(chosen) - len(rows),
+        # Of so many changes of resources nothing is known but that they happened: of any type and name.
+        "unknown": found.unknown,
+    }
+
+
+def _difference(each: VariantDifference, old: int, new: int, left: int) -> Row:
+    row: Row = {
+        "type": label_of(each.type_url),
+        "type_url": each.type_url,
+        "name": bounded(each.name, TEXT_BYTES),
+        "constraint": bounded(show(each.constraint), TEXT_BYTES),
+        "change": each.change,
+        "old_version": each.old or None,
+        "new_version": each.new or None,
+        "origin": str(each.origin) if each.origin is not None else None,
+        "diff": None,
+    }
+    why = _why_no_text(each, left)
+    if why is None:
+        before, after = (
+            redacted(each.type_url, body) if body is not None else None for body in (each.before, each.after)
+        )
+        title = f"{row['type']}/{row['name']} [{row['constraint']}]"
+        lines = text_difference(before, after, f"{title} at revision {old}", f"{title} at revision {new}", LINES)
+        row["diff"] = "\n".join(lines) or None
+        why = "only what is redacted differs, or what is not in the contents" if row["diff"] is None else None
+    return row | ({"why_no_diff": why} if why is not None else {})
+
+
+def _why_no_text(each: VariantDifference, left: int) -> str | None:
+    """Return why the texts of a variant are not compared; None: they are."""
+    if each.type_url == SECRET:
+        return "it is a secret"
+    if (each.old and each.before is None) or (each.new and each.after is None):
+        return "its former contents are not remembered any more"
+    if len(each.before or b"") + len(each.after or b"") > COMPARED:
+        return "its contents are too large to be compared here"
+    return "the answer is long already: ask for one type and name" if left <= 0 else None
 
 
 def _resource(change: ResourceChange, left: int) -> Row:

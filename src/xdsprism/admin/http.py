@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ..core.model.history_difference import finding_difference
 from ..core.model.removal_guard import HeldBack
 from ..core.model.steps import Steps
 from ..core.model.table import Table
@@ -57,6 +58,7 @@ class View:
     relay: RelayView | None = None  # None: the daemon is no relay
     confirm: Callable[[str | None], Awaitable[HeldBack]] | None = None  # publishes a change that is held back
     events: Events | None = None  # None: there is no /api/events
+    comparing: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while texts are compared
 
     @property
     def moment(self) -> ClockReading:
@@ -76,6 +78,7 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         "/api/explain": _explain,
         "/api/loads": _loads,
         "/api/history": _history,
+        "/api/diff": _diff,
     }
     if view.events is not None:
         routes["/api/events"] = _events
@@ -277,6 +280,23 @@ async def _history(view: View, request: Request) -> Response:
     since = _number(given, "since", 0) if "since" in given else None
     limit = _number(given, "limit", LIMIT, MAX_ROWS)
     return await _page_response(history_model.history(view.hub.history, view.hub.store, since=since, limit=limit))
+
+
+async def _diff(view: View, request: Request) -> Response:
+    """Compare two revisions; `to` is the current one by default."""
+    given = _params(request, "from", "to", "type", "name", "limit")
+    if "from" not in given:
+        raise UsageError("from= is missing: /api/diff?from=8&to=9")
+    store, known = view.hub.store, view.hub.history
+    old, new = _number(given, "from", 0), _number(given, "to", store.revision)
+    limit = _number(given, "limit", LIMIT, MAX_ROWS)
+    wanted = history_model.Wanted(_type(given["type"]) if "type" in given else None, given.get("name"))
+    async with view.comparing:  # one at a time, since each may take seconds of a processor
+        found = await _sliced(finding_difference(known, store, old, new))
+        if found is None:
+            kept = f"{(known.oldest or 1) - 1} to {known.newest or 0}" if known.newest else "none yet"
+            raise HTTPException(404, f"not all of these revisions are remembered: {kept}")
+        return _Json(await asyncio.to_thread(history_model.difference, found, old, new, wanted, limit=limit))
 
 
 async def _events(view: View, request: Request) -> Response:

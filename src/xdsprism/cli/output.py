@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import click
@@ -55,30 +54,10 @@ def as_yaml(*documents: Any) -> None:
 
 
 def yaml_text(document: Any) -> str:
-    """Return a document as YAML, with `---` before it."""
-    import yaml
+    """Return a document as YAML, with its first line `---`."""
+    from .. import yaml_text as text
 
-    text = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, explicit_start=True, width=120)
-    return printable_json(text)
-
-
-@cache
-def _dumper() -> Any:
-    """A dumper that writes text of several lines as a block, as people do."""
-    import yaml
-
-    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # which of them depends on libyaml
-        pass
-
-    def text(dumper: Any, value: str) -> Any:
-        style = "|" if "\n" in value else None
-        if printable_json(value) != value:
-            style = '"'  # where the escapes of JSON mean the same
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
-    Dumper.add_multi_representer(dict, Dumper.represent_dict)  # json_format makes other mappings too
-    return Dumper
+    return text.yaml_text(document)
 
 
 def params_text(params: dict[str, str]) -> str:
