@@ -30,10 +30,12 @@ async def _raw(office: Office, path: str) -> web.Answer:
 async def test_the_index_links_pages_that_are_there(office: Office):
     index = await _raw(office, "/")
     assert index.status == 200
-    links = re.findall(r'href="([^"]+)"', index.body)
-    pages = {"resources", "clients", "config", "loads"}
-    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz"}
-    assert [(await _raw(office, link)).status for link in links] == [200] * len(links)
+    links = re.findall(r'(?:href|src)="(/[^"]+)"', index.body)
+    pages = {"overview", "resources", "clients", "config", "upstreams", "loads"}
+    files = {"/static/icon.svg", "/static/style.css", "/static/app.js"}
+    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz", *files}
+    there = [link for link in links if link != "/api/upstreams"]  # of a relay, as the page says
+    assert [(await _raw(office, link)).status for link in there] == [200] * len(there)
 
 
 async def test_alive_and_ready_are_two_questions(office: Office):
@@ -62,7 +64,10 @@ async def test_only_reading_is_possible(office: Office):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/api/resources?typ=cds", "unknown parameter 'typ'; this page knows: type, name, offset, limit, bodies"),
+        (
+            "/api/resources?typ=cds",
+            "unknown parameter 'typ'; this page knows: type, name, search, offset, limit, bodies",
+        ),
         ("/healthz?x=1", "unknown parameter 'x'; this page knows: none"),
         ("/api/resources?type=pods", "type= is not a resource type: use one of cds, eds, "),
         ("/api/resources?limit=many", "limit= is not a number"),
@@ -71,6 +76,7 @@ async def test_only_reading_is_possible(office: Office):
         ("/api/clients?offset=-1", "offset= is not a number"),
         ("/api/resources?bodies=yes", "bodies= is neither 0 nor 1"),
         ("/api/resources?name=a&name=b", "parameter 'name' is given twice"),
+        ("/api/resources?name=a&search=b", "name= and search= exclude each other: a name, or a part of names"),
         ("/api/explain?name=shop", "type= is missing: /api/explain?type=rds&name=main&param=env%3Dprod"),
         ("/api/explain?type=cds", "name= is missing"),
         ("/api/explain?type=cds&name=shop&param=env", "a param= is not KEY=VALUE: write it as KEY%3DVALUE"),
@@ -115,6 +121,11 @@ async def test_resources_can_be_filtered_and_paged(office: Office):
     assert await names("limit=1") == (2, ["plain"])
     assert await names("limit=1&offset=1") == (2, ["shop"])
     assert await names("offset=2") == (2, [])
+    assert await names("search=l") == (1, ["plain"])
+    assert await names("search=P") == (2, ["plain", "shop"])
+    assert await names("search=p&limit=1&offset=1") == (2, ["shop"])
+    assert await names("search=simple") == (0, [])
+    assert await names("search=shop&type=eds") == (0, [])
 
 
 async def test_resources_shows_the_number_of_subscribers(office: Office):

@@ -52,9 +52,11 @@ def _with(**params: str) -> dict[str, Any]:
 
 async def test_the_index_links_pages_that_are_there(relay: RelayOffice):
     _, index = await relay.send("GET", "/")
-    links = re.findall(r'href="([^"]+)"', index)
-    pages = {"resources", "clients", "upstreams", "loads"}
-    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz"}
+    links = re.findall(r'(?:href|src)="(/[^"]+)"', index)
+    pages = {"overview", "resources", "clients", "config", "upstreams", "loads"}
+    files = {"/static/icon.svg", "/static/style.css", "/static/app.js"}
+    assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz", *files}
+    links.remove("/api/config")  # of a server, as the page says
     await eventually_async(relay.ready, (200, None))
     assert [(await relay.send("GET", link))[0] for link in links] == [200] * len(links)
 

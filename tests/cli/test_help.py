@@ -19,8 +19,8 @@ COMMANDS = sorted(main.commands)
 
 
 def test_the_commands_are_these():
-    names = ("bench", "check", "confirm", "explain", "get", "import", "policy", "relay", "serve", "status", "watch")
-    assert tuple(COMMANDS) == names
+    known = "bench check confirm explain get import matrix policy relay serve status watch"
+    assert " ".join(COMMANDS) == known
 
 
 @pytest.mark.parametrize("name", COMMANDS)

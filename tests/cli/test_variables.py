@@ -36,7 +36,7 @@ def variable(option: click.Option) -> str:
 
 
 def arguments(name: str, config: Path) -> list[str]:
-    if name == "explain":
+    if name in ("explain", "matrix"):
         return ["cds", "shop"]
     word = WORDS.get(name)
     return [] if word is None else [str(config) if word == "CONFIG" else word]
@@ -87,7 +87,7 @@ def test_an_option_can_be_set_by_its_variable(
     assert ctx.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT
 
 
-@pytest.mark.parametrize("name", ["serve", "relay", "check", "explain"])
+@pytest.mark.parametrize("name", ["serve", "relay", "check", "explain", "matrix"])
 def test_descriptors_can_be_given_by_their_variable(
     name: str, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

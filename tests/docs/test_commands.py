@@ -15,6 +15,7 @@ from xdsprism.cli.main import main
 # The test that runs the commands of a page. A page with commands that is not here is an error.
 RUN_BY = {
     "README.md": "tests/docs/test_readme.py",
+    "docs/dashboard.md": "tests/docs/test_dashboard_page.py",
     "docs/held-back.md": "tests/docs/test_walked_pages.py",
     "docs/import.md": "tests/docs/test_import_page.py",
     "docs/policy.md": "tests/docs/test_policy_page.py",

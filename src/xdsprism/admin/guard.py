@@ -13,9 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -26,18 +24,19 @@ from starlette.types import Scope
 from ..http2.facts import Fact, HttpRequestRefused, RequestRefusal
 from ..server.http_gate import error_answer, is_from_page, peer_of
 from ..token_bucket import Rate, TokenBucket
+from .dashboard import PATHS
 from .tokens import Tokens
 
 log = logging.getLogger("xdsprism")
 
-# What needs no token: probes of an orchestrator have none, and `/` is the same for every server.
-OPEN = frozenset({"/", "/healthz", "/readyz"})
+# What needs no token: probes of an orchestrator have none, and the files of the dashboard, which asks for a token and
+# sends it with its own requests, are the same for every server.
+OPEN = frozenset({"/", *PATHS, "/healthz", "/readyz"})
 METRICS = "/metrics"
 TRUSTED = "xdsprism.trusted"  # in the scope: whether whoever asks may see what is served
 CHALLENGE = 'Bearer realm="xdsprism"'  # RFC 6750, section 3
 WARNINGS = Rate(1, 1 / 60)
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
-_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 class HostNames:
@@ -90,13 +89,6 @@ def _literal(host: str) -> IPv4Address | IPv6Address | None:
 
 def _is_loopback(address: IPv4Address | IPv6Address) -> bool:
     return address.is_loopback
-
-
-def policy_for(page: str) -> str:
-    """Return the content security policy for a page that has inline styles and no other active contents."""
-    styles = [b64encode(sha256(style.encode()).digest()).decode() for style in _STYLE.findall(page)]
-    allowed = " ".join(f"'sha256-{each}'" for each in styles) or "'none'"
-    return f"default-src 'none'; style-src {allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 class RequestGuard:

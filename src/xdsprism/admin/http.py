@@ -8,13 +8,12 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -22,20 +21,28 @@ from ..core.model.history_difference import finding_difference
 from ..core.model.removal_guard import HeldBack
 from ..core.model.steps import Steps
 from ..core.model.table import Table
-from ..core.model.type_names import resolve_type
-from ..core.model.types import TYPES, TypeUrl
-from ..core.model.xdstp import spelled
-from ..core.session.sync_state import SyncState
+from ..core.model.types import TypeUrl
 from ..errors import UsageError
 from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.http_gate import RESTRICTIONS, Gate
 from ..server.hub import Hub
 from ..server.xds_call import Connected
 from ..sources.files import NotConfirmedError
-from . import cache_model, client_model, history_model, load_model, read_model
+from . import (
+    cache_model,
+    client_model,
+    dashboard,
+    history_model,
+    holders_model,
+    load_model,
+    matrix_model,
+    queries,
+    read_model,
+)
 from .cache_model import ClockReading, RelayView
 from .events import EVENT_STREAM, EventResponse, Events, Filter, TooManyReadersError
-from .guard import TRUSTED, HostNames, RequestGuard, policy_for
+from .guard import TRUSTED, HostNames, RequestGuard
+from .overview_model import Daemon, Recent, overview
 from .read_model import LIMIT, ConfigLoads, Page, Row
 
 MAX_ROWS = 10_000  # in one response
@@ -44,7 +51,6 @@ SLICE = 0.005  # seconds of work before the event loop gets a turn
 MARK = {"x-xdsprism": "admin"}  # by this header a command knows that it asks an admin port (cli/admin_port.py)
 T = TypeVar("T")
 _ID = re.compile("[0-9a-f]{1,64}")
-_WORD = re.compile("[a-z_]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,8 @@ class View:
 def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
     """Make the ASGI application of the admin port; `guard` decides which requests it refuses."""
     routes: dict[str, Answer] = {
-        "/": _index,
+        "/": _static_file,
+        **dict.fromkeys(dashboard.PATHS, _static_file),
         "/healthz": _healthz,
         "/readyz": _readyz,
         "/metrics": _metrics,
@@ -76,6 +83,9 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         "/api/clients": _clients,
         "/api/client": _client,
         "/api/explain": _explain,
+        "/api/matrix": _matrix,
+        "/api/holders": _holders,
+        "/api/overview": _overview(Recent()),
         "/api/loads": _loads,
         "/api/history": _history,
         "/api/diff": _diff,
@@ -96,8 +106,7 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         exception_handlers={HTTPException: _error_response, UsageError: _error_response},
     )
     app.router.redirect_slashes = False
-    policy = {"content-security-policy": policy_for(_static("frame.html"))}
-    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | policy | MARK)
+    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | MARK)
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
@@ -135,24 +144,20 @@ async def _error_response(_: Request, error: Exception) -> Response:
 # -- pages
 
 
-async def _index(view: View, request: Request) -> Response:
-    _params(request)
-    contents = _static("serve.html" if view.relay is None else "relay.html")
-    return HTMLResponse(_static("frame.html").replace("<!-- contents -->\n", contents))
-
-
-def _static(name: str) -> str:
-    return files(__package__).joinpath("static", name).read_text()
+async def _static_file(_: View, request: Request) -> Response:
+    """Send a file of the dashboard, unless the browser has it."""
+    queries.parameters(request)
+    return dashboard.respond(request.url.path, request.headers.get("if-none-match"))
 
 
 async def _healthz(_: View, request: Request) -> Response:
-    _params(request)
+    queries.parameters(request)
     return _Json({"status": "alive"})
 
 
 async def _readyz(view: View, request: Request) -> Response:
     """Say whether clients should connect: 503 with the reason if not."""
-    _params(request)
+    queries.parameters(request)
     reason = view.unready()
     is_trusted = request.scope.get(TRUSTED, True)  # the reasons name servers and resources
     if reason is not None:
@@ -164,20 +169,26 @@ async def _readyz(view: View, request: Request) -> Response:
 
 
 async def _metrics(view: View, request: Request) -> Response:
-    _params(request)
+    queries.parameters(request)
     return Response(await _sliced(view.metrics.rendering()), media_type=CONTENT_TYPE)
 
 
 async def _resources(view: View, request: Request) -> Response:
-    given = _params(request, "type", "name", "offset", "limit", "bodies")
-    bodies = _flag(given, "bodies")
+    given = queries.parameters(request, "type", "name", "search", "offset", "limit", "bodies")
+    bodies, store = queries.flag(given, "bodies"), view.hub.store
+    type_url = queries.given_type(given)
+    if "name" in given and "search" in given:
+        raise UsageError("name= and search= exclude each other: a name, or a part of names")
+    found = read_model.find(store, type_url, given["name"]) if "name" in given else None
+    if "search" in given:
+        found = await _sliced(read_model.search(store, type_url, given["search"]))
     page = read_model.resources(
-        view.hub.store,
+        store,
         view.hub.interest,
-        type_url=_given_type(given),
-        name=given.get("name"),
-        offset=_number(given, "offset", 0),
-        limit=_number(given, "limit", LIMIT, MAX_ROWS),
+        type_url=type_url,
+        found=found,
+        offset=queries.number(given, "offset", 0),
+        limit=queries.number(given, "limit", LIMIT, MAX_ROWS),
         bodies=bodies,
         variants=_cached_rows(view, bodies=bodies),
     )
@@ -194,27 +205,65 @@ def _cached_rows(view: View, *, bodies: bool) -> read_model.Cached | None:
 
 async def _forget(view: View, request: Request) -> Response:
     """PRX-28: drop a resource from the cache."""
-    given = _params(request, "type", "name")
-    type_url, name = _type_and_name(given, "DELETE /api/resources?type=rds&name=main")
+    given = queries.parameters(request, "type", "name")
+    type_url, name = queries.type_and_name(given, "DELETE /api/resources?type=rds&name=main")
     if view.relay is None or not view.relay.forget(type_url, name):
-        raise HTTPException(404, f"there is no {_label(type_url)} of that name in the cache")
+        raise HTTPException(404, f"there is no {queries.type_label(type_url)} of that name in the cache")
     return _Json({"forgotten": {"type_url": type_url, "name": name}})
 
 
+async def _matrix(view: View, request: Request) -> Response:
+    given = queries.parameters(request, "type", "name", "param")
+    type_url, name = queries.type_and_name(given, "/api/matrix?type=rds&name=main")
+    params = queries.assignments(request)
+    table = _table(view, type_url)
+    found = await _sliced(matrix_model.matrix(table, name, params)) if table is not None else None
+    return _Json(_existing(found, type_url))
+
+
+async def _holders(view: View, request: Request) -> Response:
+    given = queries.parameters(request, "type", "name", "offset", "limit")
+    type_url, name = queries.type_and_name(given, "/api/holders?type=rds&name=main")
+    offset, limit = queries.number(given, "offset", 0), queries.number(given, "limit", LIMIT, MAX_ROWS)
+    table = _table(view, type_url)
+    found = None
+    if table is not None:
+        found = await _sliced(holders_model.holders(view.hub, table, name, offset, limit))
+    return _Json(_existing(found, type_url))
+
+
+def _overview(recent: Recent) -> Answer:
+    """Make the page of the dashboard's overview, of which `recent` keeps the last one."""
+
+    async def answer(view: View, request: Request) -> Response:
+        queries.parameters(request)
+
+        async def make() -> bytes:
+            daemon = Daemon(view.hub, view.metrics, view.loads, view.unready(), view.relay)
+            return bytes(_Json(await _sliced(overview(daemon, view.moment))).body)
+
+        return Response(await recent.get(make), media_type="application/json")
+
+    return answer
+
+
 async def _upstreams(view: View, request: Request) -> Response:
-    _params(request)
+    queries.parameters(request)
     if view.relay is None:
         return _Json({})
     return _Json(cache_model.upstreams(view.relay.upstreams(), view.moment) | cache_model.room(view.relay.relaying))
 
 
 async def _clients(view: View, request: Request) -> Response:
-    given = _params(request, "node", "type", "state", "brief", "offset", "limit")
-    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
-    only_type, brief = _given_type(given), _flag(given, "brief")
+    given = queries.parameters(request, "node", "type", "state", "brief", "offset", "limit")
+    offset, limit = queries.number(given, "offset", 0), queries.number(given, "limit", LIMIT, MAX_ROWS)
+    only_type, brief = queries.given_type(given), queries.flag(given, "brief")
     found, states = await _sliced(
         client_model.choosing(
-            view.hub.connected(), node=given.get("node"), only_type=only_type, state=_state(given.get("state"))
+            view.hub.connected(),
+            node=given.get("node"),
+            only_type=only_type,
+            state=queries.state_of(given.get("state")),
         )
     )
     moment = view.moment
@@ -234,9 +283,13 @@ async def _clients(view: View, request: Request) -> Response:
 
 async def _client(view: View, request: Request) -> Response:
     """Show one client in full: a stream by its number, or all streams of a node."""
-    given = _params(request, "node", "stream", "type", "state", "bodies", "offset", "limit")
-    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
-    bodies, only_type, state = _flag(given, "bodies"), _given_type(given), _state(given.get("state"))
+    given = queries.parameters(request, "node", "stream", "type", "state", "bodies", "offset", "limit")
+    offset, limit = queries.number(given, "offset", 0), queries.number(given, "limit", LIMIT, MAX_ROWS)
+    bodies, only_type, state = (
+        queries.flag(given, "bodies"),
+        queries.given_type(given),
+        queries.state_of(given.get("state")),
+    )
     streams = _streams_of(view, given)
     found = await _sliced(client_model.listing_resources(streams, only_type, state))
     page = client_model.client(
@@ -259,7 +312,7 @@ def _streams_of(view: View, given: dict[str, str]) -> list[Connected]:
     if "node" in given:
         found = client_model.named(view.hub.connected(), given["node"])
     else:
-        number = _number(given, "stream", 0)
+        number = queries.number(given, "stream", 0)
         found = [each for each in view.hub.connected() if each.stream.number == number]
     if not found:
         what = "node id" if "node" in given else "stream number"
@@ -268,29 +321,29 @@ def _streams_of(view: View, given: dict[str, str]) -> list[Connected]:
 
 
 async def _loads(view: View, request: Request) -> Response:
-    given = _params(request, "offset", "limit")
-    offset, limit = _number(given, "offset", 0), _number(given, "limit", LIMIT, MAX_ROWS)
+    given = queries.parameters(request, "offset", "limit")
+    offset, limit = queries.number(given, "offset", 0), queries.number(given, "limit", LIMIT, MAX_ROWS)
     moment = view.moment
     clients = await _sliced(view.hub.reports.listing(moment.now))
     return await _page_response(load_model.loads(view.hub.reports, clients, moment, offset=offset, limit=limit))
 
 
 async def _history(view: View, request: Request) -> Response:
-    given = _params(request, "since", "limit")
-    since = _number(given, "since", 0) if "since" in given else None
-    limit = _number(given, "limit", LIMIT, MAX_ROWS)
+    given = queries.parameters(request, "since", "limit")
+    since = queries.number(given, "since", 0) if "since" in given else None
+    limit = queries.number(given, "limit", LIMIT, MAX_ROWS)
     return await _page_response(history_model.history(view.hub.history, view.hub.store, since=since, limit=limit))
 
 
 async def _diff(view: View, request: Request) -> Response:
     """Compare two revisions; `to` is the current one by default."""
-    given = _params(request, "from", "to", "type", "name", "limit")
+    given = queries.parameters(request, "from", "to", "type", "name", "limit")
     if "from" not in given:
         raise UsageError("from= is missing: /api/diff?from=8&to=9")
     store, known = view.hub.store, view.hub.history
-    old, new = _number(given, "from", 0), _number(given, "to", store.revision)
-    limit = _number(given, "limit", LIMIT, MAX_ROWS)
-    wanted = history_model.Wanted(_type(given["type"]) if "type" in given else None, given.get("name"))
+    old, new = queries.number(given, "from", 0), queries.number(given, "to", store.revision)
+    limit = queries.number(given, "limit", LIMIT, MAX_ROWS)
+    wanted = history_model.Wanted(queries.type_of(given["type"]) if "type" in given else None, given.get("name"))
     async with view.comparing:  # one at a time, since each may take seconds of a processor
         found = await _sliced(finding_difference(known, store, old, new))
         if found is None:
@@ -301,12 +354,12 @@ async def _diff(view: View, request: Request) -> Response:
 
 async def _events(view: View, request: Request) -> Response:
     """Stream events. A browser that lost its connection says in a header which revision it saw last."""
-    given = _params(request, "since", "type", "node")
-    since = _number(given, "since", 0) if "since" in given else None
+    given = queries.parameters(request, "since", "type", "node")
+    since = queries.number(given, "since", 0) if "since" in given else None
     last = request.headers.get("last-event-id")
     if last is not None:
         since = int(last) if last.isdecimal() and last.isascii() and len(last) <= 18 else 10**18  # which is not known
-    wanted = Filter(_type(given["type"]) if "type" in given else None, given.get("node"))
+    wanted = Filter(queries.type_of(given["type"]) if "type" in given else None, given.get("node"))
     if view.events is None or request.method == "HEAD":
         return Response(media_type=EVENT_STREAM)
     try:
@@ -317,13 +370,13 @@ async def _events(view: View, request: Request) -> Response:
 
 
 async def _config(view: View, request: Request) -> Response:
-    _params(request)
+    queries.parameters(request)
     return _Json(read_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
 
 
 async def _confirm(view: View, request: Request) -> Response:
     """OPS-13: publish the change that is held back."""
-    given = _params(request, "id")
+    given = queries.parameters(request, "id")
     change = given.get("id")
     if change is not None and not _ID.fullmatch(change):
         change = "one that can't be"  # no change has this id, and the error must not repeat what the request had
@@ -338,16 +391,14 @@ async def _confirm(view: View, request: Request) -> Response:
 
 
 async def _explain(view: View, request: Request) -> Response:
-    given = _params(request, "type", "name", "param", "node")
-    type_url, name = _type_and_name(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
-    params = _assignments(request)
+    given = queries.parameters(request, "type", "name", "param", "node")
+    type_url, name = queries.type_and_name(given, "/api/explain?type=rds&name=main&param=env%3Dprod")
+    params = queries.assignments(request)
     if "node" in given:
         return _Json(await _explained_to(view, _streams_of(view, {"node": given["node"]}), type_url, name, params))
-    table = next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
+    table = _table(view, type_url)
     found = await _explained(view, table, name, params) if table is not None else None
-    if found is None:
-        raise HTTPException(404, f"there is no {_label(type_url)} of that name")
-    return _Json(found)
+    return _Json(_existing(found, type_url))
 
 
 async def _explained_to(
@@ -358,7 +409,7 @@ async def _explained_to(
     found = await _explained(view, asked.table, name, dict(asked.params)) if asked.denial is None else None
     view.hub.store.discard(type_url)
     if found is None and asked.denial is None:
-        raise HTTPException(404, f"there is no {_label(type_url)} of that name for this client")
+        raise HTTPException(404, f"there is no {queries.type_label(type_url)} of that name for this client")
     return (found or client_model.nothing_row(asked, name)) | client_model.asked_row(asked)
 
 
@@ -409,82 +460,12 @@ async def _page_response(page: Page) -> Response:
     return Response(_encoded(body), media_type="application/json")
 
 
-# -- query strings: no error repeats a value, which may be a secret that was pasted into the wrong place
+def _table(view: View, type_url: TypeUrl) -> Table | None:
+    """Return the table of a type. None: there is none, and a request makes none."""
+    return next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
 
 
-def _params(request: Request, *known: str) -> dict[str, str]:
-    """Return the parameters of a query. Raises UsageError if one is unknown or given twice."""
-    given: dict[str, str] = {}
-    for key, value in request.query_params.multi_items():
-        if key not in known:
-            names = ", ".join(known) or "none"
-            what = f"unknown parameter {key!r}" if _WORD.fullmatch(key) else "unknown parameter"
-            raise UsageError(f"{what}; this page knows: {names}")
-        if key in given and key != "param":
-            raise UsageError(f"parameter {key!r} is given twice")
-        given[key] = value
-    return given
-
-
-def _type_and_name(given: dict[str, str], example: str) -> tuple[TypeUrl, str]:
-    for needed in ("type", "name"):
-        if needed not in given:
-            raise UsageError(f"{needed}= is missing: {example}")
-    return _type(given["type"]), spelled(given["name"])
-
-
-def _label(type_url: TypeUrl) -> str:
-    return next((spec.label for spec in TYPES if spec.url == type_url), "resource")
-
-
-def _given_type(given: dict[str, str]) -> TypeUrl | None:
-    return _type(given["type"]) if "type" in given else None
-
-
-def _state(word: str | None) -> SyncState | None:
-    """Read a state as the pages write it, in any case; `_` is a space."""
-    if word is None:
-        return None
-    try:
-        return SyncState(word.upper().replace("_", " "))
-    except ValueError as error:
-        raise UsageError(f"state= is none of {', '.join(SyncState)}") from error
-
-
-def _type(word: str) -> TypeUrl:
-    try:
-        return resolve_type(word)
-    except UsageError as error:
-        words = ", ".join(spec.words[0] for spec in TYPES)
-        raise UsageError(f"type= is not a resource type: use one of {words}, or a type URL") from error
-
-
-def _number(given: dict[str, str], key: str, default: int, most: int | None = None) -> int:
-    text = given.get(key)
-    if text is None:
-        return default
-    if not text.isdecimal() or not text.isascii() or len(text) > 9:
-        raise UsageError(f"{key}= is not a number")
-    if most is not None and not 0 < int(text) <= most:
-        raise UsageError(f"{key}= is not between 1 and {most}")
-    return int(text)
-
-
-def _flag(given: dict[str, str], key: str) -> bool:
-    text = given.get(key, "0")
-    if text not in ("0", "1"):
-        raise UsageError(f"{key}= is neither 0 nor 1")
-    return text == "1"
-
-
-def _assignments(request: Request) -> dict[str, str]:
-    """Return the params of `param=KEY=VALUE`, which may be given several times."""
-    params: dict[str, str] = {}
-    for text in request.query_params.getlist("param"):
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError("a param= is not KEY=VALUE: write it as KEY%3DVALUE")
-        if key in params:
-            raise UsageError("two param= have the same key")
-        params[key] = value
-    return params
+def _existing(found: Row | None, type_url: TypeUrl) -> Row:
+    if found is None:
+        raise HTTPException(404, f"there is no {queries.type_label(type_url)} of that name")
+    return found

@@ -19,7 +19,7 @@ from ..core.model.events import WILDCARD, Key, Node
 from ..core.model.expr import show
 from ..core.model.facts import Refused
 from ..core.model.removal_guard import HeldBack, Loss
-from ..core.model.steps import Steps
+from ..core.model.steps import EVERY, Steps, cut
 from ..core.model.store import Store
 from ..core.model.table import Table
 from ..core.model.truncation import NAME_BYTES, bounded
@@ -74,20 +74,22 @@ def resources(
     interest: Interest | None = None,
     *,
     type_url: TypeUrl | None = None,
-    name: str | None = None,
+    found: Found | None = None,
     offset: int = 0,
     limit: int | None = LIMIT,
     bodies: bool = False,
     variants: Cached | None = None,
 ) -> Page:
-    """List resources with their variants. A relay passes `variants`, as it can show more of them than the store."""
-    tables = [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
-    found = [(table, each) for table in tables for each in _find(table, name)] if name is not None else []
-    shown = found[offset:][:limit] if name is not None else [*_window(tables, offset, limit)]
+    """List resources with their variants: all of a type, or those that `find` or `search` found.
+
+    A relay passes `variants`, as it can show more of them than the store.
+    """
+    tables = _tables(store, type_url)
+    shown = found[offset:][:limit] if found is not None else [*_window(tables, offset, limit)]
     head = {
         "revision": store.revision,
         "types": [{"type": table.spec.label, "type_url": table.spec.url, "resources": len(table)} for table in tables],
-        "total": len(found) if name is not None else sum(map(len, tables)),
+        "total": len(found) if found is not None else sum(map(len, tables)),
         "offset": offset,
     }
     rows = (_resource(table, each, interest, bodies=bodies, variants=variants) for table, each in shown)
@@ -95,6 +97,33 @@ def resources(
 
 
 Named = tuple[str, VariantSet | Answer]
+Found = list[tuple[Table, Named]]
+
+
+def find(store: Store, type_url: TypeUrl | None, name: str) -> Found:
+    """Find the resources of this name or alias, of one type or of all."""
+    return [(table, each) for table in _tables(store, type_url) for each in _find(table, name)]
+
+
+def search(store: Store, type_url: TypeUrl | None, text: str) -> Steps[Found]:
+    """Find the resources whose names contain this text, in upper or lower case, in steps; sorted by type and name."""
+    text = text.lower()
+    found: Found = []
+    for table in _tables(store, type_url):
+        names: list[str] = []
+        for piece in cut(table.names(), 16 * EVERY):
+            names += [name for name in piece if text in name.lower()]
+            yield
+        for piece in cut(sorted(names), 16 * EVERY):
+            known = ((name, table.named(name)) for name in piece)  # one may be gone by now
+            found += [(table, (name, variants)) for name, variants in known if variants is not None]
+            yield
+    return found
+
+
+def _tables(store: Store, type_url: TypeUrl | None) -> list[Table]:
+    """Return the tables that have resources: of one type, or all."""
+    return [table for table in store.tables() if len(table) and type_url in (None, table.spec.url)]
 
 
 def _window(tables: Iterable[Table], offset: int, limit: int | None) -> Iterator[tuple[Table, Named]]:

@@ -86,7 +86,7 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
     if policy is not None and identity is not None:
         answer = _by_policy(config, validate, type_url, name, params, Client(policy, identity, node))
     elif admin is not None:
-        answer = _from_server(admin, type_url, name, params, client)
+        answer = admin.ask_about("explain", type_url, name, params, client)
     else:
         answer = _from_files(config, validate, type_url, name, params)
     if answer is None:
@@ -147,21 +147,6 @@ def _by_policy(  # what is explained, and to whom
             "ignored": sorted(key for key in params if key not in claim.params) if denial is None else [],
         }
     }
-
-
-def _from_server(
-    admin: AdminClient, type_url: str, name: str, params: dict[str, str], client: str | None
-) -> dict[str, Any] | None:
-    from urllib.parse import urlencode
-
-    given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
-    given += [("node", client)] if client is not None else []
-    status, answer = admin.request(f"/api/explain?{urlencode(given)}")
-    if status == 404 and client is not None:
-        raise XdsError(f"{client}: {answer.get('error', status)}")
-    if status not in (200, 404):
-        raise XdsError(f"{admin.address}: {answer.get('error', status)}")
-    return answer if status == 200 else None
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from .confirm import confirm
 from .explain import explain
 from .get import get
 from .importing import import_
+from .matrix import matrix
 from .outlet import checked_output
 from .policy import policy
 from .relay import relay
@@ -78,6 +79,6 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, status, confirm, import_, bench, policy):
+for _command in (serve, relay, get, watch, check, explain, matrix, status, confirm, import_, bench, policy):
     add_variables(_command)
     main.add_command(_command)

@@ -229,6 +229,19 @@ class Metrics:
             yield
         return b"".join(parts)
 
+    def totals(self) -> dict[str, int]:
+        """Return how many requests, responses, ACKs and so on there were, of all types together."""
+        return self._traffic.totals() | {"nacks": sum(self.sums("xdsprism_nacks_total", "type").values())}
+
+    def sums(self, name: str, label: str) -> dict[str, int]:
+        """Return the sums of one counter by the values of a label."""
+        found: dict[str, int] = {}
+        for family in self.registry.restricted_registry([name]).collect():
+            for sample in family.samples:
+                if sample.name == name:
+                    found[sample.labels[label]] = found.get(sample.labels[label], 0) + int(sample.value)
+        return found
+
     def __call__(self, facts: Sequence[Fact]) -> None:
         everyday = self._traffic.count
         for fact in facts:

@@ -93,6 +93,11 @@ class Traffic:
                 return
         buckets[-1] += most - counted
 
+    def totals(self) -> dict[str, int]:
+        """Return the counts of all types together."""
+        counted = [*self._labels.values()]
+        return {attribute: sum([getattr(counts, attribute) for counts in counted]) for attribute, _ in COUNTERS}
+
     def collect(self) -> Iterator[Metric]:
         for attribute, text in COUNTERS:
             family = CounterMetricFamily(f"xdsprism_{_NAMES.get(attribute, attribute)}", text, labels=["type"])

@@ -22,7 +22,7 @@ _OWN_SITES = ("same-origin", "none")  # of Sec-Fetch-Site; none: a person typed 
 
 
 class Gate:
-    """ASGI middleware that answers what `refuse` refuses, and adds headers to every response."""
+    """ASGI middleware that answers what `refuse` refuses, and adds headers to every response that lacks them."""
 
     def __init__(
         self, app: ASGIApp, refuse: Callable[[Scope, Headers], Response | None], headers: Mapping[str, str]
@@ -34,7 +34,9 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def restricted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         refused = self._refuse(scope, Headers(scope=scope))

@@ -345,15 +345,21 @@ def paths(node: Node, end: Node, constraints: Iterable[Constraint]) -> Iterator[
 
     Where a path needs some other value, the example has one that none of the constraints mentions.
     """
-    mentioned = {(atom.key, atom.value) for item in constraints for atom in atoms(item) if isinstance(atom, Eq)}
+    mentioned: dict[str, set[str]] = {}
+    for item in constraints:
+        for atom in atoms(item):
+            if isinstance(atom, Eq):
+                mentioned.setdefault(atom.key, set()).add(atom.value)
     for way in _ways(node, end, {}):
-        yield {key: _fresh(key, mentioned) if choice is _OTHER else choice for key, choice in way.items()}
+        yield {
+            key: unmentioned(mentioned.get(key, set())) if choice is _OTHER else choice for key, choice in way.items()
+        }
 
 
-def _fresh(key: str, mentioned: set[tuple[str, str]]) -> str:
-    """Return a value for the key that no constraint mentions."""
+def unmentioned(mentioned: set[str]) -> str:
+    """Return a value of a key that is none of those that constraints mention."""
     value, number = "other", 1
-    while (key, value) in mentioned:
+    while value in mentioned:
         number += 1
         value = f"other-{number}"
     return value

@@ -78,6 +78,10 @@ class Table:
     def __iter__(self) -> Iterator[tuple[str, VariantSet]]:
         return iter(self._sets.items())
 
+    def names(self) -> list[str]:
+        """Return the names of all resources, as they are now."""
+        return [*self._sets]
+
     def named(self, name: str) -> VariantSet | None:
         """Return the variants of a name, without aliases."""
         return self._sets.get(name)
