@@ -11,6 +11,7 @@ import click
 from ..core.model.types import Origin
 from ..errors import Problem
 from . import output as out
+from .failures import problem_row
 from .options import (
     FILES_VALIDATED,
     descriptors_option,
@@ -70,16 +71,17 @@ def check(
     is_sent = _sent_by_nodes(node_params)
     store, report = load(config, validate)
     rows = _rows(store, padded=output == "wide")
+    warnings = [*report.warnings, *_unsendable(store, is_sent)]
     if output == "name":
         for row in rows:
             out.say(f"{row['type']}/{row['name']}")
     elif output == "json":
-        out.as_json({"resources": rows})
+        out.as_json({"resources": rows} | ({"warnings": [*map(problem_row, warnings)]} if warnings else {}))
     elif output == "yaml":
         out.as_yaml({"resources": rows})
     else:
         _table(rows, wide=output == "wide")
-    for warning in (*report.warnings, *_unsendable(store, is_sent)):
+    for warning in warnings:
         out.note(f"warning: {warning}")
     variants = sum(len(row["variants"]) for row in rows)
     out.note(f"valid: {report.resources} resources, {variants} variants, {report.files} files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ..core.model.events import WILDCARD
 from ..core.model.xdstp import is_glob
 from . import output as out
 from .asking import Question, StreamOutcomes, asking, describe_error, title
+from .failures import error_row
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -48,8 +50,13 @@ def get(question: Question, *, output: str, timeout: float) -> None:
     import asyncio
 
     found = asyncio.run(_ask(question, timeout))
-    _print(question, list(found.held.values()), output)
-    _explain(question, found, timeout)
+    reasons = [*_reasons(question, found, timeout)]
+    outage = [str(found.outage)] if found.outage is not None else []
+    _print(question, list(found.held.values()), output, [*reasons, *outage])
+    for reason in reasons:
+        out.note(reason)
+    if not (found.held or reasons or outage):
+        out.note("no resources")
     if found.outage is not None:
         raise found.outage
     if found.errors or found.unanswered or found.nameless:
@@ -128,20 +135,17 @@ async def _all(
     del found.unanswered[name]
 
 
-def _explain(question: Question, found: Answers, seconds: float) -> None:
-    """Say on stderr why something is missing."""
+def _reasons(question: Question, found: Answers, seconds: float) -> Iterator[str]:
+    """Say why something is missing."""
     for name, error in found.errors.items():
-        out.note(describe_error(question.type_url, name, error))
-    for reason in found.nameless:
-        out.note(reason)
+        yield describe_error(question.type_url, name, error)
+    yield from found.nameless
     for name in found.unanswered:
         what = title(question.type_url, name) if question.names else "no resources"
         hint = (
             "" if question.delta is not False or _is_collection(name) else " (it may not exist: --delta tells at once)"
         )
-        out.note(f"{what}: no answer within {seconds:g} s{hint}")
-    if not (found.held or found.errors or found.nameless or found.unanswered or found.outage):
-        out.note("no resources")
+        yield f"{what}: no answer within {seconds:g} s{hint}"
 
 
 def _row(resource: Variant) -> list[str]:
@@ -150,7 +154,8 @@ def _row(resource: Variant) -> list[str]:
     return [title(resource.type_url, resource.name), *columns(resource), str(len(resource.body))]
 
 
-def _print(question: Question, resources: list[Variant], output: str) -> None:
+def _print(question: Question, resources: list[Variant], output: str, reasons: Sequence[str]) -> None:
+    """Print the resources; in JSON also why something is missing."""
     from .documents import Documents, aliases
 
     document = Documents(secrets=question.secrets)
@@ -166,8 +171,9 @@ def _print(question: Question, resources: list[Variant], output: str) -> None:
         out.table(heading, rows)
     elif output == "yaml":
         out.as_yaml(*[document(resource) for resource in resources])
-    elif len(question.names) == 1 and not _is_collection(question.names[0]) and resources:
+    elif len(question.names) == 1 and not _is_collection(question.names[0]) and resources and not reasons:
         out.as_json(document(resources[0]))
     else:
-        out.as_json({"resources": [document(resource) for resource in resources]})
+        listed = {"resources": [document(resource) for resource in resources]}
+        out.as_json(listed | ({"errors": [*map(error_row, reasons)]} if reasons else {}))
     document.tell()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from ..builds import running
-from ..errors import ConfigError, UsageError, XdsError
-from ..printable import printable, printable_lines
+from ..errors import UsageError, XdsError
 from ..release import __version__
 from .bench import bench
 from .check import check
 from .confirm import confirm
 from .explain import explain
+from .failures import Failure, WrongUsage, print_json, wants_json
 from .get import get
 from .importing import import_
 from .matrix import matrix
@@ -25,29 +25,7 @@ from .status import status
 from .variables import HELP, add_variables, name_variable
 from .watch import watch
 
-
-class Failure(click.ClickException):
-    """An XdsError, printed as click prints its own errors: one message and an exit status, never a traceback."""
-
-    def __init__(self, error: XdsError) -> None:
-        super().__init__(printable_lines(str(error)))
-        self._problems = error.problems if isinstance(error, ConfigError) else ()
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print one problem per line, as compilers do, so that editors find the place."""
-        if not self._problems:
-            super().show(file)
-            return
-        for problem in self._problems:
-            click.echo(printable(str(problem)), err=True)
-        count = len(self._problems)
-        click.echo(f"Error: the configuration is refused: {count} problem{'s' if count > 1 else ''}", err=True)
-
-
-class WrongUsage(Failure):
-    """A mistake of the caller, with exit status 2."""
-
-    exit_code = 2
+ARGS = "xdsprism.args"  # in the context's meta: the arguments as typed
 
 
 class Commands(click.Group):
@@ -57,7 +35,19 @@ class Commands(click.Group):
         with checked_output():
             return super().main(*args, **options)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGS] = [*args]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            if wants_json(self, ctx, ctx.meta[ARGS]):
+                print_json(error)
+            raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:

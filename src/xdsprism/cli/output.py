@@ -39,7 +39,19 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], paint: Callable
             click.echo(click.style(GAP.join(cells).rstrip(), bold=True))
 
 
+_PRINTED = "xdsprism.json"  # in the context's meta: an object was printed
+
+
+def has_printed_json() -> bool:
+    """Whether this command has printed its JSON."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and _PRINTED in ctx.meta
+
+
 def as_json(value: object) -> None:
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None:
+        ctx.meta[_PRINTED] = True
     click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
