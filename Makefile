@@ -115,7 +115,7 @@ mutants: venv-test .coverage
 INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client interop/java/target/.compiled
 INTEROP += interop/go/bin/streams interop/grpcio-v2/target/.installed
 INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
-INTEROP += interop/h2spec/bin/h2spec
+INTEROP += interop/h2spec/bin/h2spec interop/helm/bin/helm
 
 # With the other transport, too, which `make test` leaves out.
 interop: toolchains venv-test audit docs $(ENVOY_VENV) $(INTEROP)
@@ -148,6 +148,9 @@ interop/go-control-plane/bin/control-plane: $(wildcard interop/go-control-plane/
 
 interop/h2spec/bin/h2spec: $(wildcard interop/h2spec/go.*)
 	cd interop/h2spec && go build -o bin/h2spec github.com/summerwind/h2spec/cmd/h2spec
+
+interop/helm/bin/helm: $(wildcard interop/helm/go.*)
+	cd interop/helm && go build -o bin/helm helm.sh/helm/v3/cmd/helm
 
 interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
 	cd interop/java && mvn --quiet --batch-mode --strict-checksums -Dstyle.color=never compile

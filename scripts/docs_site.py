@@ -97,7 +97,14 @@ def commands() -> str:
     """Make the reference of the command line from the commands themselves: what `--help` prints, for all of them."""
     parts = ["# Commands\n\nThis is what `xdsprism COMMAND --help` prints.\n"]
     for path, command in walk(program(), ("xdsprism",)):
-        context = click.Context(command, info_name=" ".join(path), max_content_width=100, terminal_width=100)
+        # The names are those of the group: click keeps the option that it makes first.
+        context = click.Context(
+            command,
+            info_name=" ".join(path),
+            max_content_width=100,
+            terminal_width=100,
+            help_option_names=["-h", "--help"],
+        )
         help_text = command.get_help(context).partition("\n  Every option can be set by")[0].rstrip()
         parts.append(f"## {' '.join(path)}\n\n```text\n{help_text}\n```\n")
     return "\n".join(parts)

@@ -16,6 +16,7 @@ from xdsprism.cli.main import main
 RUN_BY = {
     "README.md": "tests/docs/test_readme.py",
     "docs/dashboard.md": "tests/docs/test_dashboard_page.py",
+    "docs/deploy.md": "tests/docs/test_deploy.py",
     "docs/held-back.md": "tests/docs/test_walked_pages.py",
     "docs/import.md": "tests/docs/test_import_page.py",
     "docs/policy.md": "tests/docs/test_policy_page.py",
@@ -52,7 +53,8 @@ def test_each_command_is_one_that_the_program_has(page: Path) -> None:
 
 def parsed(command: click.Command, words: list[str]) -> None:
     """Have click read the words of a command, with no regard for whether files exist. It raises what it would print."""
-    with click.Context(command, info_name=command.name, resilient_parsing=True) as context:
+    names = ["-h", "--help"]  # as the group has them: click keeps the option that it makes first
+    with click.Context(command, info_name=command.name, resilient_parsing=True, help_option_names=names) as context:
         rest = command.make_parser(context).parse_args(args=words)[1]
         if isinstance(command, click.Group):
             found = command.get_command(context, words[0])

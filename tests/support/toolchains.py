@@ -120,6 +120,13 @@ CHECKERS = {
         product="bin/h2spec",
         run=lambda folder: [folder / "bin/h2spec"],
     ),
+    "helm": Toolchain(
+        folder=_INTEROP / "helm",
+        needs=CLIENTS["grpc-go"].needs,
+        build=["go", "build", "-o", "bin/helm", "helm.sh/helm/v3/cmd/helm"],
+        product="bin/helm",
+        run=lambda folder: [folder / "bin/helm"],
+    ),
 }
 
 
