@@ -185,6 +185,7 @@ class FileDaemon(Daemon):
             max_connection_age=config.max_connection_age,
             tls=config.tls,
             policy=policy.load() if policy is not None else None,
+            csds=config.csds,
         )
         super().__init__(server, config, policy)
         self._store = store
@@ -283,6 +284,7 @@ class RelayDaemon(Daemon):
             max_connection_age=config.max_connection_age,
             tls=config.tls,
             policy=policy.load() if policy is not None else None,
+            csds=config.csds,
             delta=config.delta,
             upstream_form=config.upstream_form,
             group_by=config.group_by,

@@ -28,6 +28,7 @@ class ServeConfig:
     max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
     policy: Path | None = None  # None: every client may have everything
+    csds: bool = True  # say which clients there are, and how far each is
     max_removals: float = MAX_REMOVALS  # per cent of a type that one change may remove; 100: no limit
     allow_empty: bool = False  # whether to start without any resource
     validate: Validate = "envoy"
@@ -48,6 +49,7 @@ class RelayConfig:
     max_connection_age: float | None = None  # seconds; None: no limit
     tls: Tls | None = None
     policy: Path | None = None
+    csds: bool = True
     delta: bool = True  # use delta with servers that support it
     upstream_form: UpstreamForm = "auto"
     cache: Path | None = None

@@ -22,6 +22,7 @@ from .http2.limits import Limits, Times
 from .server.addresses import is_loopback
 from .server.calls import Method
 from .server.certificate_renewal import CertificateRenewal
+from .server.client_status import status_methods
 from .server.connection_limits import ConnectionLimits
 from .server.engine_grpcio import GrpcioEngine
 from .server.engine_h2 import H2Engine
@@ -58,6 +59,7 @@ class Server:
     admin               HOST:PORT of the admin port, with pages, metrics and log lines; None: there is none of these
     access              who may use the admin port, and its certificate
     policy              which client may have what (sources/policy_file.py); None: everybody may have everything
+    csds                False: do not say which clients there are, and how far each is (docs/csds.md)
 
     The store belongs to the server's event loop: change it only from there.
     """
@@ -78,6 +80,7 @@ class Server:
         admin: str | None = None,
         access: Access | None = None,
         demand: Demand | None = None,
+        csds: bool = True,
     ) -> None:
         self.store = store
         self.engine = engine
@@ -106,10 +109,13 @@ class Server:
         self._renewing: asyncio.Task[None] | None = None
         self._secured: list[Callable[[Material], None]] = []  # each puts new certificates into use
         self.connection_readers: list[Callable[[Sequence[ConnectionFact]], None]] = []  # get facts about connections
-        self._apis = (V2, V3) if v2 else (V3,)
+        v3 = V3 if csds else replace(V3, statuses="")
+        self._apis = (V2, v3) if v2 else (v3,)
         self._services = tuple(name for api in self._apis for name in api.names)
         self._health = Health(self._services)
         self._has_stopped = False  # or is about to
+        self._can_answer = True  # what gRPC health says while the server runs
+        self._is_running = False
         self._has_warned = False  # of tokens in plain text
 
     @property
@@ -137,7 +143,9 @@ class Server:
         if self._engine is not None:
             raise UsageError("a server starts once: make another")
         versions = [(*discovery_methods(self.hub, api), *load_methods(self.hub, api)) for api in self._apis]
-        methods = [*chain.from_iterable(versions), *self._health.methods(), *reflection_methods(self._services)]
+        statuses = status_methods(self.hub) if any(api.statuses for api in self._apis) else ()
+        services = [*self._health.methods(), *reflection_methods(self._services)]
+        methods = [*chain.from_iterable(versions), *statuses, *services]
         try:
             self._open_admin()
             tls = self._renewal.load() if self._renewal is not None else None
@@ -150,8 +158,18 @@ class Server:
         self._warn_of_plain_tokens()
         if self._renewal is not None:
             self._renewing = asyncio.get_running_loop().create_task(self._renewal.run(), name="xdsprism certificates")
-        self._health.set(serving=True)
         self._unready = None
+        self._is_running = True
+        self.tell_health(can_answer=self._can_answer)
+
+    def tell_health(self, *, can_answer: bool, asked: Callable[[], None] | None = None) -> None:
+        """Have gRPC health say SERVING, once the server runs, if it can answer: a relay first has to reach a server.
+
+        `asked` is called when somebody asks for the health, and the server does not serve.
+        """
+        self._can_answer = can_answer
+        self._health.asked = asked if asked is not None else self._health.asked
+        self._health.set(serving=self._is_running and can_answer)
 
     def _open_admin(self) -> None:
         """Open the admin port, if there is one: first, so that it shows that the server is starting."""
@@ -191,7 +209,8 @@ class Server:
 
     async def stop(self, grace: float = GRACE) -> None:
         """Drain all streams for up to `grace` seconds, then stop. Idempotent, and allowed before the start."""
-        self._health.set(serving=False)
+        self._is_running = False
+        self.tell_health(can_answer=self._can_answer)
         self._unready = "the server is shutting down"
         if self._rest is not None:
             self._rest.drain()

@@ -20,10 +20,12 @@ from tests.cli.rig import run
 from tests.support.resources import Document
 from xdsprism.admin.bodies import redacted
 from xdsprism.cli.documents import Documents
+from xdsprism.core.model.steps import finish
 from xdsprism.core.model.types import make_variant
+from xdsprism.messages import redaction
 from xdsprism.messages.descriptors import shipped
 from xdsprism.messages.protos import find_message, pool, type_url
-from xdsprism.messages.redaction import REDACTED, redact, redacted_bytes
+from xdsprism.messages.redaction import REDACTED, redact, redacted_bytes, redacting_bytes
 
 MARK = "hunter2-hunter2"
 CLUSTER = "envoy.config.cluster.v3.Cluster"
@@ -201,6 +203,30 @@ def test_no_output_shows_what_is_in_a_field_that_a_proto_marks_as_sensitive() ->
 # OPS-14
 def test_no_output_shows_tokens_that_no_proto_marks() -> None:
     check(UNMARKED)
+
+
+# OPS-14
+def test_in_steps_the_same_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of long contents each part is looked at by itself."""
+    monkeypatch.setattr(redaction, "SMALL", 0)
+    for field in (*marked(), *UNMARKED):
+        for form, message in forms(planted(field)).items():
+            url, body = type_url(message.DESCRIPTOR.full_name), message.SerializeToString()
+            assert finish(redacting_bytes(url, body)) == redacted_bytes(url, body), (field, form)
+
+
+# OPS-6
+def test_long_contents_are_looked_at_in_steps() -> None:
+    endpoints = make("envoy.config.endpoint.v3.ClusterLoadAssignment")
+    endpoints.cluster_name = "shop"
+    locality = endpoints.endpoints.add()
+    for number in range(2_000):
+        locality.lb_endpoints.add().endpoint.address.socket_address.address = f"10.0.{number // 250}.{number % 250}"
+    body = endpoints.SerializeToString()
+    steps = redacting_bytes(type_url("envoy.config.endpoint.v3.ClusterLoadAssignment"), body)
+    assert sum(1 for _ in steps) > 100
+    assert finish(redacting_bytes("type.googleapis.com/acme.Widget", b"x" * 10_000)) == b""
+    assert finish(redacting_bytes(type_url(CLUSTER), b"\xff" * 10_000)) == b""
 
 
 def check(fields: list[str]) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from tests.client.doors import boot
+from tests.support import web
+from tests.support.generic_client import pool_of
 from tests.wire.api import METHODS, V2_METHODS
 from tests.wire.rig import OPTIONS, PATIENCE, Stream, until
 from xdsprism import Server, Store
+from xdsprism.core.model.settings import Engine
+from xdsprism.relay.relay import Relay
 
 pytestmark = pytest.mark.usefixtures("engine")  # each test on both
 
@@ -31,7 +34,8 @@ ADS = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
 PATHS = [method.path for method in (*METHODS, *V2_METHODS)]
 LOADS = [f"envoy.service.load_stats.{version}.LoadReportingService" for version in ("v2", "v3")]
-SERVICES = sorted({path.split("/")[1] for path in PATHS} | set(LOADS))
+STATUSES = "envoy.service.status.v3.ClientStatusDiscoveryService"
+SERVICES = sorted({path.split("/")[1] for path in PATHS} | {*LOADS, STATUSES})
 
 
 @pytest.fixture
@@ -78,6 +82,54 @@ async def test_a_watch_says_that_the_server_drains_before_it_ends(store: Store) 
         assert (await next_of(watch)).status == NOT_SERVING
         assert await next_of(watch) is grpc.aio.EOF
         assert await watch.code() is grpc.StatusCode.OK
+
+
+async def statuses(channel: grpc.aio.Channel) -> set[int]:
+    """What Check, List and Watch say, of all services."""
+    stub = health_pb2_grpc.HealthStub(channel)
+    checked = {(await stub.Check(ask(service), timeout=PATIENCE)).status for service in ("", *SERVICES)}
+    listed = (await stub.List(health_pb2.HealthListRequest(), timeout=PATIENCE)).statuses.values()
+    watch = stub.Watch(ask(STATUSES))
+    watched = (await next_of(watch)).status
+    watch.cancel()
+    return checked | {each.status for each in listed} | {watched}
+
+
+async def test_a_relay_serves_once_it_has_reached_a_server(store: Store, engine: Engine) -> None:
+    """Whoever waits for its health asks for nothing before, so asking for the health makes it look for a server."""
+    # PRX-30
+    address = f"127.0.0.1:{web.free_port()}"
+    async with (
+        Relay(boot(address), "127.0.0.1:0", engine=engine) as relay,
+        grpc.aio.insecure_channel(relay.address, options=OPTIONS) as channel,
+    ):
+        watches = [health_pb2_grpc.HealthStub(channel).Watch(ask(service)) for service in ("", ADS, STATUSES)]
+        assert [(await next_of(watch)).status for watch in watches] == [NOT_SERVING] * 3
+        assert await statuses(channel) == {NOT_SERVING}
+        async with Server(store, address):
+            assert [(await next_of(watch)).status for watch in watches] == [SERVING] * 3
+            assert await statuses(channel) == {SERVING}
+        assert await statuses(channel) == {SERVING}  # it goes on with what it has
+        await relay.stop()
+        assert [(await next_of(watch)).status for watch in watches] == [NOT_SERVING] * 3
+
+
+async def test_a_probe_that_waits_for_ok_passes_while_the_server_runs(store: Store, engine: Engine) -> None:
+    """As grpc_health_probe does: exit status 0 for SERVING alone, and a deadline."""
+
+    async def probe(address: str) -> int:
+        async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+            try:
+                answer = await health_pb2_grpc.HealthStub(channel).Check(ask(""), timeout=5)
+            except grpc.aio.AioRpcError:
+                return 3
+            return 0 if answer.status == SERVING else 4
+
+    async with Server(store, "127.0.0.1:0") as server:
+        assert await probe(server.address) == 0
+    assert await probe(server.address) == 3
+    async with Relay(boot("127.0.0.1:1"), "127.0.0.1:0", engine=engine) as relay:
+        assert await probe(relay.address) == 4
 
 
 async def test_a_watch_of_a_service_that_is_not_here_says_so_and_stays_open(channel: grpc.aio.Channel) -> None:
@@ -160,22 +212,6 @@ async def test_reflection_describes_every_service_that_it_lists(reflection: Refl
         assert described.methods
         served = {path.rpartition("/")[2] for path in PATHS if path.startswith(f"/{service}/")}
         assert not served or {method.name for method in described.methods} == served
-
-
-def pool_of(files: Any) -> DescriptorPool:
-    """A pool that knows only what the server said."""
-    pool = DescriptorPool()
-    known = {file.name: file for file in map(FileDescriptorProto.FromString, files)}
-
-    def add(name: str) -> None:
-        if file := known.pop(name, None):
-            for dependency in file.dependency:
-                add(dependency)
-            pool.Add(file)
-
-    for name in list(known):
-        add(name)
-    return pool
 
 
 FRESH = """

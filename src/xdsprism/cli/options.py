@@ -280,6 +280,13 @@ def daemon_options(command: F) -> F:
                 help="The clusters whose load clients report; '*': all.",
             ),
             click.option(
+                "--csds/--no-csds",
+                default=True,
+                show_default=True,
+                help="Tell clients that ask over gRPC (CSDS) which clients there are, and how far each is with each "
+                "resource. With --policy, a client is told of those only that the same rule is for.",
+            ),
+            click.option(
                 "--engine",
                 type=click.Choice(["grpcio", "h2"]),
                 default=ENGINE,

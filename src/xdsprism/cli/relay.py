@@ -128,6 +128,7 @@ def _config(given: dict[str, Any]) -> RelayConfig:
         max_connection_age=given["max_connection_age"],
         tls=tls_of(given),
         policy=policy_path(given),
+        csds=given["csds"],
         access=access_of(given),
         delta=given["delta"],
         upstream_form=given["upstream_form"],

@@ -82,6 +82,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             max_connection_age=given["max_connection_age"],
             tls=tls_of(given),
             policy=policy_path(given),
+            csds=given["csds"],
             access=access_of(given),
             max_removals=given["max_removals"],
             allow_empty=given["allow_empty"],

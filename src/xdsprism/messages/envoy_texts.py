@@ -10,20 +10,11 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
+
+from ..core.model.regexes import compile_regex
 
 # -- regular expressions
-
-
-@cache
-def _re2() -> Any:
-    """Return RE2's compile function and error. RE2 is loaded when the first regular expression is checked."""
-    import re2  # noqa: PLC0415
-
-    options = re2.Options()
-    options.log_errors = False
-    return lambda pattern: re2.compile(pattern, options), re2.error
 
 
 def regex_fault(pattern: str) -> str | None:
@@ -39,13 +30,10 @@ def program_size(pattern: str) -> int:
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> tuple[str | None, int]:
     """Return the fault of a regular expression, or None, and the size of RE2's program."""
-    compile_pattern, error = _re2()
     try:
-        return None, int(compile_pattern(pattern).programsize)
-    except error as reason:
-        text = reason.args[0] if reason.args else ""
-        shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return f"{pattern!r} is not a regular expression that RE2 accepts: {shown}", 0
+        return None, int(compile_regex(pattern).programsize)
+    except ValueError as error:
+        return str(error), 0
 
 
 # -- format strings: `%REQ(x-id?:path):12%`

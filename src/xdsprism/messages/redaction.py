@@ -8,6 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
+from ..core.model.steps import Steps
 from ..core.model.types import TypeUrl
 from .convert import has_own_form, is_map
 from .protos import find_message, type_name
@@ -16,6 +17,10 @@ from .typed_parts import ANY, TYPED
 
 REDACTED = "[redacted]"
 TYPED_STRUCTS = TYPED - {ANY}
+
+# What is redacted in one step: a message of so many bytes, or so many messages of a repeated field.
+SMALL = 8 * 1024
+FEW = 16
 
 
 def redact(message: Message) -> bool:
@@ -40,6 +45,60 @@ def redacted_bytes(type_url: TypeUrl, body: bytes) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def redacting_bytes(type_url: TypeUrl, body: bytes) -> Steps[bytes]:
+    """Do what `redacted_bytes` does, in steps: a resource may have a hundred thousand endpoints or routes."""
+    if len(body) <= SMALL:
+        return redacted_bytes(type_url, body)
+    kind = find_message(type_name(type_url))
+    yield
+    try:
+        message = kind.FromString(body) if kind is not None else None
+    except DecodeError:
+        message = None
+    if message is None:
+        return b""
+    yield
+    message.DiscardUnknownFields()
+    yield from _redacting(message)
+    return message.SerializeToString(deterministic=True)
+
+
+def _redacting(message: Message) -> Steps[None]:
+    """Redact a message in steps, field by field where it is long."""
+    if message.ByteSize() <= SMALL or message.DESCRIPTOR.full_name in TYPED_STRUCTS:
+        _redact(message, sensitive=False)
+        yield
+        return
+    if message.DESCRIPTOR.full_name == ANY:
+        yield from _redacting_any(message)
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None or is_map(field) or is_sensitive(field):
+            _redact_field(message, field, value, sensitive=False)
+            yield
+            continue
+        for number, item in enumerate(value if field.is_repeated else [value]):
+            if item.ByteSize() > SMALL:
+                yield from _redacting(item)
+            else:
+                _redact(item, sensitive=is_credential(field, getattr(message, "key", "")))
+            if number % FEW == 0:
+                yield
+
+
+def _redacting_any(message: Any) -> Steps[None]:
+    """Redact the message in an Any, in steps."""
+    inner = _unpacked(message)
+    yield
+    if inner is None:
+        message.ClearField("value")
+        return
+    inner.DiscardUnknownFields()
+    yield from _redacting(inner)
+    message.value = inner.SerializeToString(deterministic=True)
+    yield
+
+
 def _redact(message: Message, *, sensitive: bool) -> bool:
     """Redact a message; with `sensitive`, all of its fields."""
     name = message.DESCRIPTOR.full_name
@@ -49,25 +108,38 @@ def _redact(message: Message, *, sensitive: bool) -> bool:
         return _redact_typed_struct(message)
     found = False
     for field, value in message.ListFields():
-        hidden = sensitive or is_sensitive(field) or is_credential(field, getattr(message, "key", ""))
-        if is_map(field):
-            found |= _redact_map(value, sensitive=hidden)
-        elif field.message_type is not None:
-            for item in value if field.is_repeated else [value]:
-                found |= _redact(item, sensitive=hidden)
-        elif hidden or _has_secret_text(field, value):
-            _hide(message, field)
-            found = True
+        found |= _redact_field(message, field, value, sensitive=sensitive)
     return found
+
+
+def _redact_field(message: Message, field: FieldDescriptor, value: Any, *, sensitive: bool) -> bool:
+    """Redact one field of a message."""
+    hidden = sensitive or is_sensitive(field) or is_credential(field, getattr(message, "key", ""))
+    if is_map(field):
+        return _redact_map(value, sensitive=hidden)
+    if field.message_type is not None:
+        found = False
+        for item in value if field.is_repeated else [value]:
+            found |= _redact(item, sensitive=hidden)
+        return found
+    if hidden or _has_secret_text(field, value):
+        _hide(message, field)
+        return True
+    return False
+
+
+def _unpacked(message: Any) -> Message | None:
+    """Return the message in an Any; None if it can't be decoded."""
+    kind = find_message(type_name(message.type_url))
+    try:
+        return kind.FromString(message.value) if kind is not None else None
+    except DecodeError:
+        return None
 
 
 def _redact_any(message: Any, *, sensitive: bool) -> bool:
     """Redact the message in an Any; clear its value if it can't be decoded."""
-    kind = find_message(type_name(message.type_url))
-    try:
-        inner = kind.FromString(message.value) if kind is not None else None
-    except DecodeError:
-        inner = None
+    inner = _unpacked(message)
     if inner is None:
         had_value = bool(message.value)
         message.ClearField("value")

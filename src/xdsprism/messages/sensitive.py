@@ -57,6 +57,12 @@ _CREDENTIALS = frozenset(
 _SECRET_TEXT = re.compile(r"PRIVATE KEY-----|://[^/\s:@]*:[^/\s@]+@")
 _SECRET_BYTES = re.compile(rb"PRIVATE KEY-----|://[^/\s:@]*:[^/\s@]+@")
 
+# Keys of metadata whose values are secrets, such as API_KEY, and values that let somebody in: a JWT, a bearer token.
+_SECRET_KEY = re.compile(
+    r"(?i:passw(or)?d|passphrase|secret|token|credential|cookie|authorization|(api|access|private|signing)[-_. ]?key)"
+)
+_TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.|(?i:\b(bearer|basic) +[\w+/=.-]{8,})")
+
 # Texts of convert.py that contain no value, only names of types and fields, and texts without the value by now.
 _EXPECTED = r"expected (?:(?!, got ).)+, got "
 _HARMLESS = re.compile(
@@ -85,6 +91,14 @@ def _is_header_value(field: FieldDescriptor) -> bool:
 def is_secret_text(text: str | bytes) -> bool:
     """Whether a text is a secret wherever it is written: it has a private key, or a URL with a password."""
     return bool(_SECRET_TEXT.search(text) if isinstance(text, str) else _SECRET_BYTES.search(text))
+
+
+def is_secret_metadata(key: str, value: str) -> bool:
+    """Whether an entry of a node's metadata looks like a secret: by its key, or by its value.
+
+    Metadata is free text of a client's author, and other clients may be shown it.
+    """
+    return bool(_SECRET_KEY.search(key) or _TOKEN.search(value)) or is_secret_text(value)
 
 
 def may_hold_a_secret(field: FieldDescriptor) -> bool:

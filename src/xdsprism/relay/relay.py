@@ -87,6 +87,7 @@ class Relay:
                 or reject it by a NACK that names it, so that clients keep what they have ("envoy"). A listener with an
                 `api_listener` passes
     policy      which client may have what, as for a Server
+    csds        False: do not say which clients there are, as for a Server
     admin       HOST:PORT of the admin port, as for a Server, and `access`: who may use it
     report_nacks  report the clients' NACKs to the servers, which then wait up to 5 s for an ACK (PRX-18)
     """
@@ -110,6 +111,7 @@ class Relay:
         max_connection_age: float | None = None,
         tls: Tls | None = None,
         policy: Policy | None = None,
+        csds: bool = True,
         admin: str | None = None,
         access: Access | None = None,
         connect: Connect | None = None,
@@ -151,6 +153,7 @@ class Relay:
             max_connection_age=max_connection_age,
             tls=tls,
             policy=policy,
+            csds=csds,
             demand=self.relaying,
         )
         self._work = Work(lambda: self.server.hub.slices)
@@ -161,6 +164,8 @@ class Relay:
         self._connect = connect
         self.readers: list[Callable[[Sequence[Fact]], None]] = [self._note]  # of facts about upstream streams
         self.is_ready = False  # PRX-30: a server was reached once, or an earlier run left something
+        self._has_sought = False
+        self.server.tell_health(can_answer=False, asked=self._health_asked)
         self.last_good: LastGood | None = None
         self._group_by = group_by
         self._narrow: frozenset[ServerConfig] = frozenset()  # servers that take smaller locators than this relay
@@ -222,11 +227,24 @@ class Relay:
             kept = LastGood(str(self._cache), lambda text: log.warning("%s", text), max_stale=self._max_stale)
             self.last_good = kept
             self.feed.wall = lambda: kept.wall()  # noqa: PLW0108 # whichever clock that has by then
-            self.is_ready = not kept.is_empty
+            if not kept.is_empty:
+                self._become_ready()
             self._writing = asyncio.get_running_loop().create_task(kept.run(), name="xdsprism disk cache")
+
+    def _become_ready(self) -> None:
+        """Say from now on that the relay can answer (PRX-30)."""
+        if not self.is_ready:
+            self.is_ready = True
+            self.server.tell_health(can_answer=True)
+
+    def _health_asked(self) -> None:
+        """Seek a server, once: whoever waits until the relay is healthy asks it for nothing before."""
+        if not self._has_sought and not self.is_ready and self._unready is None:
+            self.seek()
 
     def seek(self) -> None:
         """Find out whether a server can be reached, before a client asks for anything."""
+        self._has_sought = True
         self.feed.client(None).seek()
 
     def enforce(self, policy: Policy | None) -> None:
@@ -351,7 +369,7 @@ class Relay:
             self.relaying.reword()
             self.server.hub.turn()
         if any(isinstance(fact, Reached) for fact in facts):
-            self.is_ready = True
+            self._become_ready()
             if self._group_by is not None and None in self.feed.clients:
                 self.feed.clients[None].stop_seeking()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -24,9 +24,13 @@ UNANSWERED = 100_000  # bytes of reflection requests that may wait for the clien
 
 
 class Health:
-    """The health of this server: SERVING or NOT_SERVING, the same for all of its services."""
+    """The health of this server: SERVING or NOT_SERVING, the same for all of its services.
+
+    A server does not serve before it has started, or while it drains, nor a relay before it has reached a server.
+    """
 
     def __init__(self, services: Iterable[str]) -> None:
+        self.asked: Callable[[], None] | None = None  # called when somebody asks while the server does not serve
         self._services = frozenset(services) | {""}
         self._serving = False
         self._watches: dict[HealthWatch, None] = {}
@@ -46,6 +50,8 @@ class Health:
         """Return the status of a service; None if the server has no such service."""
         if service not in self._services:
             return None
+        if not self._serving and self.asked is not None:
+            self.asked()
         status = health_pb2.HealthCheckResponse
         return int(status.SERVING if self._serving else status.NOT_SERVING)
 

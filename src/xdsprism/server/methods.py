@@ -39,12 +39,13 @@ class Api:
     delta_services: tuple[Typed, ...]  # SRV-2: the API gives these no SotW method and no fetch
     loads: str
     v2: bool = False
+    statuses: str = ""  # the service of client_status.py; empty: this version has none (VER-11)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The full names of all its services."""
         typed = (service for service, _, _ in (*self.services, *self.delta_services))
-        return self.aggregated, *typed, self.loads
+        return self.aggregated, *typed, self.loads, *((self.statuses,) if self.statuses else ())
 
 
 _V3_SERVICES: tuple[Typed, ...] = (
@@ -65,11 +66,13 @@ _V3_DELTA_SERVICES: tuple[Typed, ...] = (
         LB_ENDPOINT,
     ),
 )
+CLIENT_STATUS = "envoy.service.status.v3.ClientStatusDiscoveryService"
 V3 = Api(
     "envoy.service.discovery.v3.AggregatedDiscoveryService",
     _V3_SERVICES,
     _V3_DELTA_SERVICES,
     "envoy.service.load_stats.v3.LoadReportingService",
+    statuses=CLIENT_STATUS,
 )
 
 _V2_SERVICES: tuple[Typed, ...] = (

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from ..model.constraints import TRUE, Constraint
 from ..model.limits import DenialKind
-from ..model.types import NO_PARAMS, SECRET, Params, TypeUrl
+from ..model.types import NO_PARAMS, SECRET, TYPES, Params, TypeUrl
 from ..model.variants import pins
 from .globs import NO_NAMES, STAR, NameGlobs
 
@@ -75,9 +75,10 @@ class Grant:
     names    patterns by type, those of all other types under `*`; None: all names
     params   what may be claimed; None: everything
     reason   why there is nothing at all, if no rule is for the client
+    any_node whether the rule is for clients with any node id
     """
 
-    __slots__ = ("_claims", "_content", "_params", "_pins", "_types", "names", "reason", "rule")
+    __slots__ = ("_claims", "_content", "_params", "_pins", "_types", "is_unlimited", "names", "reason", "rule")
 
     def __init__(
         self,
@@ -86,6 +87,8 @@ class Grant:
         names: Mapping[str, NameGlobs] | None = None,
         params: Mapping[str, ParamRule] | None = None,
         reason: str = "",
+        *,
+        any_node: bool = False,
     ) -> None:
         self.rule = rule
         self.reason = reason
@@ -100,6 +103,11 @@ class Grant:
             reason,
         )
         self._claims: dict[Params, Claim] = {}
+        # Whether it allows everything: all types, secrets too, all names and params, on any node.
+        self.is_unlimited = any_node and params is None and all(self._allows_all(spec.url) for spec in TYPES)
+
+    def _allows_all(self, type_url: TypeUrl) -> bool:
+        return self.allows_type(type_url) and self.visible(type_url) is None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grant) and self._content == other._content

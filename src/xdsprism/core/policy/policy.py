@@ -99,4 +99,5 @@ class Policy:
 def _grant_of(rule: Rule, number: int) -> Grant:
     """Return what a rule allows, with a text that says which rule it is."""
     where = f" ({rule.origin})" if rule.origin is not None else ""
-    return Grant(f"rule {number}, {rule.identity.text}{where}", rule.types, rule.names, rule.params)
+    name = f"rule {number}, {rule.identity.text}{where}"
+    return Grant(name, rule.types, rule.names, rule.params, any_node=rule.node is None)
