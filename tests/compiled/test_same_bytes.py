@@ -24,13 +24,14 @@ def recording(seed: int, *, pure: bool) -> Any:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     return json.loads(done.stdout)
 
 
+@pytest.mark.timeout(450)  # some 15 s of processor time
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_runs_send_the_same_bytes_on_both_builds(seed: int) -> None:
     compiled, interpreted = recording(seed, pure=False), recording(seed, pure=True)
