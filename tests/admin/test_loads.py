@@ -133,6 +133,17 @@ def test_there_are_so_many_series_and_no_more(registry: CollectorRegistry, monke
     }
 
 
+# OPS-11: nor a label without end, which each scrape would carry.
+def test_long_names_are_cut_and_stay_distinct(registry: CollectorRegistry):
+    reports = LoadReports(Settings(), lambda _: ())
+    LoadMetrics(registry, reports, lambda: 0.0)
+    names = [f"{'evil' * 1_000}{number}" for number in range(2)]
+    reports.open([]).receive(LoadMessage(Node("n" * 10_000), tuple(map(report, names))), 0.0)
+    utilization = series(generate_latest(registry), "xdsprism_load_utilization")
+    assert len(utilization) == 2
+    assert all(len(labels) < 4 * 256 for labels in utilization)
+
+
 @pytest.mark.parametrize(
     ("locality", "text"), [(Locality("a", "b", "c"), "a/b/c"), (Locality("", "b"), "/b"), (Locality(), "")]
 )

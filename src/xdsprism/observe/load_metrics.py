@@ -13,6 +13,7 @@ from ..core.loads.load_reports import LoadReports, LocalityRates, MetricRate
 from ..core.loads.loads import UTILIZATIONS, Locality
 from ..core.model.facts import Fact, LoadsHeard, LoadsRefused
 from ..core.model.steps import EVERY, Steps, finish
+from ..core.model.truncation import NAME_BYTES, bounded
 
 MAX_SERIES = 1000  # of a gauge: clients choose the names of clusters and localities, and could send any number
 OTHER = "other"
@@ -118,7 +119,8 @@ class _Sums:
         self.found: dict[Labels, float] = {}
 
     def add(self, key: Labels, value: float) -> None:
-        """Add a value to the series with these labels."""
+        """Add a value to the series with these labels, each cut to NAME_BYTES."""
+        key = tuple(bounded(label, NAME_BYTES, distinct=True) for label in key)
         if key not in self.found and len(self.found) >= MAX_SERIES:
             key = (OTHER,) * len(key)
         self.found[key] = self.found.get(key, 0.0) + value
