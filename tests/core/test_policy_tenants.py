@@ -19,21 +19,21 @@ from xdsprism.core.policy.globs import NameGlobs
 from xdsprism.core.policy.grant import Grant, ParamRule
 from xdsprism.core.serve.stream import Stream
 
-# A's names begin with `a`, B's with `b`. A route configuration of A has virtual hosts of both.
+# A's names begin with `a`, B's with `b`. But all aliases begin with `a`: `ab` is one of a resource of B.
 NAMES = {"*": NameGlobs(["a*"])}
 PARAMS = {"env": ParamRule(allow=frozenset({"prod", "test"}))}
 GRANTS = {"a": Grant("a", names=NAMES, params=PARAMS), "b": Grant("b", names={"*": NameGlobs(["b*"])}, params=PARAMS)}
 
 ENTRIES = {
     "cds": ["{t}1={v}", "{t}2={v}", "-{t}1", "-{t}2", "{t}3[env=prod]={v} {t}3[env=test]={v}x", "-{t}3"],
-    "eds": ["{t}1={v}", "{t}2={v}", "-{t}1"],
+    "eds": ["{t}1={v}", "{t}1(a{t})={v}", "{t}2(a{t}2)[env=prod]={v}", "-{t}1", "-{t}2"],
     "lds": ["{t}1={v}>rds.{t}1", "{t}1={v}>cds.{t}1", "-{t}1"],
     "rds": ["{t}1<on_demand>={v}>cds.{t}1", "{t}1={v}>cds.{t}2", "-{t}1"],
     "vhds": ["{t}1/x<x.example>={v}", "{t}1/y<*.example>^={v}", "-{t}1/x", "-{t}1/y"],
 }
 ASKED = {
     "cds": ["a1", "a2", "a3{env=prod}", "a3{env=test}", "a3{env=none}", "a3{zone=1}", "b1", "b3{env=prod}", "*"],
-    "eds": ["a1", "a2", "b1"],
+    "eds": ["a1", "aa", "ab", "ab{env=test}", "ab2{env=prod}", "ab2{env=none}", "b1"],
     "lds": ["a1", "b1", "*"],
     "rds": ["a1", "b1"],
     "vhds": ["a1/x.example", "a1/z.example", "b1/x.example", "*"],
@@ -56,7 +56,7 @@ STEPS = st.one_of(
 def _transaction(own: list[tuple[str, str]], others: list[tuple[str, str]], value: int) -> str:
     named = [(word, text.format(t="a", v=value)) for word, text in own]
     named += [(word, text.format(t="b", v=value)) for word, text in others]
-    once = {(word, re.split(r"[=<[]", text.lstrip("-"))[0]): (word, text) for word, text in named}
+    once = {(word, re.split(r"[=<[(]", text.lstrip("-"))[0]): (word, text) for word, text in named}
     return "; ".join(f"{word} {text}" for word, text in once.values())
 
 

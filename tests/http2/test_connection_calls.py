@@ -14,7 +14,7 @@ from xdsprism.errors import STATUS, PeerError
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, RST_STREAM, Code
 from xdsprism.http2.limits import Times
-from xdsprism.server.calls import Call, Method, Peer, UnaryCall
+from xdsprism.server.calls import MISTAKE, Call, Method, Peer, UnaryCall
 from xdsprism.server.connection_calls import ConnectionCalls
 
 
@@ -237,7 +237,7 @@ def test_a_call_that_finishes_while_it_writes_is_asked_once_more() -> None:
 
 ERRORS = [
     (PeerError("INVALID_ARGUMENT", "so not"), ("INVALID_ARGUMENT", "so not"), "close INVALID_ARGUMENT: so not"),
-    (ValueError("a bug"), ("INTERNAL", "internal error: ValueError('a bug')"), "close a bug"),
+    (ValueError("a bug"), ("INTERNAL", MISTAKE), f"close {MISTAKE}"),
 ]
 WAYS: dict[str, Callable[[Rig], list[Frame]]] = {
     "receive": lambda rig: rig.say(data(1, message(b"a"))),
@@ -396,7 +396,7 @@ def test_an_error_while_a_call_is_told_to_end_ends_it_too(
     rig.connection_calls.drain(0.0, 5.0)
     assert rig.status(rig.hear())[0] == "INTERNAL"
     assert "a stream failed" in caplog.text
-    assert call.notes == ["close no"]
+    assert call.notes == [f"close {MISTAKE}"]
 
 
 # -- the end

@@ -6,6 +6,7 @@ names of B, and the contents of its resources, have a word in them that nothing 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.service.discovery.v3 import discovery_pb2 as pb
+from google.protobuf import json_format
 
 import xdsprism as xp
 from tests.client.rig import MAKE
 from tests.relay.model import Clock, RelaySite, Site
 from tests.relay.test_restart_model import CacheFile
+from tests.support.rest_application import ROUNDS, RestApplication
 from xdsprism.core.codec.resources import variant_of
 from xdsprism.core.model.settings import Settings
 from xdsprism.core.model.store import Store
@@ -94,17 +97,34 @@ ASKED: Mapping[TypeUrl, Sequence[str]] = {
         f"{BRAND}1",
         "*",
         f"{CLUSTERS}/a/1",
+        f"{CLUSTERS}/a/stolen",
         f"{CLUSTERS}/a/*",
         f"{CLUSTERS}/mixed/*",
         f"{CLUSTERS}/mixed/{BRAND}1",
         f"{CLUSTERS}/{BRAND}/*",
     ),
-    xp.ENDPOINT: ("a1", f"{BRAND}1"),
-    xp.LISTENER: ("a1", f"{BRAND}1", "*"),
-    xp.ROUTE: ("a-main", f"{BRAND}-main"),
-    xp.VIRTUAL_HOST: ("a-main/shop.test", "a-main/b.test", f"a-main/{BRAND}-shop", f"{BRAND}-main/shop.test", "*"),
+    xp.ENDPOINT: ("a1", "a-alias", "a-stolen", f"{BRAND}1"),
+    xp.LISTENER: ("a1", "a-alias", "a-stolen", f"{BRAND}1", "*"),
+    xp.ROUTE: ("a-main", "a-stolen", f"{BRAND}-main"),
+    xp.VIRTUAL_HOST: (
+        "a-main/shop.test",
+        "a-main/a-stolen",
+        "a-main/b.test",
+        "a-main/deep.wild.test",
+        "zz/b.test",
+        f"a-main/{BRAND}-shop",
+        f"{BRAND}-main/shop.test",
+        "*",
+    ),
 }
-ALIASES = {"a1": ("a-alias",), f"{BRAND}1": ("a-stolen",)}
+# Strings that A may ask for: some are other names of resources of its own, some of resources of B.
+ALIASES = {
+    "a1": ("a-alias",),
+    f"{BRAND}1": ("a-stolen",),
+    f"{BRAND}-main": ("a-stolen",),
+    f"{CLUSTERS}/{BRAND}/1": (f"{CLUSTERS}/a/stolen",),
+    f"a-main/{BRAND}-shop": ("a-main/a-stolen",),
+}
 TAGS: Sequence[Mapping[str, str] | None] = (None, None, {}, {"env": "prod"}, {"env": "test"}, {"env": "x"}, {"v": "1"})
 
 
@@ -115,8 +135,8 @@ def message(type_url: TypeUrl, name: str, mark: str) -> Any:
         made.vhds.config_source.ads.SetInParent()
         return made
     if type_url == xp.VIRTUAL_HOST:
-        domain = "b.test" if BRAND in name.rpartition("/")[2] and name.startswith("a") else "shop.test"
-        host = VirtualHost(name=name, domains=[domain])
+        is_foreign = BRAND in name.rpartition("/")[2] and name.startswith("a")
+        host = VirtualHost(name=name, domains=["b.test", "*.wild.test"] if is_foreign else ["shop.test"])
         host.virtual_clusters.add(name=mark)
         return host
     return MAKE[type_url](name, mark)
@@ -142,7 +162,9 @@ class Caller:
     heard: list[bytes] = field(default_factory=list)
     # What it has: contents by type, name and constraints; the latter are None for a plain name.
     has: dict[tuple[TypeUrl, str, bytes | None], bytes] = field(default_factory=dict)
-    errors: set[tuple[TypeUrl, str, int]] = field(default_factory=set)  # since they were last taken
+    # Since they were last taken: what is wrong with a name, and for which params there is nothing by it.
+    errors: set[tuple[TypeUrl, str, bytes]] = field(default_factory=set)
+    absences: set[tuple[TypeUrl, str, bytes | None]] = field(default_factory=set)
     is_first: bool = True
 
     def open(self) -> None:
@@ -248,11 +270,14 @@ class Caller:
             self.has[type_url, where, when] = made.resource.value
         for name in getattr(response, "removed_resources", ()):
             self.has.pop((type_url, name, None), None)
+            self.absences.add((type_url, name, None))
         for absent in getattr(response, "removed_resource_names", ()):
             when = absent.dynamic_parameter_constraints.SerializeToString(deterministic=True)
             self.has.pop((type_url, absent.name, when), None)
+            self.absences.add((type_url, absent.name, when))
         self.errors |= {
-            (type_url, each.resource_name.name, each.error_detail.code) for each in response.resource_errors
+            (type_url, each.resource_name.name, each.SerializeToString(deterministic=True))
+            for each in response.resource_errors
         }
 
 
@@ -303,6 +328,8 @@ class World:
         self.front.hub.enforce(self.policy)
         self.callers: dict[tuple[str, int], Caller] = {}
         self.marks = 0
+        self.rest: tuple[Site, RestApplication] | None = None
+        self.fetched: dict[tuple[str, bytes], str] = {}  # the version that came of each question over REST
 
     @property
     def front(self) -> Site:
@@ -336,7 +363,7 @@ class World:
             if who == "b" and not self.both:
                 continue
             type_url, name = RESOURCES[who][which % len(RESOURCES[who])]
-            aliases = ALIASES.get(name, ()) if type_url == xp.CLUSTER else ()
+            aliases = ALIASES.get(name, ())
             changeset[type_url, name] = tuple(
                 variant_of(
                     message(type_url, name, f"{self.marks}.{number}"),
@@ -353,13 +380,12 @@ class World:
         self.policy = policy(a, b)
         self.front.hub.enforce(self.policy)
 
-    def fetch(self, type_url: TypeUrl, names: Sequence[str], metadata: Mapping[str, str]) -> bytes | None:
-        """A fetch of A, and its answer."""
-        peer = Peer("wire", proved=parse_identity(IDENTITIES["a"]))
-        call = open_fetch(self.front.hub, "fetch", peer, type_url, v2=False)
-        request = pb.DiscoveryRequest(type_url=type_url, resource_names=names)
-        request.node.id = "a-1"
-        request.node.metadata.update(dict(metadata))
+    def fetch(self, request: pb.DiscoveryRequest, who: str) -> bytes | None:
+        """A fetch, and its answer."""
+        if who == "b" and not self.both:
+            return None
+        peer = Peer("wire", proved=parse_identity(IDENTITIES[who]))
+        call = open_fetch(self.front.hub, "fetch", peer, request.type_url, v2=False)
         call.receive(request.SerializeToString())
         answer: list[bytes] = []
         try:
@@ -372,6 +398,29 @@ class World:
             answer = [str(error).encode()]
         call.close()
         return answer[0] if answer else None
+
+    def post(self, request: pb.DiscoveryRequest, who: str) -> tuple[int, bytes]:
+        """The same over REST: status and body. Whoever has asked alike before names the version that came then."""
+        if self.rest is None or self.rest[0] is not self.front:
+            self.close()
+            self.rest = self.front, RestApplication(self.front.hub, self.clock)
+        key = who, request.SerializeToString(deterministic=True)
+        body = json_format.MessageToDict(request) | {"version_info": self.fetched.get(key, "")}
+        if who == "b" and not self.both:
+            for _ in range(ROUNDS):
+                self.settle()
+                self.clock.now += 1.0
+            return 0, b""
+        status, _, answer = self.rest[1].post(request.type_url, json.dumps(body).encode(), IDENTITIES[who], self.settle)
+        if status == 200:
+            self.fetched[key] = json.loads(answer)["version_info"]
+        return status, answer
+
+    def close(self) -> None:
+        for caller in self.callers.values():
+            caller.cut()
+        if self.rest is not None:
+            self.rest[1].close()
 
     def outage(self, *, down: bool) -> None:
         if self.relay is not None:

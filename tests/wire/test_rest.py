@@ -36,7 +36,7 @@ from xdsprism.http2.facts import Fact as ConnectionFact
 from xdsprism.http2.facts import HttpRequestRefused
 from xdsprism.server import rest as module
 from xdsprism.server import rest_bodies, rest_json
-from xdsprism.server.calls import Peer
+from xdsprism.server.calls import MISTAKE, Peer
 from xdsprism.server.fetch import open_fetch
 from xdsprism.server.http_port import CannotListenError
 from xdsprism.server.slicing import LONG_BYTES
@@ -558,13 +558,16 @@ async def test_contents_that_json_can_not_express_are_an_error(server: Server) -
     assert "nobody.has.This" in said
 
 
-async def test_a_mistake_of_ours_is_500_in_json(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    # OPS-10
+async def test_a_mistake_of_ours_is_500_in_json_and_quotes_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # OPS-10, OPS-14
     def fail(*_: object) -> None:
         raise RuntimeError("boom")
 
     monkeypatch.setattr(rest_bodies, "read_request", fail)
-    assert await refused(server, CLUSTERS, {}) == (500, "internal error: RuntimeError('boom')")
+    assert await refused(server, CLUSTERS, {}) == (500, MISTAKE)
+    assert "RuntimeError: boom" in caplog.text
     monkeypatch.undo()
     assert (await fetch(server))["resources"] == []
     assert server.hub.connected() == []

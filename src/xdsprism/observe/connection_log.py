@@ -21,6 +21,7 @@ from ..http2.facts import (
     RefusalCause,
     RequestRefusal,
 )
+from ..peer_address import host_of
 from ..token_bucket import Rate, TokenBucket
 
 log = logging.getLogger("xdsprism")
@@ -85,7 +86,7 @@ class ConnectionLog:
     def _note(self, peer: str, port: str, mistake: Mistake, why: str, detail: str) -> None:
         """Log a mistake, unless it was logged lately. Mistakes with another `detail` are logged separately."""
         now = self._clock()
-        key = (peer.rpartition(":")[0], port, mistake, detail)
+        key = (host_of(peer), port, mistake, detail)
         last = self._last_lines.get(key)
         if last is not None and now - last.at < INTERVAL:
             last.omitted += 1

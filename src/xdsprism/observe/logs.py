@@ -46,6 +46,7 @@ from ..core.model.facts import (
     TokenRefused,
 )
 from ..core.model.limits import ClientLimit
+from ..peer_address import host_of
 from ..printable import printable, printable_json
 from .change_log import write_change
 from .lines import NAMED, described, label, listed, log, named, say, short, word_of
@@ -248,7 +249,7 @@ class FactLog:
 
     def _write_refused_token(self, fact: TokenRefused) -> None:
         """OPS-15: the call has no stream. Its client comes back with the same token until somebody mends it."""
-        if self._is_news_of((fact.peer.rpartition(":")[0], ""), f"token {fact.cause}"):
+        if self._is_news_of((host_of(fact.peer), ""), f"token {fact.cause}"):
             text = "a call from %(peer)s is refused: %(reason)s"
             say(logging.WARNING, text, peer=fact.peer, cause=fact.cause, reason=fact.reason)
 
@@ -298,7 +299,7 @@ class FactLog:
     def _peer(self, stream: int) -> Peer:
         """Return the address and the node id of a stream, by which the quota counts."""
         opened = self._opened.get(stream)
-        address = opened.peer.rpartition(":")[0] if opened is not None else ""
+        address = host_of(opened.peer) if opened is not None else ""
         return address, self._clients.get(stream, "")
 
     def _joined(self, stream: int, node: Node) -> None:

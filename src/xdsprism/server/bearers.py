@@ -16,9 +16,9 @@ from dataclasses import replace
 from ..core.model.facts import Facts, TokenRefused
 from ..core.policy.tokens import Standing, TokenRefusal, Tokens
 from ..errors import PeerError
+from ..peer_address import host_of
 from ..token_bucket import Rate, TokenBucket
 from .calls import Peer
-from .connection_limits import host_of
 
 BAD_CHECKS = Rate(100, 20)  # of wrong signatures, for one address
 MEMORY = 10_000  # addresses that are remembered

@@ -43,6 +43,24 @@ class CallPort:
 
 DETACHED = CallPort()
 
+DETAILS = 1_000  # characters of an error: a status travels in trailers, and clients refuse more than 8 kB of those
+MISTAKE = "internal error: a mistake of the server, whose log has the details"
+
+
+def status_of(error: Exception) -> tuple[str, str]:
+    """Return the gRPC status of an error and its text, as clients, the log and pages are told.
+
+    Only what was raised for the client to read is quoted: any other text could have a value of somebody else in it.
+    """
+    if isinstance(error, PeerError):
+        return error.status, error.message[:DETAILS]
+    return "INTERNAL", MISTAKE
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a call ended, for its `close`."""
+    return str(error)[:DETAILS] if isinstance(error, PeerError) else MISTAKE
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Call(ABC):

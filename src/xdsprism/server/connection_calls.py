@@ -26,11 +26,10 @@ from ..http2.outbound import DataPayload
 from ..http2.requests import Field
 from ..http2.rpc import Called, Drained, Ended, HalfClosed, Message, Rpc, RpcConnection, RpcEvent
 from ..timer_heap import TimerHeap
-from .calls import DETACHED, Call, CallPort, Method, Peer, RefusedCall
+from .calls import DETACHED, DETAILS, Call, CallPort, Method, Peer, RefusedCall, reason_of, status_of
 
 log = logging.getLogger("xdsprism.server")
 
-DETAILS = 1_000  # characters of an error in a status
 BATCH_BYTES: Final = 8 * 1024  # of messages that are processed in one turn of the loop; they may be a thousand requests
 
 
@@ -116,13 +115,10 @@ class CallStream(CallPort):
         """
         if self.is_over:
             return
-        self.close((str(error) or repr(error))[:DETAILS])
-        if isinstance(error, PeerError):
-            status, details = error.status, error.message
-        else:
+        self.close(reason_of(error))
+        if not isinstance(error, PeerError):
             log.error("a stream failed", exc_info=error)
-            status, details = "INTERNAL", f"internal error: {error!r}"
-        self._calls.rpcs.end(self.rpc, status, details[:DETAILS])
+        self._calls.rpcs.end(self.rpc, *status_of(error))
 
     def close(self, reason: str = "") -> None:
         """Close the call, however it ended. Idempotent: the first reason counts."""

@@ -22,6 +22,7 @@ from ..http2.codes import Code
 from ..http2.facts import Fact, Limited
 from ..http2.faults import ConnectionFault
 from ..http2.limits import ConnectionCount, Limit, Limits
+from ..peer_address import host_of
 from ..token_bucket import Rate, TokenBucket
 from .calls import Peer
 
@@ -90,17 +91,11 @@ def disable_core_files() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
-def host_of(peer: str) -> str:
-    """Return the address without its port: `ipv4:10.0.0.1` of `ipv4:10.0.0.1:40000`."""
-    return peer.rpartition(":")[0]
-
-
 def client_of(peer: Peer) -> str:
     """Return as whom a client counts: as the first identity that it proved, or else as its address, on any port."""
     if peer.proved:
         return str(peer.proved[0])
-    host = host_of(peer.address).removeprefix("ipv4:").removeprefix("ipv6:")
-    return host.replace("%5B", "").replace("%5D", "").strip("[]")  # grpc may quote them
+    return host_of(peer.address).removeprefix("ipv4:").removeprefix("ipv6:")
 
 
 class ConnectionSlot:

@@ -25,7 +25,7 @@ from ..http2.facts import CallRefused, Fact, Limited, RefusalCause
 from ..http2.grpc import GrpcError, PiecesFactory, inflated
 from ..http2.limits import Limit, Limits, Times
 from .addresses import find_fault, why_not
-from .calls import Call, CallPort, Method, Peer
+from .calls import DETAILS, Call, CallPort, Method, Peer, reason_of, status_of
 from .certificates import identities_of, proved_by
 from .connection_limits import connections_for, descriptor_limit
 from .large_messages import LARGEST, LargeMessages
@@ -64,7 +64,6 @@ LINGER = 0.5
 # Sometimes grpc loses a call that arrives while the server stops, and would wait for it until the grace is over. So,
 # once every call that we know of is over, grpc has so many seconds to send their last bytes.
 LAST_BYTES = 5.0
-DETAILS = 1_000  # characters: a status travels in trailers, and clients refuse more than 8 kB of those
 
 
 class GrpcioEngine(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
@@ -365,7 +364,7 @@ class Conversation(CallPort):
         self._ended = True
         self._error = error
         try:
-            self._call.close("" if error is None else (str(error) or repr(error))[:DETAILS])
+            self._call.close("" if error is None else reason_of(error))
         except Exception:
             log.exception("a stream could not be closed")
 
@@ -374,13 +373,11 @@ class Conversation(CallPort):
         error = self._error
         if error is None:
             return
-        if isinstance(error, PeerError):
-            status, details = grpc.StatusCode[error.status], error.message
-        else:
+        if not isinstance(error, PeerError):
             log.error("a stream failed", exc_info=error)
-            status, details = grpc.StatusCode.INTERNAL, f"internal error: {error!r}"
+        status, details = status_of(error)
         with suppress(grpc.aio.InternalError):  # the client left before it could be told
-            await self._context.abort(status, details[:DETAILS])
+            await self._context.abort(grpc.StatusCode[status], details)
 
 
 def _inflated(message: bytes, limit: int) -> bytes:

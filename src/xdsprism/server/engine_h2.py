@@ -25,11 +25,12 @@ from ..http2.codes import Code
 from ..http2.facts import Cause, Connected, Disconnected, Fact, HandshakeFailed
 from ..http2.limits import Limits, Times
 from ..http2.rpc import RpcConnection
+from ..peer_address import host_of
 from .addresses import address_of, bind_socket, resolve, why_not
 from .calls import Method, Peer
 from .certificates import identities_of, proved_by
 from .connection_calls import ConnectionCalls
-from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
+from .connection_limits import ConnectionLimits, ConnectionSlot
 from .tls_listener import TlsListener
 from .tls_transport import TlsTransport
 from .wake_queue import WakeQueue

@@ -26,8 +26,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from ..errors import XdsError
 from ..http2.facts import Cause, Fact, HandshakeFailed, HttpConnectionRefused, HttpRefusal
 from ..http2.limits import Limit, Limits, Times
+from ..peer_address import host_of
 from .addresses import address_of, why_not
-from .connection_limits import ConnectionLimits, ConnectionSlot, host_of
+from .connection_limits import ConnectionLimits, ConnectionSlot
 from .http_deadlines import HttpDeadlines, HttpTimes, IdleConnections
 from .tls_listener import TlsListener
 from .tls_transport import TlsTransport

@@ -44,9 +44,10 @@ from ..core.serve.stream import Stream
 from ..core.session.interest import Interest, Interested
 from ..errors import PeerError
 from ..messages.api_versions import to_v2
+from ..peer_address import host_of
 from .bearers import Bearers
 from .calls import Peer
-from .connection_limits import client_of, host_of
+from .connection_limits import client_of
 from .slicing import LONG_COUNT, Slices
 from .xds_call import Connected, XdsCall
 

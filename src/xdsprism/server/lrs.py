@@ -13,9 +13,10 @@ from ..core.model.pace import count_request, rate_of
 from ..core.model.steps import Steps
 from ..core.model.store import Applied
 from ..core.model.types import CLUSTER
+from ..peer_address import host_of
 from ..token_bucket import TokenBucket
 from .calls import Call, Peer
-from .connection_limits import client_of, host_of
+from .connection_limits import client_of
 from .hub import Hub
 from .slicing import Job
 

@@ -31,9 +31,10 @@ from ..core.serve.fetching import ANSWER, Patience, Unchanged
 from ..errors import PeerError, UsageError
 from ..http2.facts import Fact, HttpRequestRefused, RequestRefusal
 from ..http2.limits import Limits
-from .calls import CallPort, Peer
+from ..peer_address import host_of
+from .calls import CallPort, Peer, status_of
 from .certificates import identities_of, proved_by
-from .connection_limits import ConnectionLimits, host_of
+from .connection_limits import ConnectionLimits
 from .fetch import FetchCall, open_fetch
 from .health import describe
 from .http_gate import RESTRICTIONS, Gate, error_answer, is_from_page, peer_of
@@ -170,7 +171,8 @@ class Rest:
         return self._counted(JSONResponse({"error": message}, error.status_code, error.headers))
 
     async def _fail(self, _: Request, error: Exception) -> Response:
-        return self._counted(JSONResponse({"error": f"internal error: {error!r}"}, 500))
+        """Answer a mistake of ours. Starlette raises it again, so that the port logs it."""
+        return self._counted(JSONResponse({"error": status_of(error)[1]}, 500))
 
     def _counted(self, response: Response, *, crowded: bool = False) -> Response:
         """Count a response in the metrics."""

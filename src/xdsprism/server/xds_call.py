@@ -23,8 +23,8 @@ from ..core.serve.idleness import Idleness
 from ..core.serve.stream import Stream
 from ..errors import PeerError
 from ..native import mypyc_attr
+from ..peer_address import host_of
 from .calls import Call, Peer
-from .connection_limits import host_of
 from .long_work import LongWork, is_long
 from .slicing import LONG_BYTES, LONG_COUNT
 

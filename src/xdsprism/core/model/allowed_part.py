@@ -4,6 +4,9 @@ A policy may let clients have only some names of a type (core/policy/). Their se
 So nothing that a session does can tell such a client of another resource: neither a wildcard, nor an alias, nor a host,
 nor a version, nor the revision in a nonce, which counts the changes of this part alone.
 
+In a relay a string that is allowed may be an alias, or a host, of a resource that is not. Then the part has an absence
+in place of the resource, and what happens to the absence does not count in the revision that clients are shown.
+
 The store commits to each part what the part has of every transaction. Variants and their sets are the same objects as
 in the whole table, so streams share what is encoded. There is one part for all streams that are allowed the same names,
 for as long as there is such a stream. Clients that are allowed all names read the whole table, and cost nothing.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Protocol
 
 from .staged_changes import StagedChanges
@@ -45,7 +49,7 @@ class AllowedPart:
         self.table = table
         self._whole = whole
         table.be_part_of(whole)
-        table.revision = FIRST_REVISION
+        table.revision = table.shown_revision = FIRST_REVISION
 
     def filling(self) -> Steps[StagedChanges | None]:
         """Return what the whole has of these names, counted, in steps, for `commit_counted`; None: nothing."""
@@ -61,10 +65,13 @@ class AllowedPart:
     def commit(self, changes: Iterable[Change]) -> None:
         """Take what the part has of a transaction."""
         allows, table = self._names.allows, self.table
-        revision = table.revision + 1
+        revision, shown, step = table.revision + 1, table.shown_revision, 0
         for change in changes:
             if allows(change.name):
-                table.commit(self._own(change, revision))
+                own = self._own(change, revision)
+                step = step or _is_shown(own)
+                table.commit(own)
+        table.shown_revision = shown + step
         if table.revision == revision:
             table.drop_shared_views()
 
@@ -90,6 +97,14 @@ class AllowedPart:
         """Take a transaction that `counting` counted. Return False if the part has changed since."""
         if staged.changes[0].revision != self.table.revision + 1:
             return False
+        shown = self.table.shown_revision
         self.table.commit_all(staged)
+        self.table.shown_revision = shown + any(map(_is_shown, staged.changes))
         self.table.drop_shared_views()
         return True
+
+
+def _is_shown(change: Change) -> bool:
+    """Whether clients can see that something changed: a variant came, or went."""
+    before, after = (known.variants if known is not None else () for known in (change.before, change.after))
+    return len(before) != len(after) or not all(map(is_, before, after))

@@ -22,11 +22,13 @@ class CacheKnowledge(Knowledge):
         self.listed: set[tuple[str, Params]] = set()  # wildcards and globs whose full contents are known
         self.unsure: set[tuple[str, Params]] = set()  # those known only from an earlier run of the process
         self.wrong: dict[tuple[str, Params], UpstreamProblem] = {}  # problems of whole globs (ERR-6)
+        self._is_part = False
 
     def join(self, whole: Knowledge) -> None:
         """What an upstream wildcard lists is known as soon as the whole table has it: the part leaves out the rest."""
         if isinstance(whole, CacheKnowledge):
             self.listed, self.unsure, self.wrong = whole.listed, whole.unsure, whole.wrong
+            self._is_part = True
 
     def knows(self, name: str, params: Params, *, sure: bool = False) -> bool:
         known = self._lookup.get(name)
@@ -37,7 +39,8 @@ class CacheKnowledge(Knowledge):
         if not self.wrong and not self._special.with_problem:
             return None
         known = self._lookup.get(name)
-        return self.wrong.get((name, params)) or (known.problem(params) if known is not None else None)
+        found = self.wrong.get((name, params)) or (known.problem(params) if known is not None else None)
+        return found.without_words() if self._is_part and isinstance(found, UpstreamProblem) else found
 
     def serves(self, name: str, params: Params, since: int) -> bool:
         """Whether the answer may go to a client that subscribed at revision `since`; some are not for latecomers."""

@@ -31,6 +31,8 @@ from .variants import Explanation, Moved, VariantSet, aliases_of, base_keys, exp
 
 REMEMBERED = 4096  # classes of params whose answer is cached, per name: these, or twice the findings if that is more
 
+NOT_QUOTED = "the relay can't get it from its servers; the relay's log and pages say why"
+
 NEVER: Mapping[Params, int] = {}  # no question is late
 
 _NUMBERS = count(1)  # tells sets apart in `CachedSet.difference` without keeping the older set alive
@@ -89,6 +91,11 @@ class UpstreamProblem:
     # PRX-35: the relay has no room for the subscription. Clients that have nothing are told that the resource does
     # not exist; clients that have it keep it.
     refused: bool = False
+    is_quoted: bool = False  # the message has words of a server, which may name resources
+
+    def without_words(self) -> UpstreamProblem:
+        """Return the problem as clients see it that may not have every resource (OPS-2)."""
+        return replace(self, message=NOT_QUOTED, is_quoted=False) if self.is_quoted else self
 
     def concerns(self, params: Mapping[str, str]) -> bool:
         """Whether the problem concerns a client with these params."""
@@ -335,8 +342,6 @@ class CachedSet(VariantSet):
         ones may get a variant. Downstream relays therefore do not apply it to other params (Upstream.is_relay).
         """
         found = self.find(params)
-        if found is not None and found.hidden and not self.variants:
-            return TRUE  # as if there were no resource for anybody
         if found is not None and found.variant is None and found.only is None:
             return found.constraint
         return pins({key: params.get(key) for key in {*self.keys, *params, *beside}})

@@ -37,6 +37,8 @@ class Table:
     def __init__(self, spec: TypeSpec, lookup: Lookups = NameLookup, knowledge: Knowledges = AllKnown) -> None:
         self.spec = spec
         self.revision = 0  # of the last change in this table
+        # The same, as nonces and versions say it. In an allowed part that counts less (allowed_part.py).
+        self.shown_revision = 0
         self.sessions = 0  # number of sessions that read it
         self.variants = 0  # number of variants of all names
         self.referring: Counter[Reference] = Counter()  # how many variants here refer to each resource
@@ -59,6 +61,11 @@ class Table:
         """Have a part of what another table has (allowed_part.py)."""
         self._whole = whole
         self.knowledge.join(whole.knowledge)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether this is the allowed part of another table."""
+        return self._whole is not None
 
     @property
     def moment(self) -> int:
@@ -124,7 +131,7 @@ class Table:
 
     def commit(self, change: Change) -> None:
         """Take one change of a small transaction."""
-        self.revision = change.revision
+        self.revision = self.shown_revision = change.revision
         self._recount(change)
         if change.after is None:
             del self._sets[change.name]
@@ -137,7 +144,7 @@ class Table:
 
     def commit_all(self, tally: StagedChanges) -> None:
         """Take all changes of a large transaction, whose sums were computed beforehand (staged_changes.py)."""
-        self.revision = tally.changes[0].revision
+        self.revision = self.shown_revision = tally.changes[0].revision
         for name in tally.gone:
             del self._sets[name]
         self._sets.update(tally.sets)

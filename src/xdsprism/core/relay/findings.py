@@ -211,7 +211,7 @@ def _problem(answer: UpstreamAnswer, known: CachedSet, pin: Pin) -> UpstreamProb
     text = error.message if told or error.status == UNAVAILABLE else str(error)
     refused = is_crowded(entry)
     status = REFUSED if refused else error.status if told else UNAVAILABLE
-    return UpstreamProblem(whose, STATUS.index(status), text, only=only, refused=refused)
+    return UpstreamProblem(whose, STATUS.index(status), text, only=only, refused=refused, is_quoted=not refused)
 
 
 def _generalise(said: UpstreamAnswers) -> None:

@@ -18,6 +18,7 @@ from ..model.constraints import TRUE, Constraint
 from ..model.events import Absence, Key, ResourceError
 from ..model.steps import EVERY, Steps, finish, pieces
 from ..model.types import Params, ResourceProblem, Variant
+from ..model.variants import pins
 from ..policy.grant import PERMISSION_DENIED
 from .batch import Batch
 from .client_state import ClientState
@@ -149,11 +150,24 @@ class Delivery:
         A name without any variant has none for anybody. A cache knows only what was asked, so its constraints also pin
         the keys of all params with which this client subscribed to the name.
         """
+        absence = self._own_words(name, params)
+        if absence is not None:
+            return absence
         table = self._context.table
         known = table.get(name)
         # A store knows its keys.
         beside = self._client.subscriptions.params_keys(name) if not table.authoritative else ()
         return known.negative(params, beside) if known is not None else TRUE
+
+    def _own_words(self, name: str, params: Params) -> Constraint | None:
+        """Return a negative answer's constraint that says only what this client said; None: it may say more.
+
+        OPS-2: a relay can't tell whether the words of its server are about a resource that this client may have. The
+        string may be an alias, or a host, of one that others have: for which params that has variants is their affair.
+        """
+        if not (self._context.table.is_part and self._context.interest.demand.caches):
+            return None
+        return pins({key: params.get(key) for key in {*params, *self._client.subscriptions.params_keys(name)}})
 
     def absence(self, want: NameSubscription) -> Constraint:
         """Return the constraints of a negative answer to this locator.
@@ -205,7 +219,8 @@ class Delivery:
         if wild.tag is None:
             batch.removed[wild.name] = None
         else:
-            batch.withdrawn[Absence(wild.name, wild.listing.negative(wild.params))] = None
+            absence = self._own_words(wild.name, wild.params)
+            batch.withdrawn[Absence(wild.name, absence or wild.listing.negative(wild.params))] = None
 
     # -- an error
 

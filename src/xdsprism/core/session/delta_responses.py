@@ -123,7 +123,7 @@ class DeltaResponses:
             self._table.spec.url,
             True,  # noqa: FBT003
             session.verdicts.next_nonce(),
-            str(self._table.revision),
+            str(self._table.shown_revision),
             tuple(batch.plain.values()),
             tuple(batch.located),
             tuple(batch.removed),
@@ -134,7 +134,7 @@ class DeltaResponses:
 
     def heartbeat(self, plain: tuple[Variant, ...], located: tuple[Variant, ...]) -> Send:
         """Return a response with these heartbeats. In delta they have no contents."""
-        version, nonce = str(self._table.revision), self._session.verdicts.next_nonce()
+        version, nonce = str(self._table.shown_revision), self._session.verdicts.next_nonce()
         return Send(self._table.spec.url, True, nonce, version, beats=plain, located_beats=located)  # noqa: FBT003
 
     # -- responses that sessions share (fast_path.py)
@@ -185,7 +185,7 @@ class DeltaResponses:
             plain, other = ((), news) if located else (news, ())
             url, version, nonce = (
                 self._table.spec.url,
-                str(self._table.revision),
+                str(self._table.shown_revision),
                 self._session.verdicts.next_nonce(),
             )
             send = self._session.table.shared[key] = Send(url, True, nonce, version, plain, other)  # noqa: FBT003

@@ -82,7 +82,7 @@ def greet(session: Session, now: float) -> list[Send] | None:
         return None
     # Resources with a TTL need timers, and a second response at this revision needs a nonce of its own.
     snapshot = wild.listing.snapshot(wild.params)
-    if not snapshot.is_plain or session.in_flight.revision == table.revision:
+    if not snapshot.is_plain or session.in_flight.revision == table.shown_revision:
         return None
     send = session.responses.shared_wildcard(wild, snapshot.variants)
     if send is None:
@@ -95,7 +95,7 @@ def greet(session: Session, now: float) -> list[Send] | None:
 
 def push(session: Session, now: float) -> list[Send] | None:
     """Return the responses to a change for a session that was at rest; None: take the general path."""
-    if session.in_flight.revision == session.table.revision:
+    if session.in_flight.revision == session.table.shown_revision:
         return None  # a response went out at this revision already, so this one needs its own nonce
     subscriptions = session.subscriptions
     wildcards = subscriptions.wildcards
@@ -182,7 +182,7 @@ def _push_wildcard(session: Session, wild: WildcardSubscription, now: float) -> 
 def _pushed_out(session: Session, send: Send, now: float) -> Send:
     """Count a response and wait for its ACK: `Verdicts.sent` without TTLs."""
     in_flight, context = session.in_flight, session.context
-    in_flight.use_shared_nonce(context.table.revision)
+    in_flight.use_shared_nonce(context.table.shown_revision)
     session.news = send.plain or send.located
     progress, responses, version = in_flight.progress, in_flight.responses, send.version
     number = progress.sent = progress.sent + 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..model.allowed_part import FIRST_REVISION
 from ..model.events import Rejection, Send
 from ..model.table import Table
 from ..model.types import Variant
@@ -115,9 +114,9 @@ class InFlight:
     def change_table(self, table: Table) -> None:
         """Go on with the revisions of another table, such that no nonce is used twice on the stream (SRV-8)."""
         self._highest = max(self._highest, self.revision)
-        if table.revision >= FIRST_REVISION:  # an allowed part counts for itself
-            table.revision = max(table.revision, self._highest)
-        self.revision, self._number = table.revision, self.progress.sent
+        if table.is_part:  # it counts for itself
+            table.shown_revision = max(table.shown_revision, self._highest)
+        self.revision, self._number = table.shown_revision, self.progress.sent
 
     @property
     def room(self) -> int:

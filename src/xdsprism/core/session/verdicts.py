@@ -53,7 +53,7 @@ class Verdicts:
 
     def next_nonce(self) -> str:
         """Return a nonce for a response at the table's revision."""
-        return self._in_flight.next_nonce(self._context.table.revision)
+        return self._in_flight.next_nonce(self._context.table.shown_revision)
 
     def sent(self, send: Send, now: float, *, keep: bool = True) -> Send:
         """Count a response and wait for its answer. `keep`: isolation needs its content after a NACK.
