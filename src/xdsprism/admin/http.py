@@ -27,6 +27,7 @@ from ..observe.metrics import CONTENT_TYPE, Metrics
 from ..server.http_gate import RESTRICTIONS, Gate
 from ..server.hub import Hub
 from ..server.xds_call import Connected
+from ..similar import similar
 from ..sources.files import NotConfirmedError
 from . import (
     cache_model,
@@ -218,7 +219,7 @@ async def _matrix(view: View, request: Request) -> Response:
     params = queries.assignments(request)
     table = _table(view, type_url)
     found = await _sliced(matrix_model.matrix(table, name, params)) if table is not None else None
-    return _Json(_existing(found, type_url))
+    return await _existing(found, table, type_url, name)
 
 
 async def _holders(view: View, request: Request) -> Response:
@@ -229,7 +230,7 @@ async def _holders(view: View, request: Request) -> Response:
     found = None
     if table is not None:
         found = await _sliced(holders_model.holders(view.hub, table, name, offset, limit))
-    return _Json(_existing(found, type_url))
+    return await _existing(found, table, type_url, name)
 
 
 def _overview(recent: Recent) -> Answer:
@@ -398,7 +399,7 @@ async def _explain(view: View, request: Request) -> Response:
         return _Json(await _explained_to(view, _streams_of(view, {"node": given["node"]}), type_url, name, params))
     table = _table(view, type_url)
     found = await _explained(view, table, name, params) if table is not None else None
-    return _Json(_existing(found, type_url))
+    return await _existing(found, table, type_url, name)
 
 
 async def _explained_to(
@@ -465,7 +466,11 @@ def _table(view: View, type_url: TypeUrl) -> Table | None:
     return next((table for table in view.hub.store.tables() if table.spec.url == type_url), None)
 
 
-def _existing(found: Row | None, type_url: TypeUrl) -> Row:
-    if found is None:
-        raise HTTPException(404, f"there is no {queries.type_label(type_url)} of that name")
-    return found
+async def _existing(found: Row | None, table: Table | None, type_url: TypeUrl, name: str) -> Response:
+    """Answer with what was found of a resource, or with 404, and a name that is nearly this one if there is any."""
+    if found is not None:
+        return _Json(found)
+    names = read_model.names_to_compare(table) if table is not None else []
+    near = await asyncio.to_thread(similar, name, names)  # it may take longer than streams should wait
+    hint = {"similar": near} if near else {}
+    return _Json({"error": f"there is no {queries.type_label(type_url)} of that name", **hint}, 404)

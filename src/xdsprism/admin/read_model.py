@@ -35,6 +35,7 @@ from ..file_watch import POLL
 from ..release import __version__
 from ..server.connection_limits import client_of
 from ..server.xds_call import Connected
+from ..similar import LOOKED_AT
 from ..sources.files import LoadReport
 from .bodies import redacted
 
@@ -207,6 +208,11 @@ def explain(table: Table, name: str, params: Mapping[str, str]) -> Row | None:
         # DESIGN 6.4: the constraint of the absence, which the client gets and may cache
         "absent": show(known.negative(params)) if chosen is None else None,
     }
+
+
+def names_to_compare(table: Table) -> list[str]:
+    """Return as many names of the table as are worth comparing with one that does not exist."""
+    return [name for name, _ in islice(table, LOOKED_AT)]
 
 
 # -- clients

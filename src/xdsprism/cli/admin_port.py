@@ -85,18 +85,22 @@ class AdminClient:
 
     def ask_about(
         self, page: str, type_url: str, name: str, params: dict[str, str], client: str | None = None
-    ) -> dict[str, Any] | None:
-        """Ask a page of the API about a resource, params and a client; None: there is no such resource."""
+    ) -> dict[str, Any]:
+        """Ask a page of the API about a resource, params and a client. Raises XdsError if there is no such resource."""
         from urllib.parse import urlencode
+
+        from .asking import missing
 
         given = [("type", type_url), ("name", name), *(("param", f"{key}={value}") for key, value in params.items())]
         given += [("node", client)] if client is not None else []
         status, answer = self.request(f"/api/{page}?{urlencode(given)}")
         if status == 404 and client is not None:
             raise XdsError(f"{client}: {answer.get('error', status)}")
-        if status not in (200, 404):
+        if status == 404:
+            raise missing(type_url, name, answer.get("similar", []))
+        if status != 200:
             raise XdsError(f"{self.address}: {answer.get('error', status)}")
-        return answer if status == 200 else None
+        return answer
 
     def _headers(self) -> dict[str, str]:
         if self.token_file is None:

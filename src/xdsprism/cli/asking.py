@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,10 @@ from ..core.model.type_names import resolve_type
 from ..core.model.type_versions import as_v3
 from ..core.model.types import TYPES, VIRTUAL_HOST, TypeUrl
 from ..core.model.xdstp import authority_of, canonical
-from ..errors import UsageError, WatchError
+from ..errors import UsageError, WatchError, XdsError
+from ..printable import printable
+from ..similar import did_you_mean
+from . import output as out
 from .options import ENVIRONMENT, Address, params_option
 from .variables import choose_typed
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 NODE = {"id": "xdsprism"}  # unless a bootstrap has a node
 LASTING = 1.0  # seconds: a stream that was open for longer counts as a success, even if nothing came
+
+_KEYS = 8  # that a note lists
 
 _LABELS = {spec.url: spec.label for spec in TYPES}
 
@@ -191,6 +196,22 @@ class StreamOutcomes:
 
     def is_known(self, server: str) -> bool:
         return server in self._known
+
+
+def missing(type_url: str, name: str, near: Sequence[str], whom: str = "") -> XdsError:
+    """Return the error for a resource that does not exist; `near`: names that are nearly this one."""
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return XdsError(printable(f"{title(type_url, name)} does not exist{whom}{hint}"))
+
+
+def note_unmentioned(what: str, params: Iterable[str], mentioned: Collection[str]) -> None:
+    """Say on stderr which params no variant mentions: often a key is misspelled."""
+    for key in params:
+        if key not in mentioned:
+            names = sorted(mentioned)
+            some = ", ".join(names[:_KEYS]) + (", ..." if len(names) > _KEYS else "")
+            known = f"the params that variants mention are {some}" if names else "variants mention no params"
+            out.note(printable(f"no variant of {what} mentions {key}; {known}{did_you_mean(key, names)}"))
 
 
 def title(type_url: str, name: str) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.model.type_names import resolve_type
-from ..errors import UsageError, XdsError
+from ..errors import UsageError
+from ..similar import similar
 from . import output as out
 from .admin_port import AdminClient, admin_options
-from .asking import title
+from .asking import missing, note_unmentioned, title
 from .options import descriptors_option, params_option, policy_option, validate_option
 from .variables import choose_typed
 
@@ -82,15 +83,14 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
         raise UsageError("--client needs --admin: it is a client that is connected to a running server")
     _check_policy(policy, identity, node, is_asked=admin is not None)
     type_url = resolve_type(type_word)
-    answer: dict[str, Any] | None
     if policy is not None and identity is not None:
         answer = _by_policy(config, validate, type_url, name, params, Client(policy, identity, node))
     elif admin is not None:
         answer = admin.ask_about("explain", type_url, name, params, client)
     else:
         answer = _from_files(config, validate, type_url, name, params)
-    if answer is None:
-        raise XdsError(f"{title(type_url, name)} does not exist")
+    if answer["variant"] is not None or answer["keys"]:
+        note_unmentioned(title(type_url, name), params, answer["keys"])
     if output == "json":
         out.as_json(answer)
     elif output == "yaml":
@@ -111,12 +111,16 @@ def _check_policy(policy: str | None, identity: str | None, node: str, *, is_ask
 
 def _from_files(
     config: tuple[str, ...], validate: Validate, type_url: str, name: str, params: dict[str, str]
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     from ..admin import read_model
     from .loading import load
 
     store, _ = load(config, validate)
-    return read_model.explain(store.table(type_url), name, params)
+    table = store.table(type_url)
+    found = read_model.explain(table, name, params)
+    if found is None:
+        raise missing(type_url, name, similar(name, read_model.names_to_compare(table)))
+    return found
 
 
 def _by_policy(  # what is explained, and to whom
@@ -136,7 +140,8 @@ def _by_policy(  # what is explained, and to whom
     found = read_model.explain(table, name, claim.params) if denial is None else None
     nothing = {"type": table.spec.label, "type_url": type_url, "name": name, "params": params, "keys": [], "others": []}
     if found is None and denial is None:
-        raise XdsError(f"{title(type_url, name)} does not exist for {client.identity}, by {grant.rule}")
+        whom = f" for {client.identity}, by {grant.rule}"
+        raise missing(type_url, name, similar(name, read_model.names_to_compare(table)), whom)
     return (found or nothing | {"variant": None, "absent": None}) | {
         "policy": {
             "identity": client.identity,

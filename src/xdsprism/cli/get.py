@@ -11,7 +11,7 @@ import click
 from ..core.model.events import WILDCARD
 from ..core.model.xdstp import is_glob
 from . import output as out
-from .asking import Question, StreamOutcomes, asking, describe_error, title
+from .asking import Question, StreamOutcomes, asking, describe_error, note_unmentioned, title
 from .failures import error_row
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def get(question: Question, *, output: str, timeout: float) -> None:
         out.note(reason)
     if not (found.held or reasons or outage):
         out.note("no resources")
+    if found.is_answered and question.params:
+        names = ", ".join(title(question.type_url, name) for name in question.names)
+        note_unmentioned(names or "these resources", question.params, found.mentioned)
     if found.outage is not None:
         raise found.outage
     if found.errors or found.unanswered or found.nameless:
@@ -74,9 +77,18 @@ class Answers:
     errors: dict[str, WatchError] = field(default_factory=dict)
     nameless: list[str] = field(default_factory=list)  # invalid resources without a readable name
     outage: WatchError | None = None  # a server can't be reached
+    mentioned: set[str] = field(default_factory=set)  # the params that constraints mention, of absences too
+    is_answered: bool = False  # by a variant, or by an absence that mentions params: there are variants
 
     def add(self, update: Update) -> None:
+        from ..core.model.constraints import keys
+
         self.unanswered.pop(update.name, None)
+        constraint = update.variant.constraint if update.variant is not None else update.absence
+        if constraint is not None:
+            mentioned = keys(constraint)
+            self.is_answered |= update.variant is not None or bool(mentioned)
+            self.mentioned |= mentioned
         if update.resource is not None and update.variant is not None:
             self.held[update.variant.name] = update.variant
         elif update.error is not None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.model.type_names import resolve_type
-from ..errors import UsageError, XdsError
+from ..errors import UsageError
+from ..similar import similar
 from . import output as out
 from .admin_port import AdminClient, admin_options
-from .asking import title
+from .asking import missing
 from .options import descriptors_option, params_option, validate_option
 from .variables import choose_typed
 
@@ -62,8 +63,6 @@ def matrix(
         answer = admin.ask_about("matrix", type_url, name, params)
     else:
         answer = _from_files(config, validate, type_url, name, params)
-    if answer is None:
-        raise XdsError(f"{title(type_url, name)} does not exist")
     if output == "json":
         out.as_json(answer)
     elif output == "yaml":
@@ -74,13 +73,17 @@ def matrix(
 
 def _from_files(
     config: tuple[str, ...], validate: Validate, type_url: str, name: str, params: dict[str, str]
-) -> dict[str, Any] | None:
-    from ..admin import matrix_model
+) -> dict[str, Any]:
+    from ..admin import matrix_model, read_model
     from ..core.model.steps import finish
     from .loading import load
 
     store, _ = load(config, validate)
-    return finish(matrix_model.matrix(store.table(type_url), name, params))
+    table = store.table(type_url)
+    found = finish(matrix_model.matrix(table, name, params))
+    if found is None:
+        raise missing(type_url, name, similar(name, read_model.names_to_compare(table)))
+    return found
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from ..core.model.limits import Limits
 from ..core.model.node_params import NODE_FIELDS
 from ..core.model.settings import ENGINE
 from ..errors import UsageError
+from ..similar import did_you_mean
 
 if TYPE_CHECKING:
     from ..admin.access import Access
@@ -126,7 +127,8 @@ class LimitOf(click.ParamType[tuple[str, float]]):
         name, equals, text = value.partition("=")
         if not equals or name not in kinds:
             text = f"{value!r} is not NAME=NUMBER, such as types=64" if not equals else f"there is no limit {name!r}"
-            self.fail(f"{text}; the limits are {', '.join(sorted(kinds))}", param, ctx)
+            hint = did_you_mean(name, kinds)
+            self.fail(f"{text}; the limits are {', '.join(sorted(kinds))}{hint}", param, ctx)
         is_time = kinds[name] == "float"
         try:
             if is_time:

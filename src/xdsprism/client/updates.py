@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..core.codec.expression import Expression
+from ..core.model.constraints import Constraint
 from ..core.model.events import Key
 from ..core.model.types import TypeUrl, Variant
 from ..core.watch.entry import Notice, Watch
@@ -33,6 +34,7 @@ class Update:
     ambient_error: WatchError | None = None
     variant: Variant | None = field(default=None, repr=False)  # the contents as received, with their constraints
     trusted: bool = False  # BST-6: the resource came from a server with the feature `trusted_xds_server` (A81)
+    absence: Constraint | None = field(default=None, repr=False)  # for which clients it does not exist
 
     @property
     def version(self) -> str:
@@ -48,7 +50,8 @@ def update_of(notice: Notice) -> Update:
     variant = notice.variant
     if notice.error is not None:
         error, ambient = (None, notice.error) if notice.ambient else (notice.error, None)
-        return Update(notice.type_url, notice.name, None, error, ambient, variant, notice.trusted and notice.ambient)
+        trusted = notice.trusted and notice.ambient
+        return Update(notice.type_url, notice.name, None, error, ambient, variant, trusted, notice.absence)
     message = decoded(variant.type_url, variant.body) if variant is not None else None
     return Update(notice.type_url, notice.name, message, variant=variant, trusted=notice.trusted)
 

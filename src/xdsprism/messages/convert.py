@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from ..core.model.truncation import NAME_BYTES, bounded
+from ..similar import did_you_mean
 from .document import Path
 from .faults import Faults, kind_of, prefix, refuse
 from .protos import close_matches, find_message, type_name, type_url
@@ -190,9 +190,7 @@ def _unknown(descriptor: Descriptor, key: object) -> str:
     if not isinstance(key, str):
         return f"a key must be a string, got {kind_of(key)}; quote it"
     names = [field.name if key.islower() else field.json_name for field in descriptor.fields]
-    close = get_close_matches(key, names, n=1, cutoff=0.6)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return UnknownField(f"no such field in {descriptor.full_name}{hint}")
+    return UnknownField(f"no such field in {descriptor.full_name}{did_you_mean(key, names)}")
 
 
 def _of_repeated(field: FieldDescriptor) -> Convert:

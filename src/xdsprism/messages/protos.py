@@ -9,7 +9,6 @@ in it is first asked for.
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from threading import RLock
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -20,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from ..core.model.types import PREFIX
 from ..errors import ConfigError, Problem
 from ..file_reading import read_file
+from ..similar import similar
 from .descriptors import Library, shipped
 from .installed import installed
 from .user_descriptors import check_together, defines_more, read_set
@@ -56,8 +56,8 @@ def close_matches(full_name: str) -> list[str]:
     """Suggest existing types for a name that does not exist: first the package, then the message in it."""
     package, _, name = full_name.rpartition(".")
     library = _types.library
-    near = [package] if package in library.packages() else get_close_matches(package, library.packages(), 2, 0.8)
-    found = [(each, get_close_matches(name, library.messages_of(each), n=1)) for each in near]
+    near = [package] if package in library.packages() else similar(package, library.packages(), 2, 0.8)
+    found = [(each, similar(name, library.messages_of(each))) for each in near]
     return [f"{each}.{close}" for each, matches in found for close in matches]
 
 

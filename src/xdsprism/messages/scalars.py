@@ -6,11 +6,11 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from ..similar import similar
 from .document import AmbiguousScalar
 from .faults import Faults, kind_of, refuse
 
@@ -129,7 +129,7 @@ def of_enum(enum: EnumDescriptor) -> Convert:
             return number
         if not isinstance(value, str):
             return refuse(faults, f"expected a name of {enum.full_name}, got {kind_of(value)}")
-        close = get_close_matches(value.upper(), names, n=1, cutoff=0.6)
+        close = similar(value.upper(), names)
         hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(list(names)[:8])}"
         return refuse(faults, f"{value} is not a value of {enum.full_name}; {hint}")
 

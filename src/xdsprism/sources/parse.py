@@ -37,6 +37,7 @@ from ..messages.faults import Fault, Faults, kind_of
 from ..messages.protos import find_message, type_name, type_url
 from ..messages.validation import MessageFaults, Validate, check_message
 from . import strict_json, strict_yaml
+from .importing.recognize import kind_of_import
 from .strict_yaml import Chunk
 from .trace import trace
 
@@ -143,7 +144,12 @@ class _Reader:
 
     def read(self) -> Iterator[Variant]:
         root = self._document.root
-        if not isinstance(root, dict):
+        foreign = kind_of_import(root)
+        if foreign is not None:
+            self._fault((), f"is an Envoy {foreign} and no resource: run `xdsprism import {self._file} --out DIR`")
+        elif isinstance(root, list) and root and all(isinstance(each, dict) for each in root):
+            self._fault((), "a list of resources: put it under `resources:`")
+        elif not isinstance(root, dict):
             # The value is not shown: the path may lead to a file with a password or a key.
             what = "a string" if isinstance(root, str) else kind_of(root)
             self._fault((), f"a document must be a mapping with an @type, this is {what}")

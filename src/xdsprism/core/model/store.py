@@ -23,6 +23,7 @@ from typing import Final
 from ...errors import ConfigError, Problem
 from ...native import mypyc_attr
 from .allowed_part import AllowedNames, AllowedPart
+from .clashes import clash_problem, problem_at
 from .constraints import canonical
 from .demand import Demand
 from .host_lookup import HostLookup, conflicting_domains
@@ -30,7 +31,7 @@ from .lookup import NameLookup
 from .staged_changes import StagedChanges
 from .steps import EVERY, Steps, finish, pieces
 from .table import Table
-from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, Origin, TypeSpec, TypeUrl, Variant
+from .types import ROUTE, TYPES, VIRTUAL_HOST, Change, Changeset, TypeSpec, TypeUrl, Variant
 from .variants import Answer, Clash, DisjointVariants, VariantSet, padded
 
 ROUNDS = 3  # attempts to read a table in steps, if it changes between the steps
@@ -174,12 +175,12 @@ class Store:
                     continue  # the same variant objects: this name does not change
                 after = DisjointVariants.build(kept) if kept else None
             except Clash as clash:
-                problems.append(_clash_problem(type_url, name, clash, given))
+                problems.append(clash_problem(f"{type_url.rpartition('/')[2]} {name!r}", clash, given, wanted))
                 continue
             changes.append(Change(revision, type_url, name, self.named(type_url, name), after))
         problems += self._alias_problems(changes)
         clashes = conflicting_domains(self._tables.get(VIRTUAL_HOST), changes)
-        problems += [_problem(message, variant.origin) for message, variant in clashes]
+        problems += [problem_at(message, variant.origin) for message, variant in clashes]
         if problems:
             raise ConfigError(problems)
         tallies = finish(self._tally(changes)) if len(changes) > MANY else {}
@@ -298,7 +299,7 @@ class Store:
                     message = (
                         f"alias {alias!r} of {change.name!r} is also an alias of {owner!r}: an alias names one resource"
                     )
-                    problems.append(_problem(message, change.after.variants[0].origin if change.after else None))
+                    problems.append(problem_at(message, change.after.variants[0].origin if change.after else None))
         return problems
 
 
@@ -326,15 +327,3 @@ def _keep(before: VariantSet | None, wanted: tuple[Variant, ...], given: dict[Va
             same = replace(variant, constraint=form, frames={})
         kept.append(same or variant)
     return tuple(kept)
-
-
-def _problem(message: str, origin: Origin | None) -> Problem:
-    """Make a problem that points to the file and line of the variant, if they are known."""
-    return Problem(message, origin.file, origin.line) if origin is not None else Problem(message)
-
-
-def _clash_problem(type_url: TypeUrl, name: str, clash: Clash, given: Mapping[Variant, Variant]) -> Problem:
-    """DYN-37: name both variants of a clash, the places where the new configuration has them, and a witness."""
-    first, second = (given.get(variant, variant).origin for variant in (clash.first, clash.second))
-    message = f"{type_url.rpartition('/')[2]} {name!r}: {clash.message}"
-    return _problem(f"{message} (the other is at {second})" if second is not None else message, first)

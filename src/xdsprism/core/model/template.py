@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...errors import UsageError, show_path
+from ...similar import did_you_mean
 from .constraints import FALSE, TRUE, Constraint, atoms, check_limits, keys, mentioning
 from .decisions import Branch, Decisions, Node, TooComplex, expression, joining, support, terminals
 from .expr import parse
@@ -131,7 +132,9 @@ def _check_marks(item: dict[Any, Any], path: Path, *, optional: bool) -> None:
     """
     for mark in _marks(item):
         if mark not in (WHEN, MATCH):
-            raise TemplateError((*path, mark), f"unknown key `{mark}`; keys that begin with $ are `$when` and `$match`")
+            hint = did_you_mean(mark, (WHEN, MATCH))
+            message = f"unknown key `{mark}`; keys that begin with $ are `$when` and `$match`{hint}"
+            raise TemplateError((*path, mark), message)
     if MATCH in item:
         if len(item) > 1:
             beside = ", ".join(f"`{key}`" for key in item if key != MATCH)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 
 from ...argument_types import expect
 from ...errors import UsageError
+from ...similar import similar
 from .types import PREFIX, TYPES, TypeSpec, TypeUrl
 
 _WORDS = {word: spec.url for spec in TYPES for word in spec.words}
@@ -47,7 +48,7 @@ def resolve_type(name: object, further: Iterable[TypeSpec] = ()) -> TypeUrl:
     if is_type and (url in _URLS or not _close_url(url)):
         return url
     words = ", ".join(dict.fromkeys(spec.words[0] for spec in (*TYPES, *further) if spec.words))
-    close = [_close_url(url)] if is_type else get_close_matches(name.lower()[:_LONGEST], _WORDS, 1)
+    close = [_close_url(url)] if is_type else similar(name.lower(), _WORDS)
     shown = repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}...")
     hint = f"; did you mean {close[0]}?" if close else ""
     raise UsageError(f"unknown resource type {shown}: use one of {words}, a message's full name, or a type URL{hint}")

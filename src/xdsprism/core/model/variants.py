@@ -44,7 +44,7 @@ from .constraints import (
     matches,
     mentioning,
 )
-from .decisions import BUDGET, Decisions, Node, TooComplex, joining, lookup, paths
+from .decisions import BUDGET, Decisions, Node, TooComplex, expression, joining, lookup, paths
 from .expr import show
 from .types import ResourceProblem, Variant, padded_variant
 
@@ -408,6 +408,16 @@ def _overlap(first: Variant, second: Variant, variants: tuple[Variant, ...]) -> 
     where = show(pins(way)) if way else "every client"
     message = f"both match {where}: {_quoted(first)} and {_quoted(second)}"
     return Clash(message, first, second, _present(way))
+
+
+def complement(variants: Iterable[Variant]) -> Constraint | None:
+    """Return a short constraint for the params that none of these variants match; None: it takes too long to find."""
+    given = tuple(variants)
+    try:
+        decisions = Decisions(_order(given))
+        return expression(decisions.constraint(Not(AnyOf(tuple([each.stated for each in given])))))
+    except TooComplex:
+        return None
 
 
 def _quoted(variant: Variant) -> str:

@@ -98,6 +98,7 @@ class Notice:
     error: WatchError | None = None
     ambient: bool = False
     trusted: bool = False  # BST-6: the variant came from a `trusted_xds_server`
+    absence: Constraint | None = None  # for which clients it does not exist, if the server said so
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +401,7 @@ class Entry:
     def _tell(self, watches: Sequence[Watch], error: WatchError | None = None) -> None:
         """Tell watchers the resource, or an error, which is ambient if a resource is cached."""
         ambient = error is not None and self.usable
-        notice = Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted)
+        notice = Notice(self.type_url, self.name, self.variant, error, ambient, self.trusted, self.absence)
         for watch in watches:
             watch.tell(self, notice)
 
