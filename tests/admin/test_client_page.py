@@ -8,10 +8,12 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import Node
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
 from tests.admin.rig import Office, Peer, eventually_async, locator
-from xdsprism import CLUSTER, ENDPOINT, Store
+from xdsprism import CLUSTER, ENDPOINT, SECRET, Store
 from xdsprism.admin import client_model
+from xdsprism.core.model.history import History
 from xdsprism.core.session import resource_status
 
 BOTH = pytest.mark.parametrize("delta", [True, False], ids=["delta", "sotw"])
@@ -154,9 +156,31 @@ def _of_now(row: Any) -> Any:
     return {"stale_seconds": row["stale_seconds"]}
 
 
-async def test_a_former_version_that_is_not_kept_has_no_version(office: Office):
+async def test_what_a_client_has_is_what_it_accepted_last(office: Office):
     async with Peer(office.server.address, delta=True) as peer:
         await _ack(peer, await peer.ask(CLUSTER, ["plain", "shop"], node=_named("n")))
+        await _wait_for_state(office, "n", "SYNCED")
+        first = {each["name"]: each["has"]["version"] for each in await _resources(office, "node=n")}
+        _edit(office.store, "plain", "second")
+        await peer.read()
+        _edit(office.store, "plain", "third")
+        await peer.read()
+        (row,) = await _resources(office, "node=n&state=STALE&bodies=1")
+        assert (row["has"]["version"], "alt_stat_name" in row["has"]["body"]) == (first["plain"], False)
+        assert row["unanswered"]["body"]["alt_stat_name"] == "second"
+        assert row["current"]["body"]["alt_stat_name"] == "third"
+        with office.store.transaction() as tx:  # the variant for all is replaced by two
+            tx.delete(CLUSTER, "plain")
+            tx.put(Cluster(name="plain", alt_stat_name="a"), when="env=prod")
+            tx.put(Cluster(name="plain", alt_stat_name="b"), when="env!=prod")
+        (row,) = await _resources(office, "node=n&state=STALE&bodies=1")
+        assert (row["has"]["version"], row["current"]["constraint"]) == (first["plain"], "env=prod")
+
+
+async def test_a_former_version_that_nothing_remembers_has_no_version(office: Office):
+    office.server.hub.history = History(revisions=1)
+    async with Peer(office.server.address, delta=True) as peer:
+        await _ack(peer, await peer.ask(CLUSTER, ["plain"], node=_named("n")))
         await _wait_for_state(office, "n", "SYNCED")
         _edit(office.store, "plain", "second")
         await peer.read()
@@ -165,6 +189,38 @@ async def test_a_former_version_that_is_not_kept_has_no_version(office: Office):
         (row,) = await _resources(office, "node=n&state=STALE&bodies=1")
     assert row["has"] == {"version": None, "constraint": None}
     assert row["current"]["body"]["alt_stat_name"] == "third"
+
+
+# SOT-4: the responses with a full state are not kept, and what changed before them was perhaps accepted
+async def test_of_a_full_state_only_what_changed_since_has_a_former_version(office: Office):
+    _edit(office.store, "plain", "long ago")
+    async with Peer(office.server.address, delta=False) as peer:
+        await _ack(peer, await peer.ask(CLUSTER, node=_named("n")))
+        await _wait_for_state(office, "n", "SYNCED")
+        with office.store.transaction() as tx:
+            tx.put(Cluster(name="shop", alt_stat_name="new"), when="env=prod")
+        await peer.read()
+        rows = {each["name"]: each for each in await _resources(office, "node=n&bodies=1")}
+    assert rows["shop"]["has"]["constraint"] == "env=prod"
+    assert rows["shop"]["has"]["body"]["alt_stat_name"] == "prod"
+    assert rows["plain"]["has"] == {"version": None, "constraint": None}
+
+
+# OPS-14: a secret that was replaced is gone
+async def test_a_secret_that_a_client_is_behind_with_is_not_shown(office: Office):
+    def put(text: str) -> None:
+        with office.store.transaction() as tx:
+            tx.put(Secret(name="s", generic_secret={"secret": {"inline_string": text}}))
+
+    put("hunter2-old")
+    async with Peer(office.server.address, delta=True) as peer:
+        await _ack(peer, await peer.ask(SECRET, ["s"], node=_named("n")), SECRET)
+        await _wait_for_state(office, "n", "SYNCED")
+        put("hunter2-new")
+        await peer.read()
+        page = await office.page("/api/client?node=n&bodies=1")
+    assert page["resources"][0]["state"] == "STALE"
+    assert "hunter2" not in str(page)
 
 
 async def test_resources_that_do_not_exist_and_locators_are_shown(office: Office):

@@ -1,18 +1,22 @@
 """Builds what the admin port and `status` show of the clients: which are in trouble, and one of them in full.
 
-What a client has of a resource is what its session was told (core/session/resource_status.py). The bodies of former
-variants are not kept for a client: a page shows the bodies that are still there, and says where one is not.
+What a client has of a resource is what its session was told (core/session/resource_status.py). Nothing is kept for a
+client: what it had before a variant that it did not accept is looked up in the history of the store, as long as that
+remembers it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 from ..core.model.client_budget import ClientBudget
 from ..core.model.events import Key, Node
+from ..core.model.expr import show
+from ..core.model.history import Former, History, Wanted, finding_formers
 from ..core.model.steps import EVERY, Steps
 from ..core.model.store import Store
 from ..core.model.table import Table
@@ -24,6 +28,7 @@ from ..core.session.resource_status import ResourceStatus, listing_statuses
 from ..core.session.session import Session
 from ..core.session.sync_state import ORDER, SyncState, worst
 from ..server.xds_call import Connected
+from .bodies import redacted
 from .cache_model import ClockReading
 from .read_model import LIMIT, PARAMS, Page, Row, client_row, params_row, sessions_of, variant_row
 
@@ -79,10 +84,27 @@ class OfClient(NamedTuple):
     status: ResourceStatus
 
 
-def listing_resources(
-    streams: Iterable[Connected], only_type: TypeUrl | None, state: SyncState | None
-) -> Steps[tuple[list[OfClient], int]]:
-    """Return the resources on these streams, those in trouble first, and how many were left out; in steps."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A part of the resources of a client, those in trouble first."""
+
+    shown: list[OfClient]
+    formers: Mapping[Wanted, Former]  # what the client has in place of what it did not accept
+    offset: int
+    total: int
+    left_out: int  # that were not looked at
+
+
+def finding_resources(  # the filters of a page
+    streams: Iterable[Connected],
+    history: History,
+    *,
+    only_type: TypeUrl | None = None,
+    state: SyncState | None = None,
+    offset: int = 0,
+    limit: int = LIMIT,
+) -> Steps[Found]:
+    """Find the resources on these streams, in steps."""
     by_state: dict[SyncState, list[OfClient]] = {known: [] for known in ORDER}
     left_out = 0
     for each in streams:
@@ -93,49 +115,56 @@ def listing_resources(
                 by_state[status.state].append(OfClient(each, session, status))
                 if number % EVERY == EVERY - 1:
                     yield
-    shown = by_state if state is None else [state]
-    return [*chain.from_iterable(by_state[known] for known in shown)], left_out
+    found = [*chain.from_iterable(by_state[known] for known in (by_state if state is None else [state]))]
+    shown = found[offset : offset + limit]
+    wanted = {_disputed(each): _params_of(each) for each in shown if not _is_known(each.status)}
+    formers = yield from finding_formers(history, wanted)
+    return Found(shown, formers, offset, len(found), left_out)
 
 
-def client(  # the filters of a page
-    streams: list[Connected],
-    found: tuple[list[OfClient], int],
-    moment: ClockReading,
-    budget: ClientBudget,
-    *,
-    only_type: TypeUrl | None = None,
-    offset: int = 0,
-    limit: int = LIMIT,
-    bodies: bool = False,
+def _is_known(status: ResourceStatus) -> bool:
+    """Whether the session itself knows what the client has."""
+    return status.confirmed or status.is_first or status.sent is None
+
+
+def _disputed(each: OfClient) -> Wanted:
+    """Return the variant that a client was sent first of those that it did not accept."""
+    variant = each.status.unanswered or each.status.sent
+    assert variant is not None  # noqa: S101 # as `_is_known` says
+    return Wanted(variant.type_url, variant.name, variant.version)
+
+
+def _params_of(each: OfClient) -> Params:
+    """Return the params that choose the variant of a resource for its client."""
+    want = each.session.subscriptions.find(each.status.key)
+    return want.params if want is not None else each.session.context.plain_params(each.status.key.name)
+
+
+def client(
+    streams: list[Connected], found: Found, moment: ClockReading, budget: ClientBudget, *, bodies: bool = False
 ) -> Page:
     """Describe one client in full, which may have several streams.
 
     `bodies`: with the contents of what it has and of what it should have, where these differ.
     """
-    resources, left_out = found
-    head = {
-        "clients": [
-            client_row(each, moment.now, moment.wall, budget, only_type=only_type, brief=True) for each in streams
-        ],
-        "total": len(resources),
-        "offset": offset,
-    }
-    if left_out:
-        head["left_out"] = left_out
-    return Page(head, "resources", _rows(resources[offset : offset + limit], moment, bodies=bodies))
+    rows = [client_row(each, moment.now, moment.wall, budget, brief=True) for each in streams]
+    head = {"clients": rows, "total": found.total, "offset": found.offset}
+    if found.left_out:
+        head["left_out"] = found.left_out
+    return Page(head, "resources", _rows(found, moment, bodies=bodies))
 
 
-def _rows(resources: list[OfClient], moment: ClockReading, *, bodies: bool) -> Iterator[Row]:
+def _rows(found: Found, moment: ClockReading, *, bodies: bool) -> Iterator[Row]:
     left = BODIES if bodies else 0
-    for each in resources:
+    for each in found.shown:
         differs = each.status.state in (SyncState.NACKED, SyncState.STALE)
-        yield _resource(each, moment, bodies=differs and left > 0)
+        yield _resource(each, found.formers, moment, bodies=differs and left > 0)
         left -= differs
 
 
-def _resource(each: OfClient, moment: ClockReading, *, bodies: bool) -> Row:
+def _resource(each: OfClient, formers: Mapping[Wanted, Former], moment: ClockReading, *, bodies: bool) -> Row:
     session, status = each.session, each.status
-    key = status.key
+    key, unanswered = status.key, status.unanswered
     row: Row = {
         "stream": each.connected.stream.number,
         "type": session.table.spec.label,
@@ -144,9 +173,9 @@ def _resource(each: OfClient, moment: ClockReading, *, bodies: bool) -> Row:
         "params": params_row(key.tag) if key.tag is not None else None,
         "state": status.state.value,
         "stale_seconds": round(moment.now - status.since, 3) if status.since is not None else None,
-        "has": _has(status, bodies=bodies),
+        "has": _has(each, formers, bodies=bodies),
         "sent": _variant(status.sent, bodies=False),
-        "unanswered": _variant(status.unanswered, bodies=bodies and status.unanswered is not status.current),
+        "unanswered": _variant(unanswered, bodies=bodies and unanswered is not status.current),
         "current": _variant(status.current, bodies=bodies),
         "error": {"code": status.error.code, "message": status.error.message} if status.error is not None else None,
     }
@@ -154,11 +183,20 @@ def _resource(each: OfClient, moment: ClockReading, *, bodies: bool) -> Row:
     return row | ({"denied": denial} if denial is not None else {})
 
 
-def _has(status: ResourceStatus, *, bodies: bool) -> Row | None:
-    """Say what the client has. None: nothing; without a version: a former variant, which is not kept."""
+def _has(each: OfClient, formers: Mapping[Wanted, Former], *, bodies: bool) -> Row | None:
+    """Say what the client has. None: nothing; without a version: a former variant that is no longer known."""
+    status = each.status
     if status.confirmed:
         return _variant(status.sent, bodies=bodies)
-    return None if status.is_first or status.sent is None else {"version": None, "constraint": None}
+    if _is_known(status):
+        return None
+    former = formers.get(_disputed(each))
+    if former is None or (status.revision is not None and former.revision < status.revision):
+        return {"version": None, "constraint": None}
+    row: Row = {"version": former.version, "constraint": show(former.constraint)}
+    if bodies and former.body is not None:
+        row["body"] = redacted(each.session.table.spec.url, former.body)
+    return row
 
 
 def _variant(variant: Variant | None, *, bodies: bool) -> Row | None:

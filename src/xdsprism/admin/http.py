@@ -292,18 +292,12 @@ async def _client(view: View, request: Request) -> Response:
         queries.state_of(given.get("state")),
     )
     streams = _streams_of(view, given)
-    found = await _sliced(client_model.listing_resources(streams, only_type, state))
-    page = client_model.client(
-        streams,
-        found,
-        view.moment,
-        view.hub.clients,
-        only_type=only_type,
-        offset=offset,
-        limit=limit,
-        bodies=bodies,
+    found = await _sliced(
+        client_model.finding_resources(
+            streams, view.hub.history, only_type=only_type, state=state, offset=offset, limit=limit
+        )
     )
-    return await _page_response(page)
+    return await _page_response(client_model.client(streams, found, view.moment, view.hub.clients, bodies=bodies))
 
 
 def _streams_of(view: View, given: dict[str, str]) -> list[Connected]:

@@ -11,14 +11,15 @@ Contents of secrets are not kept: they would stay in memory long after they were
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from .constraints import Constraint, canonical, unpadded
+from .constraints import Constraint, canonical, matches, unpadded
+from .steps import EVERY, Steps
 from .store import Applied
-from .types import SECRET, Change, Origin, TypeUrl, Variant
+from .types import SECRET, Change, Origin, Params, TypeUrl, Variant
 from .variants import VariantSet
 
 REVISIONS: Final = 1_000  # that are remembered
@@ -174,6 +175,55 @@ class History:
         if number > newest or number + 1 < oldest:
             return None
         return [*islice(self._revisions, number + 1 - oldest, None)] if number < newest else []
+
+
+class Wanted(NamedTuple):
+    """A variant whose predecessor is looked for."""
+
+    type_url: TypeUrl
+    name: str
+    version: str
+
+
+class Former(NamedTuple):
+    """What a client had before it was to get another variant."""
+
+    revision: int  # at which the other came
+    version: str
+    constraint: Constraint
+    body: bytes | None  # None: it is not kept
+
+
+def finding_formers(history: History, wanted: Mapping[Wanted, Params]) -> Steps[dict[Wanted, Former]]:
+    """Return what each of these variants took the place of, for a client with these params, in steps.
+
+    One is left out if its revision is no longer remembered, or if nothing was there before it.
+    """
+    found: dict[Wanted, Former] = {}
+    missing, looked_at = {(each.type_url, each.name) for each in wanted}, 0
+    for revision in [*history.newest_first()]:
+        if not missing:
+            break
+        for change in revision.changes:
+            looked_at += 1 + len(change.variants)
+            if (change.type_url, change.name) in missing:
+                for each in change.variants:
+                    key = Wanted(change.type_url, change.name, each.new)
+                    former = _former(change, each, wanted[key]) if key in wanted and key not in found else None
+                    if former is not None:
+                        found[key] = Former(revision.number, former.old, former.constraint, former.body)
+            if looked_at >= EVERY:
+                looked_at = 0
+                yield
+        missing = {(each.type_url, each.name) for each in wanted if each not in found}
+    return found
+
+
+def _former(change: ResourceChange, came: VariantChange, params: Params) -> VariantChange | None:
+    """Return the variant that a client with these params had before this one came."""
+    if came.old:
+        return came
+    return next((each for each in change.variants if each.old and matches(each.constraint, params)), None)
 
 
 def _variants(known: VariantSet | None) -> tuple[Variant, ...]:

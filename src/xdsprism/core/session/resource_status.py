@@ -49,6 +49,9 @@ class ResourceStatus(NamedTuple):
     since: float | None = None  # STALE: when the oldest response with it was sent that is not answered
     error: Rejection | None = None  # NACKED: why
     unanswered: Variant | None = None  # STALE: the oldest variant that was sent and is not answered
+    # Of a full state, whose responses are not kept: the revision of the table when the oldest was sent that was not
+    # accepted. What changed before that may have been accepted.
+    revision: int | None = None
 
 
 class _Pending(NamedTuple):
@@ -60,6 +63,7 @@ class _Pending(NamedTuple):
     rejected: dict[_Part, RejectedResource]
     rejected_state: Rejection | None  # of a full state
     accepted_none: bool  # the client has accepted nothing of this type
+    revision: int | None  # when the full state that is in flight or rejected was sent
 
 
 def listing_statuses(session: Session) -> Steps[tuple[list[ResourceStatus], int]]:
@@ -112,7 +116,19 @@ def _pending_of(session: Session) -> Steps[_Pending]:
     nack = session.progress.nack
     whole = nack[3] if nack is not None and session.context.full_state else None
     accepted_none = not session.progress.acked and not session.progress.spared
-    return _Pending(unanswered, removals, full_state, rejected, whole, accepted_none)
+    revision = _revision(session, nack[2] if nack is not None else None)
+    return _Pending(unanswered, removals, full_state, rejected, whole, accepted_none, revision)
+
+
+def _revision(session: Session, rejected: str | None) -> int | None:
+    """Return the revision at which the oldest full state was sent that the client did not accept.
+
+    `rejected`: the nonce of the last NACK. A nonce begins with the revision of the table (`InFlight.next_nonce`).
+    """
+    if not session.context.full_state:
+        return None
+    nonces = [*([rejected] if rejected is not None else []), *islice(session.in_flight.responses, 1)]
+    return min([int(nonce.partition(".")[0]) for nonce in nonces], default=None)
 
 
 def _part(variant: Variant, *, located: bool) -> _Part:
@@ -163,7 +179,9 @@ def _status(key: Key, sent: Variant, current: Variant | None, pending: _Pending,
     if response is not None or is_behind:
         since = response.sent_at if response is not None else None
         first = response is not None and pending.accepted_none
-        return ResourceStatus(key, SyncState.STALE, sent, current, response is None, first, since, None, oldest)
+        return ResourceStatus(
+            key, SyncState.STALE, sent, current, response is None, first, since, None, oldest, pending.revision
+        )
     return ResourceStatus(key, SyncState.SYNCED, sent, current, confirmed=True, is_first=False)
 
 
@@ -185,7 +203,13 @@ def _naming_rejected(found: list[ResourceStatus], pending: _Pending) -> Steps[li
         mentioned.update(each.key for each in part if mentions(error.message, each.key.name))
         yield
     return [
-        each._replace(state=SyncState.NACKED, confirmed=False, is_first=pending.accepted_none, error=error)
+        each._replace(
+            state=SyncState.NACKED,
+            confirmed=False,
+            is_first=pending.accepted_none,
+            error=error,
+            revision=pending.revision,
+        )
         if each.sent is not None and (not mentioned or each.key in mentioned)
         else each
         for each in found
