@@ -19,6 +19,7 @@ RUN_BY = {
     "docs/deploy.md": "tests/docs/test_deploy.py",
     "docs/held-back.md": "tests/docs/test_walked_pages.py",
     "docs/import.md": "tests/docs/test_import_page.py",
+    "docs/operate.md": "tests/docs/test_operate_page.py",
     "docs/policy.md": "tests/docs/test_policy_page.py",
     "docs/relay.md": "tests/docs/test_walked_pages.py",
     "docs/serve.md": "tests/docs/test_readme.py",
