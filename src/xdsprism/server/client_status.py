@@ -14,8 +14,9 @@ from ..core.serve.client_status import Candidate, StatusQuestion
 from ..errors import PeerError
 from ..messages.redaction import redacting_bytes
 from ..messages.sensitive import is_secret_metadata
+from ..peer_address import host_of
 from .calls import Call, Method, Peer, RefusedCall
-from .connection_limits import client_of, host_of
+from .connection_limits import client_of
 from .hub import Hub
 from .methods import CLIENT_STATUS
 from .slicing import Job
