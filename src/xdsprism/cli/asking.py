@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from ..printable import printable
 from ..similar import did_you_mean
 from . import output as out
 from .options import ENVIRONMENT, Address, params_option
+from .server_access import NODE, ServerAccess, access_options
 from .variables import choose_typed
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..core.model.facts import Lost
 
-NODE = {"id": "xdsprism"}  # unless a bootstrap has a node
 LASTING = 1.0  # seconds: a stream that was open for longer counts as a success, even if nothing came
 
 _KEYS = 8  # that a note lists
@@ -46,6 +46,7 @@ class Question:
     delta: bool | None  # None: if the server has it (PRX-33)
     transport: Literal["v2", "v3"] | None
     secrets: bool = False  # whether to print them
+    access: ServerAccess = field(default_factory=ServerAccess)
 
     def client(self) -> Client:
         """Make a client that drops what the server removes, so that the command can show the removal."""
@@ -61,8 +62,14 @@ class Question:
 
         if self.server is not None:
             authorities = {authority_of(name) for name in self.names} - {None}  # --server answers for every authority
-            return Bootstrap.for_server(self.server, node=NODE, authorities=[*filter(None, authorities)])
-        return Bootstrap.load(self.bootstrap)
+            return Bootstrap.for_server(
+                self.server,
+                node={"id": self.access.node_id or NODE},
+                authorities=[*filter(None, authorities)],
+                channel_creds=self.access.channel_creds(),
+            )
+        found = Bootstrap.load(self.bootstrap)
+        return found if self.access.node_id is None else replace(found, node=_renamed(found.node, self.access.node_id))
 
     def _sends_params(self, bootstrap: Bootstrap) -> bool:
         servers = [*bootstrap.servers, *[each for one in bootstrap.authorities.values() for each in one.servers]]
@@ -70,11 +77,20 @@ class Question:
         return v3 and bootstrap.dynamic_parameters
 
 
+def _renamed(node: bytes, node_id: str) -> bytes:
+    """Return an encoded node with another id."""
+    from envoy.config.core.v3.base_pb2 import Node
+
+    changed = Node.FromString(node)
+    changed.id = node_id
+    return bytes(changed.SerializeToString())
+
+
 def asking(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments and options of a command that asks a server, and pass them to it as a Question."""
 
     @wraps(command)
-    def ask(
+    def ask(  # noqa: PLR0913 # each is an option
         type_word: str,
         names: tuple[str, ...],
         server: str | None,
@@ -84,15 +100,18 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         delta: bool | None,
         transport: Literal["v2", "v3"] | None,
         show_secrets: bool,
+        access: ServerAccess,
         **rest: Any,
     ) -> None:
         server, bootstrap = typed_first(server, bootstrap)
         _check_server(server, bootstrap)
+        access.check(has_server=server is not None)
         type_url = resolve_type(type_word)
         if as_v3(type_url) == VIRTUAL_HOST and delta is False:  # VHD-1
             raise UsageError("virtual hosts need delta: leave out --sotw")
         once = tuple(dict.fromkeys(map(canonical, names)))
-        command(Question(type_url, once, params or None, server, bootstrap, delta, transport, show_secrets), **rest)
+        given = params or None
+        command(Question(type_url, once, given, server, bootstrap, delta, transport, show_secrets, access), **rest)
 
     made: Callable[..., None] = ask
     for decorate in (
@@ -121,13 +140,16 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             "delta]",
         ),
         params_option,
+        access_options,
         click.option(
             "--bootstrap",
             type=click.Path(exists=True, dir_okay=False),
             help="A gRPC bootstrap file: the servers to ask, and the node to ask as.  "
             f"[default: ${ENVIRONMENT[0]}, or the text in ${ENVIRONMENT[1]}]",
         ),
-        click.option("--server", type=Address(), help="The xDS server to ask, without TLS."),
+        click.option(
+            "--server", type=Address(), help="The xDS server to ask, in plain text unless --tls or --ca is given."
+        ),
         click.argument("names", metavar="[NAME]...", nargs=-1),
         click.argument("type_word", metavar="TYPE"),
     ):

@@ -46,6 +46,7 @@ def get(question: Question, *, output: str, timeout: float) -> None:
       xdsprism get rds main --server 127.0.0.1:18000 --param env=prod
       xdsprism get cds --bootstrap bootstrap.json -o wide
       xdsprism get vhds main/shop.example.com --server 127.0.0.1:18000
+      xdsprism get cds --server xds.example.com:443 --ca ca.pem --cert me.pem --key me.key --node-id web-1
     """  # noqa: D301
     import asyncio
 

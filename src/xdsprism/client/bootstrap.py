@@ -170,15 +170,17 @@ class Bootstrap:
         params: Mapping[str, str] = NO_PARAMS,
         node: Mapping[str, Any] | None = None,
         authorities: Iterable[str] = (),
+        channel_creds: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Bootstrap:
-        """Make a bootstrap with one server in plain text, as `--server HOST:PORT` does. It is checked like a file.
+        """Make a bootstrap with one server, as `--server HOST:PORT` does. It is checked like a file.
 
         authorities    authorities whose xdstp names the server serves, too
+        channel_creds  how to reach it, as in a bootstrap: {"type": "tls", "config": {...}}; None: in plain text
         """
         server = {
             "server_uri": uri,
-            "channel_creds": [{"type": INSECURE}],
+            "channel_creds": [dict(channel_creds) if channel_creds is not None else {"type": INSECURE}],
             "server_features": [*features, *([V3] if v3 else ())],
         }
         known = {name: {"dynamic_parameters": dict(params)} for name in authorities}
