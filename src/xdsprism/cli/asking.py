@@ -18,6 +18,7 @@ from ..errors import UsageError, WatchError, XdsError
 from ..printable import printable
 from ..similar import did_you_mean
 from . import output as out
+from .completion import complete_asked_name, complete_type
 from .options import ENVIRONMENT, Address, params_option
 from .server_access import NODE, ServerAccess, access_options
 from .variables import choose_typed
@@ -150,8 +151,8 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--server", type=Address(), help="The xDS server to ask, in plain text unless --tls or --ca is given."
         ),
-        click.argument("names", metavar="[NAME]...", nargs=-1),
-        click.argument("type_word", metavar="TYPE"),
+        click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_asked_name),
+        click.argument("type_word", metavar="TYPE", shell_complete=complete_type),
     ):
         made = decorate(made)
     return made

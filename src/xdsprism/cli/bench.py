@@ -11,6 +11,7 @@ from ..core.model.type_names import resolve_type
 from ..errors import UsageError, WatchError
 from . import output as out
 from .asking import title, typed_first
+from .completion import complete_type
 from .options import Address, Seconds, params_option
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ NODE = {"id": "bench"}
 
 
 @click.command(short_help="Put a load on an xDS server, and measure its answers.")
-@click.argument("type_word", metavar="TYPE")
+@click.argument("type_word", metavar="TYPE", shell_complete=complete_type)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--server", type=Address(), help="The xDS server to load, without TLS.")
 @click.option(

@@ -12,6 +12,7 @@ from ..similar import similar
 from . import output as out
 from .admin_port import AdminClient, admin_options
 from .asking import missing, note_unmentioned, title
+from .completion import complete_known_name, complete_type
 from .options import descriptors_option, params_option, policy_option, validate_option
 from .variables import choose_typed
 
@@ -28,8 +29,8 @@ class Client(NamedTuple):
 
 
 @click.command(short_help="Say which variant a client gets, and why.")
-@click.argument("type_word", metavar="TYPE")
-@click.argument("name")
+@click.argument("type_word", metavar="TYPE", shell_complete=complete_type)
+@click.argument("name", shell_complete=complete_known_name)
 @click.argument("config", nargs=-1, type=click.Path(exists=True))
 @admin_options(None, "Ask a running server or relay instead of reading CONFIG.")
 @params_option

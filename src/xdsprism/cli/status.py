@@ -12,6 +12,7 @@ from ..core.session.sync_state import SyncState
 from ..errors import UsageError, XdsError
 from . import output as out
 from .admin_port import AdminClient, admin_options
+from .completion import complete_type
 
 if TYPE_CHECKING:
     from .fleet import FleetClient
@@ -25,7 +26,13 @@ _STATES = [state.name for state in SyncState]
 @click.argument("node", required=False)
 @admin_options("127.0.0.1:18001", "The admin port of the running server or relay.")
 @click.option("--nodes", metavar="GLOB", help="Show only clients whose node id matches, such as 'web-*'.")
-@click.option("--type", "type_word", metavar="TYPE", help="Show only this type, such as cds, and who asked for it.")
+@click.option(
+    "--type",
+    "type_word",
+    metavar="TYPE",
+    shell_complete=complete_type,
+    help="Show only this type, such as cds, and who asked for it.",
+)
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Show only what is in this state.")
 @click.option(
     "--stale",

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from ...argument_types import expect
 from ...errors import UsageError
-from ...similar import similar
+from ...similar import did_you_mean
 from .types import PREFIX, TYPES, TypeSpec, TypeUrl
 
 _WORDS = {word: spec.url for spec in TYPES for word in spec.words}
@@ -48,9 +48,8 @@ def resolve_type(name: object, further: Iterable[TypeSpec] = ()) -> TypeUrl:
     if is_type and (url in _URLS or not _close_url(url)):
         return url
     words = ", ".join(dict.fromkeys(spec.words[0] for spec in (*TYPES, *further) if spec.words))
-    close = [_close_url(url)] if is_type else similar(name.lower(), _WORDS)
     shown = repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}...")
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = f"; did you mean {_close_url(url)}?" if is_type else did_you_mean(name.lower(), _WORDS)
     raise UsageError(f"unknown resource type {shown}: use one of {words}, a message's full name, or a type URL{hint}")
 
 
