@@ -136,9 +136,10 @@ def _bound(view: View, answer: Answer) -> Callable[[Request], Awaitable[Response
 async def _error_response(_: Request, error: Exception) -> Response:
     """Return an error as JSON, with its text."""
     if isinstance(error, HTTPException):
-        if error.detail == "Not Found":
-            error = HTTPException(404, "there is no such page; / lists all pages")
-        return _Json({"error": error.detail}, error.status_code, error.headers)
+        known: HTTPException = error  # without Starlette, as the compiler reads this, mypy needs to be told
+        if known.detail == "Not Found":
+            known = HTTPException(404, "there is no such page; / lists all pages")
+        return _Json({"error": known.detail}, known.status_code, known.headers)
     return _Json({"error": str(error)}, 400)
 
 
