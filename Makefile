@@ -116,6 +116,7 @@ INTEROP := interop/node/node_modules/.package-lock.json interop/go/bin/client in
 INTEROP += interop/go/bin/streams interop/grpcio-v2/target/.installed
 INTEROP += interop/go-control-plane/bin/control-plane interop/java-control-plane/target/.compiled
 INTEROP += interop/h2spec/bin/h2spec interop/helm/bin/helm
+INTEROP += interop/kubernetes/bin/kube-apiserver interop/kubernetes/bin/etcd
 
 # With the other transport, too, which `make test` leaves out.
 interop: toolchains venv-test audit docs $(ENVOY_VENV) $(INTEROP)
@@ -151,6 +152,12 @@ interop/h2spec/bin/h2spec: $(wildcard interop/h2spec/go.*)
 
 interop/helm/bin/helm: $(wildcard interop/helm/go.*)
 	cd interop/helm && go build -o bin/helm helm.sh/helm/v3/cmd/helm
+
+interop/kubernetes/bin/kube-apiserver: $(wildcard interop/kubernetes/go.*)
+	cd interop/kubernetes && go build -o bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+
+interop/kubernetes/bin/etcd: $(wildcard interop/kubernetes/go.*)
+	cd interop/kubernetes && go build -o bin/etcd go.etcd.io/etcd/server/v3
 
 interop/java/target/.compiled: interop/java/pom.xml $(wildcard interop/java/src/main/java/*.java)
 	cd interop/java && mvn --quiet --batch-mode --strict-checksums -Dstyle.color=never compile

@@ -127,7 +127,15 @@ CHECKERS = {
         product="bin/helm",
         run=lambda folder: [folder / "bin/helm"],
     ),
+    "kube-apiserver": Toolchain(
+        folder=_INTEROP / "kubernetes",
+        needs=CLIENTS["grpc-go"].needs,
+        build=["make", "-C", str(_REPOSITORY), "interop/kubernetes/bin/kube-apiserver", "interop/kubernetes/bin/etcd"],
+        product="bin/kube-apiserver",
+        run=lambda folder: [folder / "bin/kube-apiserver"],
+    ),
 }
+CHECKERS["etcd"] = replace(CHECKERS["kube-apiserver"], run=lambda folder: [folder / "bin/etcd"])
 
 
 def command(name: str) -> list[str | Path]:
