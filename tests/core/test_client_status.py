@@ -11,7 +11,14 @@ from google.protobuf import json_format
 
 from tests.core.support import Bench, Peer
 from xdsprism.core.codec import client_status
-from xdsprism.core.codec.client_status import ANSWER_BYTES, QUESTION_BYTES, Tools, answering, decode_question
+from xdsprism.core.codec.client_status import (
+    ANSWER_BYTES,
+    CONTENTS_BYTES,
+    QUESTION_BYTES,
+    Tools,
+    answering,
+    decode_question,
+)
 from xdsprism.core.model.events import Node
 from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
@@ -79,7 +86,7 @@ def test_contents_are_left_out_where_they_do_not_fit_and_the_client_says_so() ->
 def test_a_small_resource_after_a_large_one_still_has_its_contents() -> None:
     # CSD-1
     bench = Bench()
-    stored(bench, 1, ANSWER_BYTES)
+    stored(bench, 1, CONTENTS_BYTES + 1)
     bench.put("cds z=1")
     (config,) = answered(connected(bench)).config
     large, small = config.generic_xds_configs

@@ -32,11 +32,13 @@ from ..session.sync_state import SyncState
 from .wire import join_field
 
 ANSWER_BYTES: Final = 4_000_000
+CONTENTS_BYTES: Final = 1_000_000  # of one resource: protobuf parses all of it in one go
 QUESTION_BYTES: Final = 256 * 1024  # of a request: the node of an Envoy has 60 kB
 CONDITIONS = 32  # texts, numbers and booleans that all matchers of a request may have
 PATTERN = 1_024  # characters of a regular expression
 PROGRAM = 100  # instructions of RE2 that it may take, as many as Envoy allows
 METADATA = 100  # strings that are shown of one node
+MANY = 8 * EVERY  # resources that are put together in one step
 
 REDACTED = "[redacted]"
 
@@ -174,8 +176,7 @@ def answering(candidates: list[Candidate], question: StatusQuestion, viewer: Vie
                 yield
     if question.contents:
         yield from answer.adding_contents()
-    yield
-    return answer.encoded()
+    return (yield from answer.encoding())
 
 
 class _Entry:
@@ -214,7 +215,7 @@ class _Client:
 
 def _note(what: str) -> str:
     return (
-        f"left out: {what}, as an answer has at most {ANSWER_BYTES:,} bytes; "
+        f"left out: {what}, as an answer has at most {ANSWER_BYTES:,} bytes, and contents {CONTENTS_BYTES:,}; "
         "ask with node_matchers for fewer clients, or with exclude_resource_contents"
     )
 
@@ -273,7 +274,7 @@ class _Answer:
         """Return a resource as an encoded Any without secrets, in steps; nothing if it would not fit."""
         found = self._redacted.get(variant)
         if found is None:
-            if len(variant.body) > self._left:
+            if len(variant.body) > min(self._left, CONTENTS_BYTES):
                 return b""
             body = yield from self._tools.redact(variant.type_url, variant.body)
             found = join_field(1, variant.type_url.encode()) + join_field(2, body)
@@ -309,20 +310,20 @@ class _Answer:
         found.FromMicroseconds(int((seconds + self._tools.offset) * 1_000_000))
         return found
 
-    def encoded(self) -> bytes:
-        """Return the ClientStatusResponse."""
-        parts = [join_field(_CONFIG, _config(client)) for client in self.clients]
+    def encoding(self) -> Steps[bytes]:
+        """Return the encoded ClientStatusResponse, in steps."""
+        configs: list[bytes] = []
+        for client in self.clients:
+            parts = [join_field(_NODE, client.node)]
+            for piece in pieces(client.entries, MANY):
+                yield
+                parts += [join_field(_GENERIC, entry.body) for entry in piece]
+            if client.note:
+                parts.append(_scope(client.note))
+            configs.append(join_field(_CONFIG, b"".join(parts)))
         if self.left_out:
-            parts.append(join_field(_CONFIG, _scope(_note(f"{self.left_out:,} clients"))))
-        return b"".join(parts)
-
-
-def _config(client: _Client) -> bytes:
-    parts = [join_field(_NODE, client.node)]
-    parts += [join_field(_GENERIC, entry.body) for entry in client.entries]
-    if client.note:
-        parts.append(_scope(client.note))
-    return b"".join(parts)
+            configs.append(join_field(_CONFIG, _scope(_note(f"{self.left_out:,} clients"))))
+        return b"".join(configs)
 
 
 def _scope(text: str) -> bytes:

@@ -6,19 +6,21 @@ out before anything is counted. How far a client is with a resource is decided i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..model.events import Node
 from ..model.steps import EVERY, Steps
-from ..model.types import TypeUrl
+from ..model.types import TypeUrl, Variant
 from ..policy.oversight import Viewer
 from ..session.resource_status import ResourceStatus, listing_statuses
 from ..session.session import Session
 from ..session.sync_state import SyncState
 from .node_matchers import Hidden, NodeMatch, matching_any
 from .stream import Stream
+
+FEW = 16  # clients that are compared with matchers in one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,19 @@ def choosing(
 ) -> Steps[list[ChosenClient]]:
     """Return the clients that the question is about and that the viewer may see; those with a NACK come first."""
     found: dict[Hashable, ChosenClient] = {}
+    at_once = FEW if question.matchers else EVERY
     for number, (client, stream) in enumerate(candidates):
-        if number % EVERY == EVERY - 1:
+        if number % at_once == 0:
             yield
         node = stream.node
         if node is None or not viewer.sees(stream.context.grant):
             continue
         if (yield from matching_any(question.matchers, node, hidden)):
             found.setdefault(client, ChosenClient(node, [])).streams.append(stream)
-    yield
     ranks: dict[bool, list[ChosenClient]] = {True: [], False: []}
-    for chosen in found.values():
+    for number, chosen in enumerate(found.values()):
+        if number % EVERY == 0:
+            yield
         ranks[_has_nack(chosen.streams)].append(chosen)
     return ranks[True] + ranks[False]
 
@@ -86,12 +90,13 @@ def listing_rows(stream: Stream, viewer: Viewer) -> Steps[tuple[list[StatusRow],
     is_partial = False
     for type_url, session in [*stream.sessions.items()]:
         statuses, left_out = yield from listing_statuses(session)
+        rejected_at = _rejected_at(session)
         is_partial = is_partial or left_out > 0
         for number, status in enumerate(statuses):
             if number % EVERY == EVERY - 1:
                 yield
             if viewer.sees_resource(type_url, _name(status)):
-                row = StatusRow(type_url, status, _time_of(session, status))
+                row = StatusRow(type_url, status, _time_of(session, status, rejected_at))
                 (rejected if status.state is SyncState.NACKED else others).append(row)
     return rejected + others, is_partial
 
@@ -101,11 +106,18 @@ def _name(status: ResourceStatus) -> str:
     return status.sent.name if status.sent is not None else status.key.name
 
 
-def _time_of(session: Session, status: ResourceStatus) -> float | None:
+def _rejected_at(session: Session) -> dict[Variant, float]:
+    """Return when each variant was rejected, as far as the NACK was of that one alone."""
+    rejected = session.rejections.by_label.values()
+    return {each.part.variant: each.at for each in rejected if each.part.variant is not None}
+
+
+def _time_of(session: Session, status: ResourceStatus, rejected_at: Mapping[Variant, float]) -> float | None:
     """Return when the state of a resource began. Of what the client accepted, its type's last ACK is known."""
     progress = session.progress
     if status.state is SyncState.NACKED:
-        return progress.nack[0] if progress.nack is not None else None
+        last = progress.nack[0] if progress.nack is not None else None
+        return rejected_at.get(status.sent, last) if status.sent is not None else last
     if status.state is SyncState.STALE:
         return status.since if status.since is not None else progress.sent_at
     return progress.acked_at if status.sent is not None else None
