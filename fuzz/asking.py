@@ -15,17 +15,20 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from xdsprism.core.codec.client_status import CONDITIONS, decode_question
 from xdsprism.core.codec.constraints import constraint_from_proto, constraint_to_proto
 from xdsprism.core.codec.pieces import Piece, RequestPieces
 from xdsprism.core.codec.server_requests import Decoder, Known
 from xdsprism.core.codec.trimming import LARGE, discovery_request
 from xdsprism.core.model.constraints import canonical
-from xdsprism.core.model.events import DeltaRequest, Request
+from xdsprism.core.model.events import DeltaRequest, Node, Request
 from xdsprism.core.model.limits import Limits
 from xdsprism.core.model.steps import Steps
-from xdsprism.core.model.types import CLUSTER, PREFIX, ROUTE
+from xdsprism.core.model.types import CLUSTER, PREFIX, ROUTE, Params
+from xdsprism.core.serve.node_matchers import matching_any
 from xdsprism.errors import PeerError, UsageError
 from xdsprism.http2.limits import Limits as PortLimits
+from xdsprism.messages.sensitive import is_secret_metadata
 from xdsprism.server.connection_limits import ConnectionLimits
 from xdsprism.server.http_port import HttpPort
 from xdsprism.server.rest_json import read_request
@@ -124,6 +127,22 @@ def requests(data: bytes) -> None:
         _request(found[0], delta=delta)
         if not script:
             return
+
+
+def statuses(data: bytes) -> None:
+    """Questions about clients (CSDS). Two nodes that differ in what is hidden have to look the same to any matcher."""
+    script = Script(data)
+    names = ("labels.app", "replicas") if script.byte() & 1 else None
+    found = attempt(partial(decode_question, script.rest(), names))
+    if isinstance(found, str):
+        must(found == "INVALID_ARGUMENT", f"a question about clients is refused as {found}")
+        return
+    must(len(found.matchers) <= CONDITIONS, "a question has more conditions than it may")
+    named = Params({"labels.app": "shop", "replicas": "3"})
+    nodes = [Node("web-1", metadata=Params({"env": "prod", "token": token}), named=named) for token in ("a", "prod")]
+    first, second = [run(matching_any(found.matchers, node, is_secret_metadata)) for node in nodes]
+    must(first == second, "a matcher tells what is hidden")
+    must(first or found.matchers, "a question about all clients is not about all")
 
 
 def _is_message(message: bytes, *, delta: bool) -> bool:

@@ -18,6 +18,7 @@ TRANSPORT: dict[str, Target] = {
 }
 ASKING: dict[str, Target] = {
     "requests": asking.requests,
+    "statuses": asking.statuses,
     "pieces": asking.pieces,
     "trimming": asking.trimming,
     "constraints": asking.constraints,

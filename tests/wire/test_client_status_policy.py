@@ -30,6 +30,7 @@ rules:
 - {identity: any, node: a-*, names: {"*": [a-*]}}
 - {identity: any, node: b-*, names: {"*": [b-*]}}
 """
+DEFAULT = "default: allow\n" + TENANTS.lstrip()
 OPERATORS = f"""{TENANTS}
 - identity: any
   types: [{", ".join(spec.url for spec in TYPES)}]
@@ -184,3 +185,12 @@ async def test_without_a_policy_everybody_sees_everybody(engine: Engine) -> None
         await client.send(type_url=CLUSTER, node=Node(id="envoy"))
         await client.read()
         assert names(await seen_by(server, "anybody")) == {"envoy": []}
+
+
+async def test_clients_that_no_rule_is_for_see_each_other_if_they_may_have_all_but_secrets(engine: Engine) -> None:
+    # OPS-2
+    async with site(DEFAULT, engine, relayed=False) as server, AsyncExitStack() as stack:
+        await join(server, stack, "a-1", "a-1")
+        await join(server, stack, "other", "b-1", "c-1")
+        assert names(await seen_by(server, "another")) == {"other": ["b-1", "c-1"]}
+        assert names(await seen_by(server, "a-2")) == {"a-1": ["a-1"]}
