@@ -26,6 +26,7 @@ from tests.support.waiting import eventually
 from xdsprism.cli.main import main
 
 READY = re.compile(r"^xdsprism: ready listen=(\S+) admin=(\S+)(?: rest=\S+)?$", re.MULTILINE)
+READY_JSON = re.compile(r'^{.*"message": "ready listen=(\S+) admin=([^\s"]+)(?: rest=[^\s"]+)?".*}$', re.MULTILINE)
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 FREE = "127.0.0.1:0"
 
@@ -115,7 +116,7 @@ class Daemon:
 
     def _is_ready(self) -> bool:
         assert self.process.poll() is None, self.stderr
-        found = READY.search(self.stderr)
+        found = READY.search(self.stderr) or READY_JSON.search(self.stderr)
         if found is not None:
             self.listen, self.admin = found.groups()
         return found is not None
@@ -123,7 +124,7 @@ class Daemon:
     @property
     def rest(self) -> str:
         """Where it answers over HTTP, if it was started with `--rest`."""
-        (address,) = re.findall(r"^xdsprism: ready listen=\S+ admin=\S+ rest=(\S+)$", self.stderr, re.MULTILINE)
+        (address,) = re.findall(r"ready listen=\S+ admin=\S+ rest=([^\s\"]+)", self.stderr, re.MULTILINE)
         return str(address)
 
     @property
@@ -192,4 +193,9 @@ class Plain:
         request.MergeFrom(self._request)
         request.error_detail.code = 3
         request.error_detail.message = message
+        self._requests.put(request)
+
+    def ack(self, response: pb.DiscoveryResponse) -> None:
+        request = pb.DiscoveryRequest(response_nonce=response.nonce, version_info=response.version_info)
+        request.MergeFrom(self._request)
         self._requests.put(request)

@@ -19,7 +19,7 @@ COMMANDS = sorted(main.commands)
 
 
 def test_the_commands_are_these():
-    known = "bench check confirm explain get import matrix policy relay serve status watch"
+    known = "bench check confirm diff events explain get history import matrix policy relay serve status watch"
     assert " ".join(COMMANDS) == known
 
 

@@ -360,7 +360,9 @@ def test_log_format_json_prints_one_object_a_line(tmp_path: Path, config: Path):
         _nack(daemon, "bad\nzone")
         eventually(lambda: "WARNING" in daemon.stderr)
         assert daemon.stop() == 0
-        lines = [json.loads(line) for line in daemon.stderr.splitlines() if not line.startswith("xdsprism: ready")]
+        lines = [json.loads(line) for line in daemon.stderr.splitlines()]
+    ready = next(line for line in lines if line["message"].startswith("ready "))
+    assert (ready["listen"], ready["admin"]) == (daemon.listen, daemon.admin)
     assert {"time", "level", "logger", "message"} <= set.intersection(*[set(line) for line in lines])
     nack = next(line for line in lines if line["level"] == "WARNING")
     expected = {

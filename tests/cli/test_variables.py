@@ -26,6 +26,7 @@ OPTIONS = [
 WORDS: dict[str, str] = {
     "serve": "CONFIG",
     "check": "CONFIG",
+    "diff": "CONFIG",
     "get": "cds",
     "watch": "cds",
     "bench": "cds",

@@ -178,7 +178,7 @@ class Reader:
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield what waits, until `end`, and a comment now and then."""
-        yield f"retry: {RETRY}\n\n".encode()
+        yield f": revision {self._seen}\nretry: {RETRY}\n\n".encode()
         while True:
             self._news.clear()
             while self._queue or self._missed:

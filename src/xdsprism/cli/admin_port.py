@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,7 @@ from .options import Address
 
 if TYPE_CHECKING:
     import ssl
-    from http.client import HTTPConnection
+    from http.client import HTTPConnection, HTTPResponse
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,17 +46,42 @@ class AdminClient:
     def request(self, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
         """Return the HTTP status and the JSON body of the answer. Raises XdsError if there is none."""
         import json
+
+        with self._exchange(path, method) as response:
+            answer: dict[str, Any] = json.loads(response.read())
+        if response.status == 401:
+            raise XdsError(f"the admin port {self.address} {self._token_fault()}")
+        return response.status, answer
+
+    def lines(self, path: str, query: str, silence: float) -> Iterator[str]:
+        """Yield the lines of an answer that has no end. Raises XdsError if there is none, or it ends otherwise.
+
+        silence: seconds without a byte, after which the server counts as lost
+        """
+        import json
+
+        with self._exchange(f"{path}?{query}", "GET", silence) as response:
+            if response.status == 401:
+                raise XdsError(f"the admin port {self.address} {self._token_fault()}")
+            if response.status != 200:
+                raise XdsError(f"{self.address}: {json.loads(response.read()).get('error', response.status)}")
+            while line := response.readline():
+                yield line.decode(errors="replace").rstrip("\r\n")
+
+    @contextmanager
+    def _exchange(self, path: str, method: str, silence: float = TIMEOUT) -> Iterator[HTTPResponse]:
+        """Send a request, and give the response to the block, whose errors of transport become XdsErrors too."""
         import ssl
         from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 
         headers = self._headers()
-        connection = self._connection()
+        connection = self._connection(silence)
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
             if response.getheader(MARK) is None:
                 raise XdsError(f"{self.address} {_WRONG_HTTP}")
-            answer: dict[str, Any] = json.loads(response.read())
+            yield response
         except ssl.SSLError as error:
             raise XdsError(f"the admin port {self.address} {self._tls_fault(error)}") from error
         except (OSError, HTTPException, ValueError) as error:
@@ -65,9 +91,6 @@ class AdminClient:
             raise XdsError(f"no answer from the admin port {self.address}: {what}{hint}") from error
         finally:
             connection.close()
-        if response.status == 401:
-            raise XdsError(f"the admin port {self.address} {self._token_fault()}")
-        return response.status, answer
 
     def ask(self, path: str, **query: object) -> tuple[int, dict[str, Any]]:
         """Do what `request` does, with a query. A value of None is left out."""
@@ -112,14 +135,14 @@ class AdminClient:
         except ConfigError as error:
             raise XdsError(str(error)) from error
 
-    def _connection(self) -> HTTPConnection:
+    def _connection(self, timeout: float) -> HTTPConnection:
         from http.client import HTTPConnection, HTTPSConnection
 
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
         if self.ca is None:
-            return HTTPConnection(host, int(port), timeout=TIMEOUT)
-        return HTTPSConnection(host, int(port), timeout=TIMEOUT, context=self._context(self.ca))
+            return HTTPConnection(host, int(port), timeout=timeout)
+        return HTTPSConnection(host, int(port), timeout=timeout, context=self._context(self.ca))
 
     def _context(self, ca: str) -> ssl.SSLContext:
         """Make the TLS settings. Raises XdsError, which names the file that can't be used."""

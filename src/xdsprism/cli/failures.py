@@ -43,6 +43,12 @@ class WrongUsage(Failure):
     exit_code = 2
 
 
+class NotCompared(Failure):
+    """There was nothing to compare. Exit status 1 of `diff` says that there is a difference."""
+
+    exit_code = 3
+
+
 def problem_row(problem: Problem) -> dict[str, Any]:
     """Return a problem as JSON has it."""
     return {

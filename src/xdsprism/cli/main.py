@@ -12,9 +12,12 @@ from ..release import __version__
 from .bench import bench
 from .check import check
 from .confirm import confirm
+from .diff import diff
+from .events import events
 from .explain import explain
 from .failures import Failure, WrongUsage, print_json, wants_json
 from .get import get
+from .history import history
 from .importing import import_
 from .matrix import matrix
 from .outlet import checked_output
@@ -69,6 +72,7 @@ def main() -> None:
     """  # noqa: D301 - click's own mark: do not re-wrap
 
 
-for _command in (serve, relay, get, watch, check, explain, matrix, status, confirm, import_, bench, policy):
+_QUESTIONS = (get, watch, check, explain, matrix, status, events, history, diff)
+for _command in (serve, relay, *_QUESTIONS, confirm, import_, bench, policy):
     add_variables(_command)
     main.add_command(_command)

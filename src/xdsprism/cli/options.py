@@ -473,7 +473,21 @@ def optional(address: str) -> str | None:
     return None if address == "off" else address
 
 
-def announce(line: str) -> None:
-    """Print a line on stderr. A failure is ignored: a daemon goes on although its log is on a full disk."""
+def announcing(log_format: str) -> Callable[[str], None]:
+    """Return what prints the ready line on stderr, in the form of the log (DESIGN 4)."""
+    return _announce if log_format == "text" else _announce_as_json
+
+
+def _announce(line: str) -> None:
+    """Print a line. A failure is ignored: a daemon goes on although its log is on a full disk."""
     with suppress(OSError):
         click.echo(f"xdsprism: {line}", err=True)
+
+
+def _announce_as_json(line: str) -> None:
+    """Print the line as an object of the log, with a field for each address."""
+    from ..observe.logs import log_now
+
+    fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    with suppress(OSError):
+        click.echo(log_now(line, fields), err=True)

@@ -14,7 +14,7 @@ from .options import (
     POLICY,
     Seconds,
     access_of,
-    announce,
+    announcing,
     daemon_options,
     descriptors_option,
     keys,
@@ -109,7 +109,7 @@ def relay(**given: Any) -> None:
     from ..observe.logs import configure
 
     configure(given["log_format"], given["log_level"])
-    run(_config(given), announce)
+    run(_config(given), announcing(given["log_format"]))
 
 
 def _config(given: dict[str, Any]) -> RelayConfig:

@@ -13,7 +13,7 @@ from .options import (
     POLICY,
     Percent,
     access_of,
-    announce,
+    announcing,
     daemon_options,
     descriptors_option,
     optional,
@@ -88,5 +88,5 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             allow_empty=given["allow_empty"],
             validate=given["validate"],
         ),
-        announce,
+        announcing(given["log_format"]),
     )

@@ -49,7 +49,7 @@ def _published(fact: Published) -> None:
         revision=revision.number,
         by=revision.by,
         summary=summary(revision),
-        n=revision.total,
+        total=revision.total,
     )
 
 

@@ -419,6 +419,12 @@ class JsonFormatter(logging.Formatter):
         return printable_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
+def log_now(message: str, fields: Mapping[str, object]) -> str:
+    """Return a line in the form of the log for machines, of what is said whatever the level of the log is."""
+    record = logging.LogRecord(log.name, logging.INFO, "", 0, message, (fields,), None)
+    return JsonFormatter().format(record)
+
+
 def configure(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Set up logging for the xdsprism command; it is not called when xdsprism is used as a library.
 
