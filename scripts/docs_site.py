@@ -1,7 +1,7 @@
 """Gather the pages of the documentation into build/docs, where `make docs` builds the site from them.
 
 The pages are those of the repository. Links between them are changed to where they lie on the site. The reference of
-commands is made from the code.
+commands and of the admin port is made from the code.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield EXAMPLES, _files("Examples", "examples")
     yield DEPLOY, _files("Files for a deployment", "deploy")
     yield "commands.md", commands()
+    yield "admin-api.md", admin_api()
 
 
 def sources() -> list[str]:
@@ -123,6 +124,13 @@ def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[
     if isinstance(command, click.Group):
         for name, each in sorted(command.commands.items()):
             yield from walk(each, (*path, name))
+
+
+def admin_api() -> str:
+    """Return the reference of the admin port, which the admin port itself has too."""
+    from xdsprism.admin.reference import page  # noqa: PLC0415 - the pages themselves need no package
+
+    return page()
 
 
 if __name__ == "__main__":

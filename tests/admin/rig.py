@@ -41,7 +41,7 @@ class Office:
         self.server.hub.readers.append(self.metrics)
         self.events = Events(self.server.hub)
         self.server.hub.readers.append(self.events)
-        view = View(
+        self.view = view = View(
             self.server.hub,
             self.metrics,
             self.loads,

@@ -47,7 +47,7 @@ async def test_alive_and_ready_are_two_questions(office: Office):
 
 
 async def test_an_unknown_page_is_404_in_json(office: Office):
-    assert await office.error("/api/nothing") == (404, "there is no such page; / lists all pages")
+    assert await office.error("/api/nothing") == (404, "there is no such page; /api lists all pages")
     assert (await office.error("/api/resources/"))[0] == 404
 
 

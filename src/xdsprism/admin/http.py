@@ -39,6 +39,7 @@ from . import (
     matrix_model,
     queries,
     read_model,
+    reference,
 )
 from .cache_model import ClockReading, RelayView
 from .events import EVENT_STREAM, EventResponse, Events, Filter, TooManyReadersError
@@ -74,12 +75,23 @@ class View:
 
 def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
     """Make the ASGI application of the admin port; `guard` decides which requests it refuses."""
-    routes: dict[str, Answer] = {
+    app = Starlette(
+        routes=routes(view),
+        exception_handlers={HTTPException: _error_response, UsageError: _error_response},
+    )
+    app.router.redirect_slashes = False
+    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | MARK)
+
+
+def routes(view: View) -> list[Route]:
+    """Return the routes that this daemon has; reference.py describes them."""
+    reading: dict[str, Answer] = {
         "/": _static_file,
         **dict.fromkeys(dashboard.PATHS, _static_file),
         "/healthz": _healthz,
         "/readyz": _readyz,
         "/metrics": _metrics,
+        "/api": _list_paths,
         "/api/resources": _resources,
         "/api/clients": _clients,
         "/api/client": _client,
@@ -92,22 +104,17 @@ def build(view: View, guard: RequestGuard | None = None) -> ASGIApp:
         "/api/diff": _diff,
     }
     if view.events is not None:
-        routes["/api/events"] = _events
+        reading["/api/events"] = _events
     if view.loads is not None:
-        routes["/api/config"] = _config
+        reading["/api/config"] = _config
     if view.relay is not None:
-        routes["/api/upstreams"] = _upstreams
-    known = [Route(path, _bound(view, answer), methods=["GET"]) for path, answer in routes.items()]
+        reading["/api/upstreams"] = _upstreams
+    known = [Route(path, _bound(view, answer), methods=["GET"]) for path, answer in reading.items()]
     if view.confirm is not None:
         known.append(Route("/api/config/confirm", _bound(view, _confirm), methods=["POST"]))
     if view.relay is not None:
         known.append(Route("/api/resources", _bound(view, _forget), methods=["DELETE"]))
-    app = Starlette(
-        routes=known,
-        exception_handlers={HTTPException: _error_response, UsageError: _error_response},
-    )
-    app.router.redirect_slashes = False
-    return Gate(app, (guard or RequestGuard(HostNames("localhost"))).refuse, RESTRICTIONS | MARK)
+    return known
 
 
 Answer = Callable[[View, Request], Awaitable[Response]]
@@ -138,7 +145,7 @@ async def _error_response(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         known: HTTPException = error  # without Starlette, as the compiler reads this, mypy needs to be told
         if known.detail == "Not Found":
-            known = HTTPException(404, "there is no such page; / lists all pages")
+            known = HTTPException(404, "there is no such page; /api lists all pages")
         return _Json({"error": known.detail}, known.status_code, known.headers)
     return _Json({"error": str(error)}, 400)
 
@@ -150,6 +157,13 @@ async def _static_file(_: View, request: Request) -> Response:
     """Send a file of the dashboard, unless the browser has it."""
     queries.parameters(request)
     return dashboard.respond(request.url.path, request.headers.get("if-none-match"))
+
+
+async def _list_paths(view: View, request: Request) -> Response:
+    """List the paths that this daemon has."""
+    queries.parameters(request)
+    other = "serve" if view.relay is not None else "relay"
+    return _Json({"paths": [each._asdict() for each in reference.PATHS if each.only != other]})
 
 
 async def _healthz(_: View, request: Request) -> Response:
