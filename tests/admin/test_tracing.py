@@ -14,19 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import Node
+from opentelemetry.sdk.trace import TracerProvider
 
+from tests.admin.relay_rig import RelayOffice, Upstream, write_bootstrap
 from tests.admin.rig import Peer, eventually_async
 from tests.admin.test_metrics_session import Served, cluster
 from tests.cli.rig import environment, write
-from xdsprism import CLUSTER
+from tests.support import web
+from xdsprism import CLUSTER, Store
+from xdsprism.config import RelayConfig
 from xdsprism.core.model.events import Rejection
 from xdsprism.core.model.facts import Acked, Fact, Nacked, Routine, Sent
 from xdsprism.core.model.store import Applied
+from xdsprism.core.model.store import Store as CoreStore
 from xdsprism.core.model.types import Change
 from xdsprism.observe import tracing
 from xdsprism.observe.revision_spans import LINKS, MOST, PATIENCE, QUIET, Revision, RevisionSpans
-from xdsprism.observe.tracing import begin_tracing, is_configured
+from xdsprism.observe.tracing import Tracing, begin_tracing, is_configured
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SECRET = "s3cr3t-t0ken"
@@ -167,6 +173,36 @@ async def test_what_is_left_is_sent_when_the_server_stops(collector: Collector, 
     pushes = [values(span["attributes"]) for span in collector.named("push")]
     last = [push for push in pushes if push["xdsprism.revision"] == 2]
     assert [(push["xdsprism.responses"], push["xdsprism.acks"]) for push in last] == [(1, 0)]
+
+
+async def test_a_relay_traces_what_it_publishes(collector: Collector, tmp_path: Path):
+    store = Store()
+    with store.transaction() as tx:
+        tx.put(Cluster(name="a"))
+    upstream = Upstream(store, web.free_port())
+    await upstream.start()
+    config = RelayConfig(write_bootstrap(tmp_path, upstream.address), "127.0.0.1:0", "127.0.0.1:0")
+    async with RelayOffice(config) as relay, Peer(relay.listen, delta=True) as peer:
+        await peer.ask(CLUSTER, ["a"])
+    await upstream.stop()
+    (root,) = collector.named("publish")
+    assert values(root["attributes"])["xdsprism.types"] == ["cds"]
+    (push,) = collector.named("push")
+    assert values(push["attributes"])["xdsprism.responses"] == 1
+
+
+async def test_a_collector_that_hangs_holds_up_no_stop(caplog: pytest.LogCaptureFixture):
+    released = threading.Event()
+
+    class Hanging(TracerProvider):
+        def shutdown(self) -> None:
+            released.wait()
+
+    traced = Tracing(CoreStore(), str, Hanging(shutdown_on_exit=False))
+    traced.flush = 0.05
+    await traced.close()
+    released.set()
+    assert "the collector did not take the last traces in 0.05 s: they are lost" in caplog.text
 
 
 @pytest.mark.parametrize(

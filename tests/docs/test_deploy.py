@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,26 @@ def test_the_image_is_built_in_stages_from_files_that_exist_and_runs_as_a_number
     assert [rest for word, rest in found if word == "EXPOSE"] == [str(XDS)]
     assert str(pod()["securityContext"]["runAsUser"]) == user.split(":")[0]
     assert not [rest for word, rest in found if word == "ADD" or (word == "RUN" and "curl" in rest)]
+
+
+def test_a_wheel_can_be_built_from_what_the_image_copies(tmp_path: Path):
+    source, wheels = tmp_path / "source", tmp_path / "wheels"
+    for words in [rest.split()[:-1] for word, rest in instructions() if word == "COPY" and "--from=" not in rest]:
+        for path in words:
+            target = source / path if (ROOT / path).is_dir() else source / Path(path).name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / path).is_dir():
+                shutil.copytree(ROOT / path, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / path, target)
+    (build,) = re.findall(r"/build/bin/(pip wheel .*?) +&&", " ".join(rest for _, rest in instructions()))
+    words = [str(wheels) if word == "/wheels" else word for word in build.split()]
+    pure = {**os.environ, "XDSPRISM_BUILD": "pure"}  # the same files; `make wheel` compiles them
+    subprocess.run([sys.executable, "-m", *words], cwd=source, env=pure, check=True, capture_output=True, timeout=100)
+    (wheel,) = wheels.iterdir()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "xdsprism/app.py" in names
+    assert [name for name in names if name.endswith("licenses/THIRD_PARTY.md")]
 
 
 def test_pip_installs_nothing_without_a_hash_in_the_image():

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..core.model.facts import Fact
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("xdsprism")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+FLUSH = 2.0  # seconds that a server waits at its end for the collector to take the last traces
 LOOK = 0.5  # seconds between two looks at which revisions are over
 NANO = 1_000_000_000
 
@@ -52,6 +55,8 @@ def begin_tracing(store: Store, label: Callable[[TypeUrl], str]) -> Tracing | No
         text = "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces, and %s is not installed: pip install 'xdsprism[otel]'"
         log.warning(text, error.name)
         return None
+    # A batch that is lost is one line; each attempt before that would be another.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     return Tracing(store, label, provider)
 
 
@@ -85,6 +90,7 @@ class Tracing:
         provider: TracerProvider,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.flush = FLUSH
         self._store = store
         self._provider = provider
         self._tracer = provider.get_tracer("xdsprism", __version__)
@@ -107,11 +113,24 @@ class Tracing:
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Export what is left, and wait until the exporter has sent it or given up."""
+        """Export what is left, and wait until the exporter has sent it, for `flush` seconds at most."""
         self._store.listeners.remove(self._applied)
         for revision in self._spans.take_all():
             self._export(revision)
-        await asyncio.to_thread(self._provider.shutdown)
+        loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+        def send() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # the loop is closed by now
+                loop.call_soon_threadsafe(sent.set)
+
+        # No thread of the loop's: the end of the program waits for those, and the exporter tries again and again.
+        threading.Thread(target=send, name="xdsprism traces", daemon=True).start()
+        try:
+            async with asyncio.timeout(self.flush):
+                await sent.wait()
+        except TimeoutError:
+            log.warning("the collector did not take the last traces in %g s: they are lost", self.flush)
 
     def _export(self, revision: Revision) -> None:
         """Make the spans of a revision."""
