@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Each step builds on the one before it, and their output is to be read.
 .NOTPARALLEL:
-.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop toolchains bench bench-quick bench-go fuzz coverage mutants docs clean venv venv-test venv-fuzz envoy lock audit third-party
+.PHONY: help run wheel compiled test test-compiled lint types unit requirements breaks interop browser pictures chromium toolchains bench bench-quick bench-go fuzz coverage mutants docs clean venv venv-test venv-fuzz venv-browser envoy lock audit third-party
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make wheel     build a compiled wheel into dist/; make compiled: install it into $(COMPILED)'
 	@echo 'make test-compiled  tests of the core, the transport, the relay and the client against the compiled build'
 	@echo 'make interop   the tests with clients in Node, Go and Java, with one of xDS v2, with control planes, h2spec, and on grpcio'
+	@echo 'make browser   the dashboard in a headless Chromium; a part of make interop. make pictures: also those of the README'
 	@echo 'make bench     measure, beside other servers too, and write PERFORMANCE.md; make bench-quick: two minutes of it'
 	@echo 'make fuzz      feed what reads foreign bytes with whatever finds new ways through it, FUZZ_SECONDS for each part of it'
 	@echo 'make breaks    break the code behind each requirement on purpose, and note in docs/cover.md which test notices'
@@ -119,9 +120,27 @@ INTEROP += interop/h2spec/bin/h2spec interop/helm/bin/helm
 INTEROP += interop/kubernetes/bin/kube-apiserver interop/kubernetes/bin/etcd
 
 # With the other transport, too, which `make test` leaves out.
-interop: toolchains venv-test audit docs $(ENVOY_VENV) $(INTEROP)
+interop: toolchains chromium venv-test venv-browser audit docs $(ENVOY_VENV) $(INTEROP)
 	XDSPRISM_TEST_ENGINES=grpcio,h2 $(PY) -m pytest tests/interop $(LONG)
 	XDSPRISM_TEST_ENGINES=grpcio $(PY) -m pytest -n $(WORKERS) --dist worksteal tests/wire tests/e2e $(LONG:%=--ignore %) -k grpcio
+
+# The dashboard alone, in a browser; `make pictures` takes the pictures of the README, too.
+browser: chromium venv-test venv-browser $(ENVOY_VENV)
+	$(PY) -m pytest tests/interop/test_dashboard.py
+
+pictures: chromium venv-test venv-browser $(ENVOY_VENV)
+	XDSPRISM_PICTURES=docs/pictures $(PY) -m pytest tests/interop/test_dashboard.py
+
+# The tests drive the Chromium of the system: a package of Debian, or the one that XDSPRISM_CHROMIUM names.
+chromium:
+	@if [ -n "$$XDSPRISM_CHROMIUM" ]; then exit 0; fi; \
+	for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		apt-get install --yes --no-install-recommends chromium fonts-dejavu-core || \
+		{ apt-get update && apt-get install --yes --no-install-recommends chromium fonts-dejavu-core; }; \
+	else \
+		printf 'make browser needs Chromium (Debian: apt install chromium); XDSPRISM_CHROMIUM may name another one\n' >&2; exit 1; \
+	fi
 
 toolchains:
 	@missing=; \
@@ -198,7 +217,7 @@ fuzz: venv-fuzz
 	@for target in $$($(PY) -m fuzz list); do $(PY) -m fuzz $$target $(FUZZ_SECONDS) || exit 1; done
 
 clean:
-	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock .venv-docs .venv-docs.lock .venv-tools .venv-tools.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
+	rm -rf .venv .venv.lock .venv-envoy .venv-envoy.lock .venv-docs .venv-docs.lock .venv-tools .venv-tools.lock .venv-browser .venv-browser.lock $(COMPILED) $(COMPILED).lock dist build .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache interop/node/node_modules interop/*/bin interop/*/target bench/go/bin
 	rm -rf fuzz/found fuzz/crashes .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -214,6 +233,9 @@ venv-fuzz:
 
 envoy:
 	@$(PYTHON) scripts/venv.py .venv-envoy locks/envoy.txt
+
+venv-browser:
+	@$(PYTHON) scripts/venv.py .venv-browser locks/browser.txt
 
 # Every package that the Makefile installs, with the hashes of its files: the newest versions that pyproject.toml allows.
 lock:

@@ -30,6 +30,7 @@ LOCKS = {
     "fuzz": [*PROJECT, "--all-extras"],
     "test": [*PROJECT, "--extra", "test", "--extra", "otel"],
     "run": PROJECT,
+    "browser": ["--group", "browser"],
     "docs": ["--group", "docs"],
     "envoy": ["--group", "envoy"],
     "grpcio-v2": ["--group", "grpcio-v2"],

@@ -29,6 +29,7 @@ WANTED = {
     "run": RUN,
     "test": [*RUN, *EXTRAS["test"], *EXTRAS["otel"]],
     "fuzz": [*RUN, *EXTRAS["test"], *EXTRAS["otel"], *EXTRAS["fuzz"]],
+    "browser": GROUPS["browser"],
     "docs": GROUPS["docs"],
     "envoy": GROUPS["envoy"],
     "grpcio-v2": GROUPS["grpcio-v2"],

@@ -1,7 +1,7 @@
 // What happens: changes, NACKs, clients that come and go, loads.
 
 import { h, replace } from "./dom.js";
-import { badge, clock, link, number } from "./format.js";
+import { badge, clock, counted, link, number } from "./format.js";
 import { events, onEvents } from "./live.js";
 import { table } from "./parts.js";
 
@@ -55,6 +55,8 @@ function tell(each) {
   if (each.kind === "nack") return nack(each);
   if (each.kind === "recovered") return [client(each), ` accepts ${each.type || "everything"} again`];
   if (each.kind === "client") return [client(each), ` ${each.event}`, each.peer ? h("span", { class: "muted" }, ` from ${each.peer}`) : null];
+  if (each.kind === "load") return load(each);
+  if (each.kind === "gap") return "Some events are missing: this page was slow, or away.";
   const { id, kind, time, ...rest } = each;
   return h("span", { class: "message" }, Object.entries(rest).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", "));
 }
@@ -64,6 +66,13 @@ function revision(each) {
     h("li", {}, badge({ added: "good", removed: "bad" }[one.change] || "info", one.change), " ", one.type, " ", resource(one.type_url, one.name), (one.variants || []).map((variant) => [" ", h("code", {}, variant.constraint), variant.origin ? h("span", { class: "muted" }, ` ${variant.origin}`) : null])),
   );
   return [h("span", {}, `Revision ${number(each.revision)}`, each.by ? ` by ${each.by}` : "", each.total !== undefined ? `, ${number(each.total)} changed` : ""), h("ul", {}, changes, each.more ? h("li", { class: "muted" }, `and ${number(each.more)} more`) : null)];
+}
+
+function load(each) {
+  const word = { ok: "accepted", refused: "refused", held_back: "held back" }[each.result] || each.result;
+  const found = (each.problems || []).map((one) => h("li", {}, h("span", { class: "message" }, typeof one === "string" ? one : JSON.stringify(one))));
+  const counts = each.resources === undefined ? "" : `: ${counted(each.resources, "resource")} in ${counted(each.files, "file")}`;
+  return [badge(word === "accepted" ? "good" : "bad", word), ` the configuration${counts}`, each.warnings ? `, ${counted(each.warnings, "warning")}` : "", found.length ? h("ul", {}, found) : null];
 }
 
 function nack(each) {
