@@ -21,6 +21,8 @@ from tests.support import web
 from tests.support.helm import render
 from tests.support.waiting import eventually
 from xdsprism.cli.main import main
+from xdsprism.observe.tracing import FLUSH
+from xdsprism.serving import GRACE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -83,6 +85,12 @@ def test_the_program_knows_each_option_and_serves_the_same_folder_and_ports(wher
     host, _, port = found["admin"].rpartition(":")
     assert int(port) == ADMIN
     assert host == "127.0.0.1" or found["admin_token_file"] is not None
+
+
+def test_there_is_time_to_drain_before_the_process_is_killed():
+    needed = GRACE + FLUSH
+    assert pod()["terminationGracePeriodSeconds"] > needed
+    assert int(re.findall(r"^TimeoutStopSec=(\d+)$", UNIT, re.MULTILINE)[0]) > needed
 
 
 # -- systemd
