@@ -17,6 +17,8 @@ from google.rpc.status_pb2 import Status
 
 from tests.admin.rig import Office, Peer, eventually_async
 from xdsprism.admin import events as module
+from xdsprism.admin.guard import HostNames, RequestGuard
+from xdsprism.admin.tokens import Tokens
 from xdsprism.core.model.types import CLUSTER
 
 
@@ -257,6 +259,16 @@ async def test_the_history_lists_revisions_newest_first_or_those_after_one(offic
     after = await office.page(f"/api/history?since={first}")
     assert [each["revision"] for each in after["revisions"]] == [second]
     assert (await office.page("/api/history?since=999"))["gap"] is True
+
+
+async def test_a_reader_needs_a_token_where_other_pages_do(store):
+    tokens = Tokens([b"the-right-token-of-32-characters!"])
+    async with Office(store, guard=RequestGuard(HostNames("localhost"), tokens=lambda: tokens)) as office:
+        for page in ("/api/events", "/api/history", "/api/diff?from=0"):
+            assert (await office.error(page))[0] == 401
+        async with listening(office, headers="Authorization: Bearer the-right-token-of-32-characters!\r\n") as listener:
+            change(office, "plain", "1")
+            assert (await listener.next()).kind == "revision"
 
 
 # -- /api/diff
