@@ -31,6 +31,7 @@ TEXTS: dict[str, Target] = {
     "hosts": texts.hosts,
     "templates": texts.templates,
     "configuration": texts.configuration,
+    "importing": texts.importing,
     "json": texts.strict_json,
     "policy": texts.policy,
     "bootstrap": texts.bootstrap,

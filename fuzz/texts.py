@@ -19,8 +19,11 @@ from xdsprism.core.model.types import CLUSTER, ENDPOINT, ROUTE, SECRET, Params
 from xdsprism.core.policy.identity import parse_identity
 from xdsprism.errors import ConfigError, Problem, UsageError
 from xdsprism.messages.document import MalformedError
+from xdsprism.messages.redaction import REDACTED as HIDDEN
 from xdsprism.sources import parse as files
 from xdsprism.sources import strict_json as json_files
+from xdsprism.sources.importing.bootstrap import ServerAddress
+from xdsprism.sources.importing.importer import SERVED, import_text
 from xdsprism.sources.policy_file import parse_policy
 
 from .script import Script
@@ -377,6 +380,39 @@ def policy(data: bytes) -> None:
             for params in SOME_PARAMS:
                 for claim in (grant.claim_node(params), grant.claim_locator(params)):
                     must(claim.denial is None or not claim.params, "params of a claim that is denied")
+
+
+def importing(data: bytes) -> None:
+    """A bootstrap or a config dump: what is made of it can be served, and is the same each time."""
+    text = text_of(data[1:])
+    if not data or text is None:
+        return
+    file = ("a.json", "a.yaml", "<stdin>")[data[0] % 3]
+    try:
+        made = import_text(text, file, ServerAddress("127.0.0.1", 18000))
+    except ConfigError as error:
+        must(error.problems, "a file that is refused without a problem")
+        problems(text, file, list(error.problems))
+        return
+    must(made == import_text(text, file, ServerAddress("127.0.0.1", 18000)), "a file is imported in another way")
+    problems(text, file, list(made.warnings))
+    for each in made.files:
+        for document in each.documents:
+            shown, _ = document.without_secrets()
+            inline = document.content.get("generic_secret", {}).get("secret", {}).get("inline_string")
+            must(not inline or shown["generic_secret"]["secret"]["inline_string"] == HIDDEN, "a secret is shown")
+            if each.path.startswith(f"{SERVED}/") and "$" not in text and "\\" not in text:  # no mark of a template
+                _readable(document.content)
+
+
+def _readable(content: dict[str, Any]) -> None:
+    """What is made is read again, unless Envoy would refuse the name, too."""
+    found = files.parse(json.dumps(content), "a.json", "off")
+    must(all(_is_about_names(each) for each in found.errors), f"what was made is refused: {found.errors}")
+
+
+def _is_about_names(problem: Problem) -> bool:
+    return problem.path in ("name", "cluster_name", "@type") or problem.path.endswith(".@type")
 
 
 def bootstrap(data: bytes) -> None:

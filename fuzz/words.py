@@ -37,6 +37,17 @@ WORDS: dict[str, tuple[str, ...]] = {
         "---\n",
         "\n  ",
     ),
+    "importing": (
+        *("static_resources: ", "dynamic_resources: ", "listeners: ", "clusters: ", "secrets: ", "configs: ", "node: "),
+        *("'@type': type.googleapis.com/envoy.", "admin.v3.", "ListenersConfigDump", "ClustersConfigDump"),
+        *("RoutesConfigDump", "SecretsConfigDump", "EndpointsConfigDump", "EcdsConfigDump", "BootstrapConfigDump"),
+        *("config.cluster.v3.Cluster", "config.listener.v3.Listener", "config.route.v3.RouteConfiguration"),
+        "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        *("static_clusters: ", "dynamic_active_clusters: ", "dynamic_listeners: ", "dynamic_route_configs: "),
+        *("active_state: ", "warming_state: ", "error_state: ", "bootstrap: ", "cluster: ", "listener: ", "name: a"),
+        *("route_config: ", "rds: ", "ads_config: ", "lds_config: ", "cds_config: ", "ads: {}", "api_listener: "),
+        *("{", "}", "[", "]", "- ", "&a ", "*a", "<<: *a", "---\n", "\n  ", "[redacted]", "cluster_name: a"),
+    ),
     "configuration": (
         '"@type": type.googleapis.com/',
         "envoy.config.cluster.v3.Cluster",

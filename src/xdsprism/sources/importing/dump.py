@@ -19,7 +19,7 @@ from typing import Any
 
 from ...core.codec.resources import NAME_FIELDS
 from ...core.model.concealment import without_secrets
-from ...core.model.truncation import NAME_BYTES, bounded
+from ...core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ...core.model.types import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, PREFIX, ROUTE, SCOPED_ROUTE, SECRET
 from ...messages.document import Path
 from ...messages.protos import type_name
@@ -79,7 +79,7 @@ class _Reader:
 
     def read(self, part: dict[str, Any], path: Path) -> None:
         """Read one part."""
-        name = type_name(part.get("@type", ""))
+        name = type_name(part.get("type_url", "") or part.get("@type", ""))  # one of an unknown type is wrapped
         wrapper, field = _BARE.get(name.removeprefix(_V3), (name.removeprefix(_V3), ""))
         read = self._parts.get(wrapper)
         if read is None:
@@ -197,7 +197,8 @@ class _Reader:
         """Note that Envoy refused the newest version of a resource."""
         error = entry.get("error_state")
         if error:
-            details = without_secrets(bounded(error.get("details", ""), NAME_BYTES)) or "no reason given"
+            details = without_secrets(" ".join(bounded(error.get("details", ""), TEXT_BYTES).split()))
+            details = bounded(details, NAME_BYTES) or "no reason given"
             kept = "the version before is taken" if exists else "there is no other version, so it is left out"
             self._notes.append(Note((*path, "error_state"), f"Envoy refused the newest {what} ({details}): {kept}"))
 

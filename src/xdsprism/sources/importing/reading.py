@@ -117,12 +117,20 @@ def _message(fields: dict[str, Any], name: str, faults: Faults, notes: list[Note
     unknown = [path[:-1] for path, text in found if isinstance(text, UnknownType)]
     if unknown:
         fields, found = deepcopy(fields), []
-        notes += [Note(path, _wrap(_at(fields, path))) for path in unknown]
+        for path in unknown:
+            told = _wrap(_at(fields, path))
+            if name == BOOTSTRAP or len(path) > _PART:  # dump.py tells of parts that it does not know
+                notes.append(Note(path, told))
         message = to_message(fields, kind, found)
-    faults += [(path, f"{text}{_NEWER}" if isinstance(text, UnknownField) else text) for path, text in found]
+    faults += [(path, _with_hint(text)) for path, text in found]
     return message
 
 
+def _with_hint(text: str) -> str:
+    return f"{text}{_NEWER}" if isinstance(text, UnknownField) and not text.endswith("?") else text
+
+
+_PART = 2  # steps to a part of a dump
 _NEWER = "; if a newer Envoy has it, --descriptors FILE makes it known"
 _WRAPPED = "it is wrapped in a TypedStruct, which Envoy reads the same; --descriptors FILE makes the type known"
 

@@ -59,7 +59,9 @@ class _Split:
         self._rest = {key: value for key, value in source.bootstrap.items() if key != "static_resources"}
         self._static = _static_resources(source)
         self._dynamic = self._fetched_before()
-        self._cluster = free_name("xdsprism", {each.name for each in self._static if each.type_url == CLUSTER})
+        self._clusters = {each.name for each in self._static if each.type_url == CLUSTER}
+        fetched = {each.name for each in self._dynamic if each.type_url == CLUSTER}
+        self._cluster = free_name("xdsprism", self._clusters | fetched)
         dynamic = {} if source.is_dump else self._rest.get("dynamic_resources", {})
         self._others = {  # types that another server has, and goes on to have
             type_url for type_url, fields in _COLLECTIONS.items() if any(field in dynamic for field in fields)
@@ -143,10 +145,10 @@ class _Split:
         for each in self._static:
             self._keep_by_kind(each)
         bootstrap = {key: value for key, value in self._rest.items() if key != "node"}
-        self._keep_named(bootstrap, BOOTSTRAP, "the bootstrap names it in {}")
+        self._keep_named(bootstrap, BOOTSTRAP, "the bootstrap of the dump" if self._source.is_dump else "the bootstrap")
         for each in self._dynamic:
             self._keep_sources(each)
-        looked_at = 0
+        looked_at = -1
         done: set[tuple[TypeUrl, str]] = set()
         while looked_at != len(self._reasons):  # what stays may name more
             looked_at = len(self._reasons)
@@ -157,7 +159,7 @@ class _Split:
                         self._keep_sources(served)
                 elif each.key not in done:
                     done.add(each.key)
-                    self._keep_named(each.body, each.type_name, f"{_title(each)}, which stays, names it in {{}}")
+                    self._keep_named(each.body, each.type_name, f"{_title(each)}, which stays,")
 
     def _keep_by_kind(self, each: Resource) -> None:
         """Keep a resource that no server may have, or that another server has."""
@@ -171,16 +173,15 @@ class _Split:
     def _keep(self, type_url: TypeUrl, name: str, reason: str) -> None:
         self._reasons.setdefault((type_url, name), reason)
 
-    def _keep_named(self, body: dict[str, Any], full_name: str, reason: str) -> None:
+    def _keep_named(self, body: dict[str, Any], full_name: str, who: str) -> None:
         """Keep the clusters and secrets that a part of the bootstrap names."""
-        names = {each.name for each in self._static if each.type_url == CLUSTER}
         for path, text in texts_in(body):
             field = next((step for step in reversed(path) if isinstance(step, str)), "")
-            if "cluster" in field.lower() and text in names and path[-2:] != _OWN_NAME:
-                self._keep(CLUSTER, text, reason.format(show_path(path)))
+            if "cluster" in field.lower() and text in self._clusters and path[-2:] != _OWN_NAME:
+                self._keep(CLUSTER, text, f"{who} names it in {show_path(path)}")
         for link in links_of(body, full_name):
             if link.type_url == SECRET and link.source is None:
-                self._keep(SECRET, link.name, reason.format(show_path(link.path)))
+                self._keep(SECRET, link.name, f"{who} names it in {show_path(link.path)}")
 
     def _keep_sources(self, resource: Resource) -> None:
         """Keep the clusters of config sources: Envoy refuses config sources with clusters that it fetched."""
@@ -200,7 +201,7 @@ class _Split:
                 missing.setdefault(link.type_url, {}).setdefault(link.name, path)
         for type_url, found in missing.items():
             names = ", ".join([*found][:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
-            hint = _HINTS.get(type_url, "write them")
+            hint = _HINTS.get(type_url, "add them to resources/")
             text = f"resources ask for {LABELS[type_url]} {names}, which the dump does not have: {hint}"
             self._notes.append(Note(next(iter(found.values())), text))
         for each in resources:
