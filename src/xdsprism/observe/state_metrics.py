@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
@@ -16,6 +18,8 @@ from ..core.model.types import TypeUrl
 from ..core.serve.stream import Stream
 from ..core.session.sync_state import SyncState
 from ..release import __version__
+
+KNOWN = 256  # types whose labels a scrape remembers: clients can make up any number of types
 
 
 class BuildMetrics:
@@ -33,6 +37,16 @@ class StreamLimitMetrics:
     def __init__(self, registry: CollectorRegistry, limits: Limits) -> None:
         text = "Streams that the server takes at once (--limit all_streams)"
         Gauge("xdsprism_stream_limit", text, registry=registry).set(limits.all_streams)
+
+
+class _OfType:
+    """What is counted of one type: the streams by state, and since when the first of them has been STALE."""
+
+    __slots__ = ("since", "states")
+
+    def __init__(self) -> None:
+        self.states: Counter[SyncState] = Counter()
+        self.since = inf
 
 
 class ClientStateMetrics(Collector):
@@ -57,27 +71,32 @@ class ClientStateMetrics(Collector):
 
     def preparing(self) -> Steps[None]:
         """Compute the gauges, in steps."""
-        numbers: dict[str, dict[SyncState, int]] = {}
-        behind: dict[str, float] = {}
+        by_label: dict[str, _OfType] = {}
+        found: dict[TypeUrl, _OfType] = {}  # the same by type, as to find a label costs more
+        now = self._clock()
         count = 0
         for stream in self._streams():
-            for session in [*stream.sessions.values()]:
-                label = self._label(session.table.spec.url)
-                states = numbers.setdefault(label, dict.fromkeys(SyncState, 0))
-                states[session.progress.state] += 1
+            for type_url, session in [*stream.sessions.items()]:
+                known = found.get(type_url)
+                if known is None:
+                    label = self._label(type_url)
+                    known = by_label.setdefault(label, _OfType())
+                    if len(found) < KNOWN:
+                        found[type_url] = known
+                known.states[session.progress.state] += 1
                 since = session.in_flight.stale_since
-                seconds = max(self._clock() - since, 0.0) if since is not None else 0.0
-                behind[label] = max(seconds, behind.get(label, 0.0))
+                if since is not None and since < known.since:
+                    known.since = since
                 count += 1
                 if count % EVERY == 0:
                     yield
         text = "Clients that subscribe to a type, by whether they have what is current (a client with two streams: two)"
         by_state = GaugeMetricFamily("xdsprism_clients_by_state", text, labels=["type", "state"])
-        for label, states in numbers.items():
-            for state, number in states.items():
-                by_state.add_metric([label, state.value], number)
+        for label, known in by_label.items():
+            for state in SyncState:
+                by_state.add_metric([label, state.value], known.states[state])
         text = "For how long the client has been STALE that has been so for longest; 0: there is none"
         longest_stale = GaugeMetricFamily("xdsprism_longest_stale_seconds", text, labels=["type"])
-        for label, seconds in behind.items():
-            longest_stale.add_metric([label], seconds)
+        for label, known in by_label.items():
+            longest_stale.add_metric([label], max(now - known.since, 0.0))
         self._prepared.append([by_state, longest_stale])
