@@ -19,6 +19,7 @@ import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 from envoy.service.load_stats.v3.lrs_pb2 import LoadStatsRequest, LoadStatsResponse
+from envoy.service.status.v3.csds_pb2 import ClientStatusResponse
 
 from tests.support.certificates import Authority, Pair
 from tests.support.tokens import AUDIENCE, Signer, bearer, write_jwks
@@ -49,6 +50,7 @@ RULES = """
 V2_DELTA = "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources"
 V2_SOTW = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 FETCH = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters"
+STATUSES = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
 LOADS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 HEALTH = "/grpc.health.v1.Health/Check"
 LONG = 3600.0
@@ -276,7 +278,7 @@ async def test_headers_of_up_to_16_kb_are_read_each_time(site: Site):  # OPS-16
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("method", [SOTW, V2_SOTW, FETCH, LOADS])
+@pytest.mark.parametrize("method", [SOTW, V2_SOTW, FETCH, LOADS, STATUSES])
 async def test_a_bad_token_is_refused_by_each_method(site: Site, method: str):
     async with site.stream("Bearer x.y.z", method=method) as stream:
         await stream.send_bytes(b"")
@@ -341,6 +343,24 @@ async def test_load_reports_end_with_the_token(site: Site):  # OPS-18
         await stream.send_bytes(LoadStatsRequest(node={"id": "n"}).SerializeToString())
         await stream.read_bytes()
         assert (await stream.outcome())[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_caller_is_told_of_the_clients_that_its_token_is_for_as_long_as_that_holds(site: Site):
+    # CSD-1, OPS-2, OPS-18
+    async with (
+        site.stream(f"Bearer {site.signer.token('a')}") as one,
+        site.stream(f"Bearer {site.signer.token('b/1')}") as other,
+        site.stream(f"Bearer {site.signer.token('a', exp=soon())}", method=STATUSES) as caller,
+    ):
+        for stream, node in ((one, "a-7"), (other, "b-7")):
+            await stream.send(type_url=CLUSTER, node={"id": node})
+            await stream.read()
+        await caller.send_bytes(b"")
+        told = ClientStatusResponse.FromString(await caller.read_bytes()).config
+        seen = [(config.node.id, [each.name for each in config.generic_xds_configs]) for config in told]
+        assert seen == [("a-7", ["a-1"])]
+        assert (await caller.outcome())[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_rest_request_that_waits_ends_with_the_token(site: Site):  # OPS-18
