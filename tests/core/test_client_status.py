@@ -23,6 +23,7 @@ from xdsprism.core.model.events import Node
 from xdsprism.core.model.steps import Steps, finish
 from xdsprism.core.model.types import CLUSTER, Params, TypeUrl, make_variant
 from xdsprism.core.policy.oversight import Viewer
+from xdsprism.core.serve import client_status as serve_status
 from xdsprism.core.serve.client_status import Candidate, StatusQuestion
 from xdsprism.core.serve.node_matchers import matching_any
 from xdsprism.errors import PeerError
@@ -128,6 +129,21 @@ def test_what_was_rejected_is_never_what_is_left_out() -> None:
     first = answered(peers, BARE).config[0]
     assert first.node.id == "envoy-00004"
     assert (first.generic_xds_configs[0].name, first.generic_xds_configs[0].config_status) == ("zzz", 4)
+
+
+def test_what_was_rejected_is_listed_of_a_client_with_more_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    # CSD-1
+    bench = Bench()
+    stored(bench, 300, 1)
+    peers = connected(bench)
+    bench.put("cds zzz=1")
+    peers[0].poll()
+    peers[0].ask("cds nack")
+    assert len(answered(peers, BARE).config[0].generic_xds_configs) == 301
+    monkeypatch.setattr(serve_status, "ROWS", 100)
+    (config,) = answered(peers, BARE).config
+    assert [each.name for each in config.generic_xds_configs] == ["zzz", *(f"c{number:05}" for number in range(100))]
+    assert config.client_scope.startswith("left out: some resources, as an answer has at most")
 
 
 def test_an_answer_is_made_in_steps() -> None:

@@ -21,8 +21,8 @@ from .hub import Hub
 from .methods import CLIENT_STATUS
 from .slicing import Job
 
-# Answers that are made, or wait until they are written, at once: each takes up to 4 MB.
-ANSWERS, ANSWERS_OF_A_CLIENT = 32, 8
+# Answers that are made, or wait until they are written, at once. One takes 4 MB, and some 20 MB while it is made.
+ANSWERS, ANSWERS_OF_A_CLIENT = 12, 4
 
 
 def status_methods(hub: Hub) -> Iterator[Method]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from ..model.events import Node
+from ..model.events import Key, Node
 from ..model.steps import EVERY, Steps
 from ..model.types import TypeUrl, Variant
 from ..policy.oversight import Viewer
@@ -21,6 +22,7 @@ from .node_matchers import Hidden, NodeMatch, matching_any
 from .stream import Stream
 
 FEW = 16  # clients that are compared with matchers in one step
+ROWS = 50_000  # resources of one stream that are looked at: more have no room in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,11 @@ def listing_rows(stream: Stream, viewer: Viewer) -> Steps[tuple[list[StatusRow],
     others: list[StatusRow] = []
     is_partial = False
     for type_url, session in [*stream.sessions.items()]:
-        statuses, left_out = yield from listing_statuses(session)
+        statuses, left_out = yield from listing_statuses(session, ROWS - len(others))
+        if left_out:
+            is_partial = True
+            statuses += _unlisted_rejections(session, statuses)
         rejected_at = _rejected_at(session)
-        is_partial = is_partial or left_out > 0
         for number, status in enumerate(statuses):
             if number % EVERY == EVERY - 1:
                 yield
@@ -99,6 +103,17 @@ def listing_rows(stream: Stream, viewer: Viewer) -> Steps[tuple[list[StatusRow],
                 row = StatusRow(type_url, status, _time_of(session, status, rejected_at))
                 (rejected if status.state is SyncState.NACKED else others).append(row)
     return rejected + others, is_partial
+
+
+def _unlisted_rejections(session: Session, statuses: Iterable[ResourceStatus]) -> list[ResourceStatus]:
+    """Return the statuses of what was rejected, and is not among those that were looked at."""
+    listed = {status.sent for status in statuses}
+    rejected = [*islice(session.rejections.by_label.values(), ROWS)]
+    return [
+        ResourceStatus(Key(part.name), SyncState.NACKED, part.variant, None, False, False, None, each.error)  # noqa: FBT003
+        for each in rejected
+        if (part := each.part).variant is not None and part.variant not in listed
+    ]
 
 
 def _name(status: ResourceStatus) -> str:

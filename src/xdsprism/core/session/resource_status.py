@@ -66,18 +66,22 @@ class _Pending(NamedTuple):
     revision: int | None  # when the full state that is in flight or rejected was sent
 
 
-def listing_statuses(session: Session) -> Steps[tuple[list[ResourceStatus], int]]:
-    """Return the statuses of the resources of one client and type, and how many were left out; in steps."""
+def listing_statuses(session: Session, most: int | None = None) -> Steps[tuple[list[ResourceStatus], int]]:
+    """Return the statuses of the resources of one client and type, and how many were left out; in steps.
+
+    `most`: how many are looked at, if not LOOKED_AT.
+    """
+    most = most if most is not None else LOOKED_AT
     pending = yield from _pending_of(session)
     found: list[ResourceStatus] = []
-    wants = [*islice(session.subscriptions.all_names(), LOOKED_AT)]
+    wants = [*islice(session.subscriptions.all_names(), most)]
     for named in cut(wants):
         found += [_named_status(session, want, pending) for want in named]
         yield
-    left_out = max(0, session.count - LOOKED_AT)
+    left_out = max(0, session.count - most)
     for wild in [*session.subscriptions.all_wildcards()]:
         gone = [key.name for key in session.leaving if key.tag == wild.tag and key.name not in wild.listing.names]
-        names = [*gone, *islice(wild.listing.names, max(0, LOOKED_AT - len(found)))]
+        names = [*gone, *islice(wild.listing.names, max(0, most - len(found)))]
         left_out += len(gone) + len(wild.listing.names) - len(names)
         changes = wild.transitions() if wild.is_behind else {}
         yield
