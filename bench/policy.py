@@ -5,7 +5,8 @@ certificates, since these would measure TLS: the rules before the last are for o
 clients without one.
 
 First the same scenarios as in `bench peers`, each with two policies and with none, by turns in one run: one that allows
-all names, and one that allows names by a pattern, for which streams read a part of the table. Then a crowd with the
+all names, and one that allows names by a pattern, for which streams read a part of the table; of both builds, if `make
+compiled` has installed the compiled one. Then a crowd with the
 second policy: streams that get updates, and as many half that never read; storms of clients that connect at once; and
 clients that come and go, after whom nothing may be left.
 """
@@ -31,18 +32,21 @@ from bench.churn import header_block
 from bench.fleet import Phase, Watch, allow_descriptors
 from bench.measuring import Pace, measure
 from bench.peers import generator_here
-from bench.programs import EDS, GENERATOR, OWN_GENERATOR, Load, Server, serve_with_policies
+from bench.programs import COMPILED_PYTHON, EDS, GENERATOR, OWN_GENERATOR, Load, Server, serve_with_policies
 from bench.rounds import NotDelivered, Rounds, cost, cost_ratio
-from bench.scenarios import H2, Entry, Scenario, chosen
+from bench.scenarios import COMPILED, H2, Entry, Scenario, chosen
 from bench.tables import number, placed, table
 from xdsprism.http2 import frames
 from xdsprism.http2.codes import DATA, PREFACE
+from xdsprism.memory import EVERY as EVERY_LOOK
 
 DOCUMENT = Path(__file__).parent.parent / "PERFORMANCE.md"
 MARKS = ("<!-- policy:begin -->", "<!-- policy:end -->")
 RULES = 1_000
 ALL_NAMES, SOME_NAMES = "all names", "names by a pattern"
 POLICIES = {ALL_NAMES: "", SOME_NAMES: ', names: {"*": ["r*"]}'}
+NO_POLICY = "no policy"
+BUILDS = {"interpreted": H2, "compiled": COMPILED}
 COMPARED = ("S1=", "S2", "S4")
 RESOURCES, SIZE = 10, 8_192  # of the crowd: more than a window, so that who does not read holds its messages up
 EVERY = 0.5  # seconds between two changes
@@ -68,32 +72,54 @@ def serving() -> Iterator[None]:
         for policy, file in files.items():
             file.write_text(rules(POLICIES[policy]))
         serve_with_policies(files)
+        serve_with_policies({compiled(policy): file for policy, file in files.items()}, COMPILED)
         yield
+
+
+def compiled(policy: str) -> str:
+    """The name of the compiled server with this policy."""
+    return f"{policy}, compiled"
+
+
+def builds_here() -> Sequence[str]:
+    """The builds that can be measured."""
+    if COMPILED_PYTHON.exists():
+        return [*BUILDS]
+    print("The compiled build is not there: `make compiled` makes it.", file=sys.stderr, flush=True)
+    return ["interpreted"]
 
 
 # -- beside a server without one
 
 
 def compared(generator: Sequence[str], pace: Pace, keys: Sequence[str] = COMPARED) -> dict[str, dict[str, Rounds]]:
-    """By the title of each scenario, the rounds of each server."""
+    """By the title of each scenario and the build, the rounds of a server without a policy, and with each of them."""
     found: dict[str, dict[str, Rounds]] = {}
+    builds = builds_here()
     for scenario in chosen(list(keys)):
         ours = next(entry for entry in scenario.entries if entry.server == H2)
-        entries = [ours, *[replace(ours, label=policy, server=policy) for policy in POLICIES]]
+        servers = {
+            build: {NO_POLICY: BUILDS[build]}
+            | {policy: policy if BUILDS[build] == H2 else compiled(policy) for policy in POLICIES}
+            for build in builds
+        }
+        entries = [replace(ours, label=each, server=each) for those in servers.values() for each in those.values()]
         with tempfile.TemporaryDirectory() as name:
             outcome = measure(scenario, entries, generator, Path(name), pace)
-        found[f"{scenario.title}, {scenario.unit}"] = {**outcome.rounds}
+        for build, those in servers.items():
+            title = f"{scenario.title}, {scenario.unit}, {build}"
+            found[title] = {label: outcome.rounds[server] for label, server in those.items()}
         print(f"{scenario.key}: done", file=sys.stderr, flush=True)
     return found
 
 
 def ratios(found: dict[str, dict[str, Rounds]]) -> str:
-    head = ["what, processor time", "no policy", *[f"{policy}: ratio" for policy in POLICIES]]
+    head = ["what, processor time", NO_POLICY, *[f"{policy}: ratio" for policy in POLICIES]]
     rows = [
         [
             title,
-            number(cost(rounds[H2]) * (1e3 if "ms/" in title else 1e6)),
-            *[f"{cost_ratio(rounds[policy], rounds[H2]):.3f}" for policy in POLICIES],
+            number(cost(rounds[NO_POLICY]) * (1e3 if "ms/" in title else 1e6)),
+            *[f"{cost_ratio(rounds[policy], rounds[NO_POLICY]):.3f}" for policy in POLICIES],
         ]
         for title, rounds in found.items()
     ]
@@ -132,6 +158,7 @@ class Crowd:
     storms: int = 5
     storm: int = 1_000
     cycles: int = 10_000
+    rest: float = EVERY_LOOK + 2.0  # seconds after all, in which the server gives memory back
 
     @property
     def silent(self) -> int:
@@ -204,6 +231,8 @@ def crowded(crowd: Crowd, generator: Sequence[str]) -> Outcome:
             for _ in range(crowd.cycles // each):
                 _storm(server, each)
             phases.append(watch.look(f"{crowd.cycles:,} clients come, get all resources and leave"))
+            time.sleep(crowd.rest)
+            phases.append(watch.look("nobody is there"))
             after = _left(server)
     after.check_left()
     return Outcome(tuple(phases), tuple(times), storms, before, amid, after)

@@ -37,10 +37,10 @@ def serve_before(sources: Path) -> None:
     COMMANDS[BEFORE] = ("env", f"PYTHONPATH={sources.resolve()}", *COMMANDS[H2])
 
 
-def serve_with_policies(files: Mapping[str, Path]) -> None:
+def serve_with_policies(files: Mapping[str, Path], server: str = H2) -> None:
     """Have servers with these policies take part, too: by the name of the server, a policy file."""
     for name, file in files.items():
-        COMMANDS[name] = (*COMMANDS[H2], "--policy", str(file))
+        COMMANDS[name] = (*COMMANDS[server], "--policy", str(file))
 
 
 class Failed(Exception):

@@ -22,6 +22,7 @@ from .core.model.store import Applied, Store
 from .core.model.types import Changeset
 from .core.policy.policy import Policy
 from .errors import ConfigError, Problem, UsageError, XdsError
+from .memory import find_trim, give_back
 from .observe.holding_metrics import HoldingMetrics
 from .observe.tracing import begin_tracing
 from .observe.watch_metrics import WatchMetrics
@@ -87,6 +88,7 @@ class Daemon(ABC):
         self._server = server
         self._policy = policy
         self._policy_task: asyncio.Task[None] | None = None
+        self._memory_task: asyncio.Task[None] | None = None
         self._operations = Operations(server, config.admin, config.access, files=isinstance(config, ServeConfig))
         self._metrics = self._operations.metrics
         self._tracing = begin_tracing(server.store, self._metrics.label)
@@ -110,18 +112,23 @@ class Daemon(ABC):
                     self._policy_task = group.create_task(watching)
                 await self._start()
                 spare_collections()
+                self._memory_task = group.create_task(give_back(self._count_streams, find_trim()))
                 rest = f" rest={self._server.rest_address}" if self._server.rest_address else ""
                 announce(f"ready listen={self._server.address} admin={self._operations.address or 'off'}{rest}")
                 await self._stop.wait()
         finally:
             self._unready = "the server is shutting down"
-            if self._policy_task is not None:
-                self._policy_task.cancel()
+            for task in (self._policy_task, self._memory_task):
+                if task is not None:
+                    task.cancel()
             await self._finish()
             if self._tracing is not None and exporting is not None:
                 exporting.cancel()
                 await self._tracing.close()
             await self._operations.stop()
+
+    def _count_streams(self) -> int:
+        return len([*self._server.hub.connected()])
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -9,7 +9,6 @@ from urllib.parse import unquote
 NETWORK_BITS = 64  # of an IPv6 address, the least that a provider gives to one customer
 
 
-@lru_cache(4_096)
 def host_of(peer: str) -> str:
     """Return the address of a peer without its port: `ipv4:10.0.0.1` of `ipv4:10.0.0.1:40000`.
 
@@ -17,8 +16,12 @@ def host_of(peer: str) -> str:
     address in the form of IPv6, which a socket for both has, counts as what it is.
     """
     address = peer.rpartition(":")[0]
-    if address.startswith("ipv4:"):
-        return address
+    return _network_of(address) if ":" in address.removeprefix("ipv4:") else address
+
+
+@lru_cache(4_096)
+def _network_of(address: str) -> str:
+    """Return the network of an IPv6 address; what is none stays as it is."""
     kind = "ipv6:" if address.startswith("ipv6:") else ""
     try:
         host = IPv6Address(unquote(address.removeprefix(kind)).strip("[]"))  # grpc may quote the brackets
