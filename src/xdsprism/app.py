@@ -9,6 +9,7 @@ import signal
 from abc import ABC, abstractmethod
 from asyncio import TaskGroup
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -203,6 +204,7 @@ class FileDaemon(Daemon):
             guard=Guard(config.max_removals),
             allow_empty=config.allow_empty,
         )
+        self._loading = config.loading
         self._loads = ConfigLoads(tuple(str(path) for path in config.paths), polling=lambda: self._source.polling)
         WatchMetrics(self._metrics.registry, lambda: self._source.polling)
         self._holding = HoldingMetrics(self._metrics.registry, self._metrics.label)
@@ -224,7 +226,8 @@ class FileDaemon(Daemon):
         self._source_task = group.create_task(self._source.run(self._store.apply, self._prepare_change))
         stopped = asyncio.ensure_future(self._stop.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, self._first_report]
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        with self._loading(lambda: self._source.progress) if self._loading is not None else nullcontext():
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if self._stop.is_set():
             return False

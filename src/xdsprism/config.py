@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from .core.model.removal_guard import MAX_REMOVALS
 from .core.model.settings import ENGINE, Engine, Settings, UpstreamForm
 from .messages.validation import Validate
 from .server.tls import Tls
+from .sources.files import LoadProgress
+
+# Shows how far something has come, while the block runs that it is given for.
+ShowLoading = Callable[[Callable[[], LoadProgress]], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class ServeConfig:
     max_removals: float = MAX_REMOVALS  # per cent of a type that one change may remove; 100: no limit
     allow_empty: bool = False  # whether to start without any resource
     validate: Validate = "envoy"
+    loading: ShowLoading | None = field(default=None, kw_only=True, compare=False)  # of the first load
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from ..messages.validation import Validate
 
 GAPS = 5  # examples shown of each resource
+VARIANTS = 20  # shown of each resource, on a terminal
 
 
 @click.command(short_help="Validate files, and list resources and variants.")
-@click.argument("config", nargs=-1, type=click.Path(exists=True))
+@click.argument("config", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @click.option(
     "-o", "--output", type=click.Choice(["yaml", "json", "name", "wide"]), help="The output format.  [default: a table]"
 )
@@ -43,7 +45,7 @@ GAPS = 5  # examples shown of each resource
 def check(
     config: tuple[str, ...], output: str | None, node_params: str | None, validate: Validate, policy: str | None
 ) -> None:
-    """Validate CONFIG (files, or directories of them) and list its resources and their variants.
+    """Validate CONFIG (files, directories of them, or - for the standard input) and list resources and their variants.
 
     Also lists params that no variant of a resource covers, although other params have one. If `serve` would refuse
     CONFIG, prints every problem on stderr and exits with status 1. Warnings go to stderr: what Envoy would refuse
@@ -58,6 +60,7 @@ def check(
       xdsprism check examples/config --node-params env,version,node.locality.zone
       xdsprism check config --validate warn --descriptors own-filters.binpb
       xdsprism check --policy policy.yaml
+      xdsprism get rds -o yaml --server 127.0.0.1:18000 | xdsprism check -
     """  # noqa: D301
     from ..errors import UsageError
     from .loading import load
@@ -80,7 +83,7 @@ def check(
     elif output == "yaml":
         out.as_yaml({"resources": rows})
     else:
-        _table(rows, wide=output == "wide")
+        _table(rows, wide=output == "wide", cut=output is None and sys.stdout.isatty())
     for warning in warnings:
         out.note(f"warning: {warning}")
     variants = sum(len(row["variants"]) for row in rows)
@@ -157,14 +160,18 @@ def _rows(store: Store, *, padded: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _table(rows: list[dict[str, Any]], *, wide: bool) -> None:
+def _table(rows: list[dict[str, Any]], *, wide: bool, cut: bool) -> None:
+    """Print a line for each variant; `cut`: no more of a resource, and none longer, than fits a terminal."""
     headers = ["RESOURCE", "VARIANT", *(["VERSION", "BYTES", "ORIGIN"] if wide else [])]
     lines = []
     for row in rows:
-        for variant in row["variants"]:
+        variants = row["variants"]
+        for variant in variants[:VARIANTS] if cut else variants:
             more = [variant["version"], str(variant["bytes"]), variant["origin"] or "-"] if wide else []
             lines.append([f"{row['type']}/{row['name']}", variant["constraint"], *more])
-    out.table(headers, lines)
+        if cut and len(variants) > VARIANTS:
+            lines.append(["", f"... and {len(variants) - VARIANTS} more: -o wide lists all"])
+    out.table(headers, lines, fit=cut)
     gaps = [(row, params) for row in rows for params in row["not_covered"]]
     if gaps:
         click.echo("\nNo variant for, among others:")

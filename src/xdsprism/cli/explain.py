@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -31,7 +32,7 @@ class Client(NamedTuple):
 @click.command(short_help="Say which variant a client gets, and why.")
 @click.argument("type_word", metavar="TYPE", shell_complete=complete_type)
 @click.argument("name", shell_complete=complete_known_name)
-@click.argument("config", nargs=-1, type=click.Path(exists=True))
+@click.argument("config", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @admin_options(None, "Ask a running server or relay instead of reading CONFIG.")
 @params_option
 @policy_option("A policy file: explain what the client of --as gets by it. Needs CONFIG.")
@@ -61,9 +62,9 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
 ) -> None:
     """Say which variant of a resource a client gets, and why the others do not match.
 
-    Reads CONFIG (files, or directories of them), or asks the admin port of a running server or relay. A relay also
-    shows which server a variant came from, and how old it is. Exit status 1: the resource does not exist, or has no
-    variant for this client.
+    Reads CONFIG (files, directories of them, or - for the standard input), or asks the admin port of a running server
+    or relay. A relay also shows which server a variant came from, and how old it is. Exit status 1: the resource does
+    not exist, or has no variant for this client.
 
     With --policy and --as it says which rule decides, what is denied, and which params are left to choose a variant.
     With --admin and --client it says the same of a client that is connected, with the params of its node, or those of
@@ -180,7 +181,7 @@ def _print(answer: dict[str, Any]) -> None:
     rows = [["=>", chosen["constraint"], "", _origin(chosen)]] if chosen is not None else []
     rows += [["", _what(other), _because(other), _origin(other)] for other in answer["others"]]
     click.echo()
-    out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows)
+    out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows, fit=sys.stdout.isatty())
 
 
 def _what(other: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ Cell = int | str | None
 @click.command(short_help="Show which variant answers which params.")
 @click.argument("type_word", metavar="TYPE", shell_complete=complete_type)
 @click.argument("name", shell_complete=complete_known_name)
-@click.argument("config", nargs=-1, type=click.Path(exists=True))
+@click.argument("config", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @admin_options(None, "Ask a running server or relay instead of reading CONFIG.")
 @params_option
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format.  [default: a table]")

@@ -64,6 +64,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
     from ..app import run
     from ..config import ServeConfig
     from ..observe.logs import configure
+    from .progress import shown
 
     if not given["allow_empty"]:
         for path in config:
@@ -87,6 +88,7 @@ def serve(config: tuple[str, ...], **given: Any) -> None:
             max_removals=given["max_removals"],
             allow_empty=given["allow_empty"],
             validate=given["validate"],
+            loading=shown,
         ),
         announcing(given["log_format"]),
     )

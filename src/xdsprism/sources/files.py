@@ -20,7 +20,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +45,7 @@ RETRY = 1.0  # s until a file that can't be read is tried again
 MAX_RETRY = 60.0  # s, the longest back-off after a scan that raised an unexpected exception
 MAX_BYTES = 256 * MiB  # of one file
 LOAD, RELOAD, CONFIRM = "file load", "SIGHUP", "confirm"
+NO_TEXTS: Mapping[str, bytes] = {}
 EMPTY = "has no resources; to start with none, give --allow-empty"
 
 
@@ -74,6 +75,18 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far a load has come, or all loads since the start."""
+
+    files: int  # that were read
+    found: int  # files that there are
+    documents: int  # that were parsed and checked
+
+    def __str__(self) -> str:
+        return f"loading: {self.files:,} of {self.found:,} files read, {self.documents:,} documents checked"
+
+
+@dataclass(frozen=True, slots=True)
 class _Refreshed:
     """The result of a scan, and of reading the changed files into the catalog."""
 
@@ -99,6 +112,7 @@ class FileSource:
     observe       called with the report of every load
     guard         decides which changes to hold back
     allow_empty   whether the first load may define no resource at all
+    texts         further contents that are in no file, by the names that problems in them get
     """
 
     def __init__(
@@ -111,8 +125,12 @@ class FileSource:
         observe: Callable[[LoadReport], None] = lambda _: None,
         guard: Guard | None = None,
         allow_empty: bool = False,
+        texts: Mapping[str, bytes] = NO_TEXTS,
     ) -> None:
         self.catalog = Catalog(validate)
+        self._texts = texts
+        self._files_read = 0
+        self._files_found = 0
         self.report: LoadReport | None = None
         self._roots = [os.fspath(path) for path in paths]
         self._clock = clock
@@ -141,9 +159,16 @@ class FileSource:
         """Why the files are polled instead of watched; empty if they are watched."""
         return self._watch.polling_reason if self._watch is not None else ""
 
+    @property
+    def progress(self) -> LoadProgress:
+        """How far the load has come. May be asked for from any thread."""
+        return LoadProgress(self._files_read, self._files_found, self.catalog.parsed)
+
     def load(self, publish: Publish = lambda _: None) -> Loaded:
         """Read every file and publish all resources, or raise ConfigError with every problem and publish nothing."""
         self._read_changed(scan(self._roots), read_all=True)
+        for name, text in self._texts.items():
+            self.catalog.read(name, text)
         changeset = self.catalog.pending()
         errors = self._errors(self._contents())
         if self._can_publish(errors):
@@ -285,6 +310,7 @@ class FileSource:
         """Give the catalog every changed file, or all files, and remove those that are gone from it."""
         changed = self._changed(found)
         before, self._scan = self._scan, found
+        self._files_found = len(found.files)
         gone = [file for file in {**before.files, **before.problems} if file not in found.files]
         for file in gone:
             self.catalog.forget(file)
@@ -319,6 +345,7 @@ class FileSource:
             return False
         self._stamps[file] = stamp
         self.catalog.read(file, raw)
+        self._files_read += 1
         return True
 
     async def _publish_pending(self, prepare: Prepare) -> LoadReport:
@@ -367,7 +394,7 @@ class FileSource:
 
     def _make_report(self, errors: tuple[Problem, ...]) -> LoadReport:
         """Make the report of a load, and pass it to the observer."""
-        files, resources = len(self._scan.files), self.catalog.resources
+        files, resources = len(self._scan.files) + len(self._texts), self.catalog.resources
         warnings, held = self.catalog.warnings(), self._guard.held
         self.report = LoadReport(self._clock(), files, resources, errors, warnings, held)
         self._observe(self.report)
