@@ -231,8 +231,18 @@ async def test_without_the_extra_a_warning_says_what_to_install(
 
     monkeypatch.setattr(tracing, "_provider", fail)  # the import fails where the extra is not installed
     with caplog.at_level(logging.WARNING, "xdsprism"):
-        assert begin_tracing(None, str) is None  # type: ignore[arg-type]
+        assert begin_tracing(CoreStore(), str) is None
     assert "pip install 'xdsprism[otel]'" in caplog.text
+
+
+@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
+def test_another_protocol_is_a_warning_that_says_what_to_set(
+    variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv(ENDPOINT, "http://collector:4317")
+    monkeypatch.setenv(variable, "grpc")
+    assert begin_tracing(CoreStore(), str) is None
+    assert "is grpc, and only http/json is spoken: set it to that, and the endpoint to the port" in caplog.text
 
 
 def test_without_the_variables_nothing_of_opentelemetry_is_imported():

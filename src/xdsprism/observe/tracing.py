@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("xdsprism")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+JSON = "http/json"  # the protocol that there is an exporter for
+UNSPOKEN = (
+    "no traces: OTEL_EXPORTER_OTLP_PROTOCOL is %s, and only http/json is spoken: set it to that, and the endpoint to "
+    "the port of the collector for HTTP (usually 4318)"
+)
 FLUSH = 2.0  # seconds that a server waits at its end for the collector to take the last traces
 LOOK = 0.5  # seconds between two looks at which revisions are over
 NANO = 1_000_000_000
@@ -48,6 +54,10 @@ def is_configured(environment: Mapping[str, str]) -> bool:
 def begin_tracing(store: Store, label: Callable[[TypeUrl], str]) -> Tracing | None:
     """Trace the revisions of a store, if the environment asks for it; else, and without the extra, return None."""
     if not is_configured(os.environ):
+        return None
+    protocol = next(filter(None, map(os.environ.get, PROTOCOLS)), JSON)
+    if protocol != JSON:
+        log.warning(UNSPOKEN, protocol)
         return None
     try:
         provider = _provider()
