@@ -10,7 +10,22 @@ from __future__ import annotations
 
 import sys
 
-from bench import chaos, client, cycles, daemon, engine, fleet, peers, policy, relay, soak, stalls, start, vhosts
+from bench import (
+    chaos,
+    client,
+    cycles,
+    daemon,
+    engine,
+    fleet,
+    operate,
+    peers,
+    policy,
+    relay,
+    soak,
+    stalls,
+    start,
+    vhosts,
+)
 
 PARTS = {
     "engine": engine.run,
@@ -31,6 +46,7 @@ ALONE = {
     "stalls": stalls.run,
     "fleet": fleet.run,
     "policy": policy.run,
+    "operate": operate.run,
 }
 
 

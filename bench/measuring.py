@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,13 +102,24 @@ class Rig:
         return Round(cpu, wall, after.streams, came)
 
 
+# What goes on at a server while it is measured, by its entry.
+Beside = Mapping[str, Callable[[Server], AbstractContextManager[object]]]
+
+
 def measure(
-    scenario: Scenario, entries: Sequence[Entry], generator: Sequence[str], folder: Path, pace: Pace
+    scenario: Scenario,
+    entries: Sequence[Entry],
+    generator: Sequence[str],
+    folder: Path,
+    pace: Pace,
+    beside: Beside | None = None,
 ) -> Outcome:
-    with _rigs(scenario, entries, generator, folder) as rigs:
-        for rig in rigs.values():
+    with _rigs(scenario, entries, generator, folder) as rigs, ExitStack() as stack:
+        for label, rig in rigs.items():
             if scenario.kind == "fan-out":
                 rig.connect()
+            if beside and label in beside:
+                stack.enter_context(beside[label](rig.server))
             rig.turn(pace.seconds / 4)  # what happens once only, such as windows that grow, is over
         outcome = Outcome({label: [] for label in rigs})
         for number in range(pace.rounds):

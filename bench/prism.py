@@ -3,7 +3,8 @@
 Prints `ready PORT`, then obeys `bump K V` on stdin: the next K resources get version V. With variants, it is the first
 variant of the first resource. With --pulse it obeys `stall` too: it says for how many milliseconds the loop answered
 nobody, at the longest since the last time, and how many of the processor a turn took. `gauges` asks how many streams,
-subscriptions and connections there are. --policy is a policy file, as `serve` has it. Ends with stdin.
+subscriptions and connections there are, and `admin` where the admin port is. --policy is a policy file, as `serve` has
+it. Ends with stdin.
 """
 
 from __future__ import annotations
@@ -110,6 +111,9 @@ class Peer(Daemon):
                 continue
             if line == b"gauges\n":
                 print(self._gauges(), flush=True)
+                continue
+            if line == b"admin\n":
+                print(self._operations.address, flush=True)
                 continue
             _, count, version = line.split()
             self._world.bump(int(count), int(version))

@@ -86,7 +86,7 @@ def listing_statuses(session: Session, most: int | None = None) -> Steps[tuple[l
         changes = wild.transitions() if wild.is_behind else {}
         yield
         for members in cut(names):
-            statuses = (_member_status(session, wild, name, changes, pending) for name in members)
+            statuses = [_member_status(session, wild, name, changes, pending) for name in members]
             found += [status for status in statuses if status is not None]
             yield
     return (yield from _naming_rejected(found, pending)), left_out
