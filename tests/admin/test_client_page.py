@@ -287,3 +287,15 @@ async def test_contents_are_bounded_and_without_secrets(office: Office, monkeypa
         page = await office.page("/api/client?node=n&bodies=1")
     assert (page["total"], page["left_out"]) == (3, 4)
     assert ["body" in each["current"] for each in page["resources"]] == [True, False, False]
+
+
+# OPS-10
+async def test_contents_that_are_too_large_are_not_shown(office: Office, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_model, "LARGEST", 100)
+    _edit(office.store, "plain", "x" * 200)
+    async with Peer(office.server.address, delta=True) as peer:
+        await peer.ask(CLUSTER, ["plain", "shop"], node=_named("n"))
+        rows = {each["name"]: each for each in await _resources(office, "node=n&bodies=1")}
+    assert "body" in rows["shop"]["current"]
+    assert "body" not in rows["plain"]["current"]
+    assert rows["plain"]["current"]["too_large"] > 200

@@ -267,8 +267,8 @@ def test_watch_goes_on_while_the_server_is_away(tmp_path: Path, config: Path):
                 ):
                     client.subscribe(CLUSTER, "shop").read()
                     eventually(lambda: '"later"' in log.read_text())
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 0
+                    process.send_signal(signal.SIGTERM)
+                    assert process.wait(30) == 0
             finally:
                 process.kill()
     changes = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import get_args
 
-from xdsprism.admin.client_model import BODIES
+from xdsprism.admin.client_model import BODIES, LARGEST
 from xdsprism.core.model.limits import Limits, RefusalKind
 from xdsprism.core.session.refusals import PENDING_BYTES
 from xdsprism.core.session.resource_status import LOOKED_AT
@@ -52,4 +52,4 @@ def test_every_limit_has_a_place_on_the_page() -> None:
 def test_the_bounds_of_the_page_of_one_client_are_those_of_the_code() -> None:
     # OPS-10
     assert f"`/api/client` looks at {LOOKED_AT:,} resources" in PAGE
-    assert f"shows the contents of {BODIES}." in PAGE
+    assert f"shows the contents of {BODIES}, up to {LARGEST:,} bytes each." in " ".join(PAGE.split())

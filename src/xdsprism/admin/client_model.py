@@ -33,6 +33,7 @@ from .cache_model import ClockReading
 from .read_model import LIMIT, PARAMS, Page, Row, client_row, params_row, sessions_of, variant_row
 
 BODIES = 20  # resources whose contents are shown in one answer, where the client has others than it should
+LARGEST = 64 * 1024  # bytes of contents that are shown: to write them as JSON is one piece of work
 
 
 def choosing(
@@ -154,15 +155,18 @@ def client(
     return Page(head, "resources", _rows(found, moment, bodies=bodies))
 
 
-def _rows(found: Found, moment: ClockReading, *, bodies: bool) -> Iterator[Row]:
+def _rows(found: Found, moment: ClockReading, *, bodies: bool) -> Iterator[Row | None]:
     left = BODIES if bodies else 0
     for each in found.shown:
         differs = each.status.state in (SyncState.NACKED, SyncState.STALE)
-        yield _resource(each, found.formers, moment, bodies=differs and left > 0)
+        yield from _resource(each, found.formers, moment, bodies=differs and left > 0)
         left -= differs
 
 
-def _resource(each: OfClient, formers: Mapping[Wanted, Former], moment: ClockReading, *, bodies: bool) -> Row:
+def _resource(
+    each: OfClient, formers: Mapping[Wanted, Former], moment: ClockReading, *, bodies: bool
+) -> Iterator[Row | None]:
+    """Describe a resource; after pauses."""
     session, status = each.session, each.status
     key, unanswered = status.key, status.unanswered
     row: Row = {
@@ -174,13 +178,17 @@ def _resource(each: OfClient, formers: Mapping[Wanted, Former], moment: ClockRea
         "state": status.state.value,
         "stale_seconds": round(moment.now - status.since, 3) if status.since is not None else None,
         "has": _has(each, formers, bodies=bodies),
-        "sent": _variant(status.sent, bodies=False),
-        "unanswered": _variant(unanswered, bodies=bodies and unanswered is not status.current),
-        "current": _variant(status.current, bodies=bodies),
+        "sent": _variant(status.sent),
         "error": {"code": status.error.code, "message": status.error.message} if status.error is not None else None,
     }
+    if bodies:
+        yield None
+    row["unanswered"] = _variant(unanswered, bodies=bodies and unanswered is not status.current)
+    if bodies:
+        yield None
+    row["current"] = _variant(status.current, bodies=bodies)
     denial = _denial(session, key)
-    return row | ({"denied": denial} if denial is not None else {})
+    yield row | ({"denied": denial} if denial is not None else {})
 
 
 def _has(each: OfClient, formers: Mapping[Wanted, Former], *, bodies: bool) -> Row | None:
@@ -195,12 +203,19 @@ def _has(each: OfClient, formers: Mapping[Wanted, Former], *, bodies: bool) -> R
         return {"version": None, "constraint": None}
     row: Row = {"version": former.version, "constraint": show(former.constraint)}
     if bodies and former.body is not None:
-        row["body"] = redacted(each.session.table.spec.url, former.body)
+        row |= _contents(each.session.table.spec.url, former.body)
     return row
 
 
-def _variant(variant: Variant | None, *, bodies: bool) -> Row | None:
-    return variant_row(variant, body=bodies) if variant is not None else None
+def _variant(variant: Variant | None, *, bodies: bool = False) -> Row | None:
+    if variant is None:
+        return None
+    return variant_row(variant) | (_contents(variant.type_url, variant.body) if bodies else {})
+
+
+def _contents(type_url: TypeUrl, body: bytes) -> Row:
+    """Show the contents of a variant, or say that they are too large."""
+    return {"body": redacted(type_url, body)} if len(body) <= LARGEST else {"too_large": len(body)}
 
 
 def _denial(session: Session, key: Key) -> str | None:

@@ -99,20 +99,21 @@ def _print_trouble(each: Row) -> None:
 
 def _print_difference(each: Row, has: Row | None, sent: Row | None, current: Row | None) -> None:
     """Print how what the client has differs from what is current, as far as the contents are still there."""
-    if current is not None and "body" not in current:
-        out.say("  (the contents of the first resources in trouble are shown: give --type or --state to see others)")
-        return
-    after, label = (current or {}).get("body"), _label(title(each), "is current", current)
     if has is None:
         out.say("  the client has nothing of it")
         return
+    if current is not None and "body" not in current:
+        many = "only the first resources in trouble are shown with contents: give --type or --state to see others"
+        size = current.get("too_large")
+        out.say(f"  ({f'its {size:,} bytes are too many to show how they differ' if size else many})")
+        return
+    after, label = (current or {}).get("body"), _label(title(each), "is current", current)
     if "body" in has:
         print_difference(has["body"], after, _label(title(each), "the client has", has), label)
         return
-    if has["version"] is not None:
-        out.say(f"  the client has version {has['version']}, no longer kept")
-    else:
-        out.say("  the client has an earlier version, no longer kept")
+    kept = "too large to show" if "too_large" in has else "no longer kept"
+    version = f"version {has['version']}" if has["version"] is not None else "an earlier version"
+    out.say(f"  the client has {version}, {kept}")
     if sent is not None and "body" in sent:
         print_difference(sent["body"], after, _label(title(each), "was sent, and is not answered", sent), label)
 
