@@ -16,9 +16,10 @@ import click
 import pytest
 import yaml
 
-from tests.cli.rig import Daemon, run
+from tests.cli.rig import Daemon, environment, run
 from tests.support import web
 from tests.support.helm import render
+from tests.support.programs import Program
 from tests.support.waiting import eventually
 from xdsprism.cli.main import main
 from xdsprism.observe.tracing import FLUSH
@@ -111,6 +112,48 @@ def test_the_unit_reloads_by_sighup_stops_by_sigterm_and_is_not_root():
     assert lines["DynamicUser"] == lines["NoNewPrivileges"] == "yes"
     assert lines["ProtectSystem"] == "strict"
     assert lines["CapabilityBoundingSet"] == ""
+
+
+def allowed_calls() -> set[str]:
+    """The system calls that the unit allows, by the groups of systemd."""
+    text = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True, timeout=60)
+    groups: dict[str, list[str]] = {}
+    for line in text.stdout.splitlines():
+        word = line.strip()
+        if line.startswith("@"):
+            groups[word] = []
+        elif word and not word.startswith("#"):
+            [*groups.values()][-1].append(word)
+
+    def calls(group: str) -> set[str]:
+        return set().union(*(calls(each) if each.startswith("@") else {each} for each in groups[group]))
+
+    found: set[str] = set()
+    for line in re.findall(r"^SystemCallFilter=(.*)$", UNIT, re.MULTILINE):
+        named = set().union(*map(calls, line.removeprefix("~").split()))
+        found = found - named if line.startswith("~") else found | named
+    return found
+
+
+@pytest.mark.skipif(
+    None in (shutil.which("systemd-analyze"), shutil.which("strace")), reason="there is no systemd-analyze or no strace"
+)
+def test_the_unit_allows_the_system_calls_that_the_program_makes(tmp_path: Path):
+    log, calls = tmp_path / "serve.log", tmp_path / "calls"
+    strace = ["strace", "--follow-forks", "--quiet=all", f"--output={calls}"]
+    serve = [sys.executable, "-m", "xdsprism", "serve", str(ROOT / "examples/config")]
+    ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    program = Program("serve", [*strace, *serve, *ports], log, env=environment())
+    try:
+        found = eventually(lambda: re.search(r"listen=(\S+) admin=(\S+)", program.text()))
+        assert found is not None
+        assert run("get", "rds", "main", "--server", found[1], "--param", "env=prod").exit_code == 0
+        assert web.get(*web.split(found[2]), "/metrics").status == 200
+    finally:
+        program.kill()
+    made = {name[1] for name in re.finditer(r"^\d+ +(?:<\.\.\. )?([a-z]\w*)[( ]", calls.read_text(), re.MULTILINE)}
+    assert {"execve", "openat", "epoll_create1", "accept4"} <= made
+    assert made - allowed_calls() == set()
 
 
 # -- the image
