@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,20 @@ def store() -> xp.Store:
     with made.transaction() as tx:
         tx.put(Cluster(name="backend"), when="env=prod")
     return made
+
+
+async def test_the_files_of_the_page_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: '
+    (tmp_path / "static.yaml").write_text(f"{text}static\n")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "a.yaml").write_text(f"{text}a\n---\n{text}b\n")
+    monkeypatch.chdir(tmp_path)
+    made = xp.Store()
+    await run(block("store.follow("), store=made)
+    assert capsys.readouterr().out.split()[1] == "2"
+    assert [name for _, name in made] == ["static", "a", "b"]
 
 
 async def test_the_page_reads_a_store_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:

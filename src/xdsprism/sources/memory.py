@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -15,6 +15,7 @@ from ..core.codec.expression import Expression
 from ..core.codec.resources import refuse_v2, variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
 from ..core.model.expr import parse
+from ..core.model.removal_guard import MAX_REMOVALS
 from ..core.model.store import Store as CoreStore
 from ..core.model.type_names import TypeName, own_types, resolve_type
 from ..core.model.types import Params, TypeSpec, TypeUrl, Variant
@@ -26,6 +27,10 @@ from ..messages.decoded import decoded
 from ..messages.validation import Validate, check_mode
 from .store_validation import ProblemsByConstraint, StoreValidator
 from .stored import StoredVariant, stored
+
+if TYPE_CHECKING:
+    from .files import LoadReport
+    from .following import Following, Paths
 
 When = str | Expression | None
 
@@ -111,6 +116,45 @@ class Store(CoreStore):
     def transaction(self) -> Transaction:
         """Open a transaction: all changes in the `with` block are validated and applied as one, or none of them is."""
         return Transaction(self)
+
+    def load(self, paths: Paths, *, validate: Validate | None = None, allow_empty: bool = False) -> LoadReport:
+        """Read files, or folders of them, and apply all of their resources, as `xdsprism serve` does; once.
+
+        Raises ConfigError with every problem, by file and line, and then changes nothing. Resources that the files
+        don't define stay. `validate`: as for the store, unless given; `allow_empty`: accept files without resources.
+        """
+        from .following import load_files  # noqa: PLC0415 # imports PyYAML and watchfiles
+
+        return load_files(self, paths, validate or self.validator.validate, allow_empty=allow_empty)
+
+    def follow(
+        self,
+        paths: Paths,
+        *,
+        validate: Validate | None = None,
+        max_removals: float = MAX_REMOVALS,
+        allow_empty: bool = False,
+        observe: Callable[[LoadReport], None] | None = None,
+    ) -> Following:
+        """Load files as `load` does, and apply every change of them while the block runs.
+
+            async with store.follow("config"), xdsprism.Server(store) as server:
+                ...
+
+        A change that is invalid is logged, and the last good state stays. One that removes more than `max_removals` per
+        cent of the resources of a type, and at least 10, waits for `confirm`. `observe` gets the report of every load.
+        Files change the names that they define, and no others; when the block ends, their resources stay.
+        """
+        from .following import Following  # noqa: PLC0415 # imports PyYAML and watchfiles
+
+        return Following(
+            self,
+            paths,
+            validate=validate or self.validator.validate,
+            max_removals=max_removals,
+            allow_empty=allow_empty,
+            observe=observe,
+        )
 
     def provider(
         self,
