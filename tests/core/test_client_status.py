@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from envoy.service.status.v3.csds_pb2 import ClientStatusRequest, ClientStatusResponse
+from envoy.service.status.v3.csds_pb2 import ERROR, ClientStatusRequest, ClientStatusResponse
 from google.protobuf import json_format
 
 from tests.core.support import Bench, Peer
@@ -128,7 +128,7 @@ def test_what_was_rejected_is_never_what_is_left_out() -> None:
     peers[4].ask("cds nack")
     first = answered(peers, BARE).config[0]
     assert first.node.id == "envoy-00004"
-    assert (first.generic_xds_configs[0].name, first.generic_xds_configs[0].config_status) == ("zzz", 4)
+    assert (first.generic_xds_configs[0].name, first.generic_xds_configs[0].config_status) == ("zzz", ERROR)
 
 
 def test_what_was_rejected_is_listed_of_a_client_with_more_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +144,23 @@ def test_what_was_rejected_is_listed_of_a_client_with_more_than_is_looked_at(mon
     (config,) = answered(peers, BARE).config
     assert [each.name for each in config.generic_xds_configs] == ["zzz", *(f"c{number:05}" for number in range(100))]
     assert config.client_scope.startswith("left out: some resources, as an answer has at most")
+
+
+def test_a_rejected_removal_is_listed() -> None:
+    # CSD-1, NAK-12
+    bench = Bench()
+    bench.put("cds a=1")
+    peer = bench.connect(Node("n"), delta=True)
+    peer.ask("cds +a")
+    peer.poll()
+    peer.ask("ack")
+    bench.put("cds -a")
+    bench.now += 10
+    peer.poll()
+    peer.ask("cds nack")
+    first = answered([peer]).config[0].generic_xds_configs[0]
+    assert (first.name, first.config_status, first.error_state.details) == ("a", ERROR, "does not compute")
+    assert not first.error_state.HasField("failed_configuration")
 
 
 def test_an_answer_is_made_in_steps() -> None:

@@ -92,9 +92,9 @@ def listing_rows(stream: Stream, viewer: Viewer) -> Steps[tuple[list[StatusRow],
     is_partial = False
     for type_url, session in [*stream.sessions.items()]:
         statuses, left_out = yield from listing_statuses(session, ROWS - len(others))
-        if left_out:
-            is_partial = True
-            statuses += _unlisted_rejections(session, statuses)
+        is_partial = is_partial or left_out > 0
+        if session.rejections:
+            statuses += _unlisted_rejections(session, statuses, is_partial=left_out > 0)
         rejected_at = _rejected_at(session)
         for number, status in enumerate(statuses):
             if number % EVERY == EVERY - 1:
@@ -105,15 +105,18 @@ def listing_rows(stream: Stream, viewer: Viewer) -> Steps[tuple[list[StatusRow],
     return rejected + others, is_partial
 
 
-def _unlisted_rejections(session: Session, statuses: Iterable[ResourceStatus]) -> list[ResourceStatus]:
-    """Return the statuses of what was rejected, and is not among those that were looked at."""
+def _unlisted_rejections(
+    session: Session, statuses: Iterable[ResourceStatus], *, is_partial: bool
+) -> list[ResourceStatus]:
+    """Return the statuses of what was rejected and is not among those that were looked at, and of rejected removals."""
     listed = {status.sent for status in statuses}
-    rejected = [*islice(session.rejections.by_label.values(), ROWS)]
-    return [
-        ResourceStatus(Key(part.name), SyncState.NACKED, part.variant, None, False, False, None, each.error)  # noqa: FBT003
-        for each in rejected
-        if (part := each.part).variant is not None and part.variant not in listed
-    ]
+    found: list[ResourceStatus] = []
+    for each in islice(session.rejections.by_label.values(), ROWS):
+        variant = each.part.variant
+        if variant is None or (is_partial and variant not in listed):
+            key = Key(each.part.name)
+            found.append(ResourceStatus(key, SyncState.NACKED, variant, None, False, False, None, each.error))  # noqa: FBT003
+    return found
 
 
 def _name(status: ResourceStatus) -> str:
