@@ -461,6 +461,15 @@ def test_an_extension_of_an_unknown_type_is_wrapped() -> None:
     ]
 
 
+def test_a_key_that_files_have_another_meaning_for_is_noted() -> None:
+    metadata = {"filter_metadata": {"own": {"list": [{"$when": "env=prod"}]}}}
+    made = do(envoy((), ({**CLUSTER, "metadata": metadata},)))
+    where = "static_resources.clusters[0].metadata.filter_metadata.own.list[0].$when"
+    assert warnings(made) == [
+        f"envoy.yaml:1: {where}: a key that begins with $ is for `$when` and `$match` in files: rename $when"
+    ]
+
+
 # -- a config dump
 
 
@@ -643,6 +652,23 @@ def test_the_control_plane_of_a_dump_is_replaced() -> None:
     assert static_names(made) == ["xds", "xdsprism"]
 
 
+def test_a_config_source_that_is_ads_already_is_kept_as_it_is() -> None:
+    patient = {"ads": {}, "initial_fetch_timeout": "0s"}
+    eds = a_cluster("c", type="EDS", eds_cluster_config={"eds_config": patient})
+    assignment = packed("config.endpoint.v3.ClusterLoadAssignment", cluster_name="c")
+    made = do(
+        {
+            "configs": [
+                START,
+                part("ClustersConfigDump", dynamic_active_clusters=[dynamic("cluster", eds)]),
+                part("EndpointsConfigDump", dynamic_endpoint_configs=[dynamic("endpoint_config", assignment)]),
+            ]
+        }
+    )
+    (cluster,) = documents(made, "resources/clusters.yaml")
+    assert cluster["eds_cluster_config"] == {"eds_config": patient}
+
+
 def test_static_resources_are_taken_once_from_the_bootstrap_or_else_from_their_parts() -> None:
     parts = [
         part(
@@ -676,6 +702,7 @@ def test_static_resources_are_taken_once_from_the_bootstrap_or_else_from_their_p
 
 def test_endpoints_are_those_of_eds_clusters_without_what_envoy_adds() -> None:
     eds = a_cluster("c", type="EDS", eds_cluster_config={"eds_config": ADS, "service_name": "svc"})
+    static = a_cluster("other", type="STATIC", eds_cluster_config={"eds_config": ADS})
     endpoint = {
         "endpoint": {"address": {"pipe": {"path": "/x"}}},
         "health_status": "UNHEALTHY",
@@ -690,7 +717,9 @@ def test_endpoints_are_those_of_eds_clusters_without_what_envoy_adds() -> None:
         {
             "configs": [
                 START,
-                part("ClustersConfigDump", dynamic_active_clusters=[dynamic("cluster", eds)]),
+                part(
+                    "ClustersConfigDump", dynamic_active_clusters=[dynamic("cluster", eds), dynamic("cluster", static)]
+                ),
                 part("EndpointsConfigDump", dynamic_endpoint_configs=found),
             ]
         }

@@ -26,7 +26,7 @@ from ...messages.redaction import redact
 from .bootstrap import ServerAddress
 from .reading import Places, read_document, read_source
 from .recognize import BOOTSTRAP
-from .resources import Note, Resource, redacted_paths
+from .resources import Note, Resource, marks_in, redacted_paths
 from .split import Mistakes, Plan, split
 
 # The files that are made, by type. Folder `resources` is what `serve` reads.
@@ -97,7 +97,7 @@ def import_text(text: str, file: str, server: ServerAddress) -> Imported:
     files = [_bootstrap(plan, file)]
     files += _files(SERVED, whole, places)
     files += _files(REDACTED, (each for each in plan.resources if each.key in redacted), places)
-    warnings = [places.problem(each.path, each.text) for each in (*plan.notes, *_redactions(plan))]
+    warnings = [places.problem(each.path, each.text) for each in (*plan.notes, *_marks(plan), *_redactions(plan))]
     counts = {type_url: sum(each.type_url == type_url for each in whole) for type_url in FILES}
     return Imported(tuple(files), tuple(warnings), plan.staying, {key: count for key, count in counts.items() if count})
 
@@ -122,6 +122,14 @@ def _document(resource: Resource, places: Places) -> ImportedDocument:
     missing = [f"put the real value in place of {show_path(path)}" for path in redacted_paths(resource.body)]
     content = {"@type": resource.type_url, **resource.body}
     return ImportedDocument((where, *resource.remarks, *missing), content, resource.type_name)
+
+
+def _marks(plan: Plan) -> Iterator[Note]:
+    """Yield a note for each key that `serve` would take for `$when` or the like, or refuse."""
+    for each in plan.resources:
+        for path in marks_in(each.body):
+            text = f"a key that begins with $ is for `$when` and `$match` in files: rename {path[-1]}"
+            yield Note((*each.path, *path), text)
 
 
 def _redactions(plan: Plan) -> Iterator[Note]:

@@ -57,6 +57,18 @@ class Source:
     notes: list[Note] = field(default_factory=list)
 
 
+def marks_in(body: Any) -> Iterator[Path]:
+    """Yield the keys that begin with `$`, as in the metadata of a cluster: files of resources have marks there."""
+    todo: list[tuple[Path, Any]] = [((), body)]
+    while todo:
+        path, item = todo.pop()
+        if isinstance(item, dict):
+            yield from ((*path, key) for key in item if key.startswith("$"))
+            todo += [((*path, key), each) for key, each in reversed(item.items())]
+        elif isinstance(item, list):
+            todo += [((*path, index), each) for index, each in reversed(list(enumerate(item)))]
+
+
 def redacted_paths(body: Any) -> Iterator[Path]:
     """Yield the places where Envoy left out a secret."""
     return (path for path, text in texts_in(body) if text in REDACTED)
