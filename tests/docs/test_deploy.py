@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -251,13 +252,15 @@ def test_the_probes_of_kubernetes_and_prometheus_get_through_and_others_need_the
     words = [word.replace(CONFIG, str(folder)) for word in container()["args"][2:]]
     words = [word.replace("/etc/xdsprism/admin/token", str(token)) for word in words]
     words = [word for word in words if not word.startswith(("--listen", "--admin=", "--log-format"))]
-    with Daemon(tmp_path, folder, *words, "--admin-host", "xdsprism", admin="0.0.0.0:0") as daemon:
+    with Daemon(tmp_path, folder, *words, admin="0.0.0.0:0") as daemon:
         address = daemon.admin.replace("0.0.0.0", "127.0.0.1")
         probes = [container()[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
         assert probes == ["/readyz", "/readyz", "/healthz"]
         for path in [*probes, "/metrics"]:
             assert web.get(*web.split(address), path).status == 200
         assert web.get(*web.split(address), "/api/clients").status == 401
+        by_name = urllib.request.Request(f"http://{address}/readyz", headers={"host": f"xdsprism:{ADMIN}"})
+        assert urllib.request.urlopen(by_name, timeout=30).status == 200
         (curl,) = re.findall(r"^curl .*$", PAGE, re.MULTILINE)
         assert f"localhost:{ADMIN}" in curl
         command = ["sh", "-c", curl.replace(f"localhost:{ADMIN}", address)]
