@@ -28,6 +28,7 @@ from tests.interop.browsing import (
     shot,
 )
 from tests.support import envoy as envoys
+from tests.support import web
 from tests.support.control_plane import ControlPlane, source_path
 from tests.support.lab import Lab
 from tests.support.programs import Program
@@ -238,13 +239,15 @@ def test_a_nack_appears_with_its_reason(browser: Browser, fleet: Fleet) -> None:
 def test_events_come_as_they_happen(browser: Browser, fleet: Fleet) -> None:
     with browser.page(fleet.admin, "events") as page:
         see(page, "These come as they happen.")
+        see(page, "Revision 1 by file load, 10 changed")  # from before the page was opened
+        earlier = page.locator(".state:text-is('revision')").count()
         fleet.server.write("more", static_cluster("in-an-event", "127.0.0.1", 1))
         see(page, "in-an-event")
         fleet.join("comes-now", {"env": "prod"})
         see(page, "comes-now")
-        assert page.locator(".state:text-is('revision')").count() == 1
+        assert page.locator(".state:text-is('revision')").count() == earlier + 1
         fleet.server.remove("more")
-        becomes(page.locator(".state:text-is('revision')").count, 2)
+        becomes(page.locator(".state:text-is('revision')").count, earlier + 2)
         shot(page, "events")
 
 
@@ -419,6 +422,52 @@ def test_with_a_token_the_page_asks_for_it_and_keeps_it_for_its_tab(
         assert page.evaluate("JSON.stringify(localStorage) + document.cookie") == "{}"
         page.get_by_role("button", name="Sign out").click()
         see(page, "This server needs a token")
+
+
+# -- a relay
+
+
+def test_a_relay_shows_its_cache_and_a_server_that_is_lost(
+    browser: Browser, fleet: Fleet, lab: Lab, tmp_path: Path
+) -> None:
+    server = {"server_uri": fleet.server.address, "channel_creds": [{"type": "insecure"}]}
+    bootstrap = tmp_path / "bootstrap.json"
+    bootstrap.write_text(json.dumps({"xds_servers": [server], "node": {"id": "relay"}}))
+    ports = [f"127.0.0.1:{web.free_port()}" for _ in range(2)]
+    words = [
+        sys.executable,
+        "-m",
+        "xdsprism",
+        "relay",
+        "--bootstrap",
+        bootstrap,
+        "--listen",
+        ports[0],
+        "--admin",
+        ports[1],
+    ]
+    relay = Program("relay", words, tmp_path / "relay.log", env=source_path())
+    try:
+        eventually(lambda: "ready" in relay.text())
+        channel = lab.channel(argv_of("grpcio"), ports[0])
+        for node in ("behind-1", "behind-2"):
+            stream = channel.discovery(node)
+            stream.ask(CLUSTER, "shop")
+            stream.answer()
+        with browser.page(ports[1], "cache") as page:
+            becomes(lambda: value(page, "Servers"), "1 of 1")
+            becomes(lambda: [row[:2] for row in rows(page, "Servers")], [["connected", fleet.server.address]])
+            assert value(page, "Hit rate") == "50.0%"
+            shot(page, "cache")
+            page.keyboard.press("2")
+            page.get_by_role("link", name="shop", exact=True).click()
+            becomes(lambda: rows(page, "Variants")[0][3], fleet.server.address)
+            fleet.server.stop()
+            page.keyboard.press("4")
+            becomes(lambda: [row[0] for row in rows(page, "Servers")], ["not connected"])
+            becomes(lambda: value(page, "Servers"), "0 of 1")
+    finally:
+        relay.kill()
 
 
 # -- very much

@@ -6,6 +6,7 @@ import { ApiError, follow, get } from "./api.js";
 const EVERY = 2000; // milliseconds between two overviews
 const KEPT = 1000; // events
 const SAMPLES = 90; // overviews whose rates are drawn
+const RECALLED = 100; // revisions from before the page was opened
 const FLUSH = 400; // milliseconds that events are collected before they are shown
 
 export const overview = { now: null, error: null, samples: [] };
@@ -17,6 +18,7 @@ let timer = null;
 let stream = null;
 let lastId = "";
 let flushing = null;
+let recalled = false;
 
 /** Call a function with each new overview, until the returned function is called. */
 export function onOverview(listener) {
@@ -73,9 +75,24 @@ function note(found) {
   if (overview.samples.length > SAMPLES) overview.samples.shift();
 }
 
+/** Begin with the revisions that the server remembers, so that there is something to see at once. */
+async function recall() {
+  if (recalled) return;
+  recalled = true;
+  try {
+    const found = await get("/api/history", { limit: RECALLED });
+    const known = new Set(events.list.filter((each) => each.kind === "revision").map((each) => each.revision));
+    events.list.push(...found.revisions.filter((each) => !known.has(each.revision)).map((each) => ({ kind: "revision", ...each })));
+  } catch {
+    recalled = false;
+  }
+  flush();
+}
+
 function openStream() {
   if (stream !== null || document.hidden || !watchers.size || events.missing) return;
   stream = new AbortController();
+  recall();
   run(stream);
 }
 

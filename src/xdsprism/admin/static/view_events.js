@@ -39,7 +39,7 @@ export function mount(root) {
 function draw(found) {
   const rows = found.slice(0, SHOWN).map((each) => [clock(each.time), badge(COLOURS[each.kind] || "idle", each.kind), h("div", { class: "event" }, tell(each))]);
   const columns = [["Time", "narrow"], ["Kind", "narrow"], ["What", "wide"]];
-  return [table("Events", columns, rows, "Nothing has happened since this page was opened."), found.length > SHOWN ? h("p", { class: "muted" }, `The last ${number(SHOWN)} of ${number(found.length)} are shown.`) : null];
+  return [table("Events", columns, rows, "Nothing has happened yet."), found.length > SHOWN ? h("p", { class: "muted" }, `The last ${number(SHOWN)} of ${number(found.length)} are shown.`) : null];
 }
 
 function client(each) {
