@@ -19,7 +19,9 @@ from tests.admin.rig import Office, Peer, eventually_async
 from xdsprism.admin import events as module
 from xdsprism.admin.guard import HostNames, RequestGuard
 from xdsprism.admin.tokens import Tokens
-from xdsprism.core.model.types import CLUSTER
+from xdsprism.core.model.events import Node, Rejection
+from xdsprism.core.model.facts import Closed, Joined, Nacked, Opened
+from xdsprism.core.model.types import CLUSTER, make_variant
 
 
 @dataclass
@@ -219,6 +221,42 @@ async def test_while_nobody_listens_nothing_is_kept(office):
     async with Peer(office.server.address, delta=False) as peer:
         await peer.ask(CLUSTER, node={"id": "envoy-1"})
         assert office.events._streams == {}  # noqa: SLF001 # there is nothing else to see it by
+
+
+async def test_a_revision_that_is_replayed_before_its_fact_came_is_told_once(office):
+    revision = change(office, "plain", "1")  # the hub tells of it in its next turn
+    reader = office.events.open(module.Filter(), revision - 1)
+    async with listening(office) as listener:  # which takes several turns
+        later = change(office, "plain", "2")
+        assert (await listener.next()).data["revision"] == later
+    assert reader.take().count(b"event: revision") == 2
+    office.events.close(reader)
+
+
+async def test_clients_that_poll_are_no_events_and_their_nacks_are(office):
+    reader = office.events.open(module.Filter(), None)
+    office.events(
+        [
+            Opened(7, "/x/FetchClusters", "ipv4:1.2.3.4:5", brief=True),
+            Joined(7, Node("poller")),
+            Nacked(7, CLUSTER, "v1", "v1", Rejection(3, "no")),
+            Closed(7, ""),
+        ]
+    )
+    events = reader.take()
+    assert events.count(b"event: ") == events.count(b"event: nack") == 1
+    assert b'"node":"poller"' in events
+    office.events.close(reader)
+
+
+async def test_of_a_nack_the_first_resources_are_listed_and_the_others_counted(office):
+    reader = office.events.open(module.Filter(), None)
+    variants = tuple(make_variant(CLUSTER, f"c{number}", b"") for number in range(50))
+    office.events([Nacked(7, CLUSTER, "v1", "v1", Rejection(3, "no"), (), False, variants)])
+    data = json.loads(reader.take().partition(b"data: ")[2])
+    assert [each["name"] for each in data["resources"]] == [f"c{number}" for number in range(20)]
+    assert data["more"] == 30
+    office.events.close(reader)
 
 
 async def test_no_name_can_begin_an_event_or_a_line_of_its_own(office):

@@ -167,6 +167,15 @@ def test_json_has_the_resources_of_a_nack(sink: tuple[io.StringIO, logging.Strea
     }
 
 
+def test_json_has_what_a_revision_changed(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
+    stream, output = sink
+    output.setFormatter(JsonFormatter())
+    FactLog()(FACTS)
+    (line,) = [each for each in map(json.loads, stream.getvalue().splitlines()) if "revision" in each]
+    assert (line["revision"], line["by"], line["total"], line["added"]) == (3, "file load", 8, ["cds/a"])
+    assert line["removed"] == ["cds/b", "cds/c", "cds/d", "cds/e", "rds/f"]
+
+
 def test_an_exception_stays_with_its_line(sink: tuple[io.StringIO, logging.StreamHandler[io.StringIO]]):
     stream, output = sink
     output.setFormatter(JsonFormatter())

@@ -14,7 +14,7 @@ from ..core.model.facts import (
     Published,
     Refused,
 )
-from ..core.model.history import ResourceChange, Revision
+from ..core.model.history import Revision
 from .lines import NAMED, listed, say, say_in_full, short, word_of
 
 ConfigFact = (
@@ -50,21 +50,24 @@ def _published(fact: Published) -> None:
         by=revision.by,
         summary=summary(revision),
         total=revision.total,
+        **{kind: names[:NAMED] for kind, names in _by_kind(revision).items()},
     )
 
 
 def summary(revision: Revision) -> str:
     """Say in a line what a revision changed: `added cds/a, cds/b and 3 more, removed rds/c`."""
-    groups: dict[str, list[ResourceChange]] = {}
-    for change in revision.changes:
-        groups.setdefault(change.change, []).append(change)
-    parts: list[str] = []
-    for kind, changes in groups.items():
-        names = [f"{word_of(each.type_url)}/{short(each.name)}" for each in changes[:NAMED]]
-        parts.append(f"{kind} {listed(names, NAMED, len(changes) - len(names))}")
+    parts = [f"{kind} {listed(names, NAMED)}" for kind, names in _by_kind(revision).items()]
     if revision.more:
         parts.append(f"{revision.more:,} not listed" if parts else f"{revision.more:,} resources")
     return ", ".join(parts)
+
+
+def _by_kind(revision: Revision) -> dict[str, list[str]]:
+    """Return the names of the resources that were added, changed and removed."""
+    found: dict[str, list[str]] = {}
+    for change in revision.changes:
+        found.setdefault(change.change, []).append(f"{word_of(change.type_url)}/{short(change.name)}")
+    return found
 
 
 def _drained(fact: Drained) -> None:

@@ -242,6 +242,9 @@ def _compared(
 
 def _paired(went: tuple[Variant, ...], came: tuple[Variant, ...]) -> list[VariantChange]:
     """Join variants that have the same constraint: such a variant changed. The others were added or removed."""
+    if len(went) == len(came) == 1 and went[0].stated == came[0].stated:  # nearly always
+        (was,), (new,) = went, came
+        return [VariantChange("changed", new.shown, was.version, new.version, new.origin, _body(was))]
     former = {_identity(each): each for each in went}
     found: list[VariantChange] = []
     for each in came:
