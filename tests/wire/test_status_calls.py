@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from envoy.config.core.v3.base_pb2 import Node
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest
+from envoy.service.status.v3.csds_pb2 import ClientStatusResponse
 
-from xdsprism import Store
+from tests.wire.test_slicing import Rig, filled, parsed
+from xdsprism import ENDPOINT, Store
 from xdsprism.core.model.limits import Limits
 from xdsprism.core.model.settings import Settings
+from xdsprism.core.policy.policy import Policy
 from xdsprism.errors import PeerError
 from xdsprism.server.calls import Call, Peer
 from xdsprism.server.client_status import ANSWERS, ANSWERS_OF_A_CLIENT, StatusDesk
@@ -103,3 +108,52 @@ def test_a_server_that_stops_ends_a_stream_that_waits_and_answers_what_was_asked
     assert not fetch.finished
     fetch.receive(b"")
     assert (fetch.finished, [*fetch.poll()]) == (True, [b""])
+
+
+def joining(node: str) -> bytes:
+    """The first request of this node."""
+    asked = DeltaDiscoveryRequest(node=Node(id=node), type_url=ENDPOINT, resource_names_subscribe=["n1"])
+    return asked.SerializeToString()
+
+
+def test_others_are_served_while_an_answer_about_many_clients_is_made() -> None:
+    # CSD-1, OPS-10
+    rig = Rig(filled())
+    clients = [rig.open() for _ in range(200)]
+    for number, client in enumerate(clients):
+        client.receive(joining(f"envoy-{number}"))
+        assert list(client.poll())
+    other = rig.open()
+    call = StatusDesk(rig.hub).method("FetchClientStatus", is_stream=False).open(Peer("x"))
+    call.receive(b"")
+    turns = 0
+    while call.is_busy:
+        rig.turn()
+        turns += 1
+        if turns == 3:
+            assert not list(call.poll())
+            other.receive(joining("other"))
+            (answer,) = parsed(list(other.poll()))
+            assert [resource.name for resource in answer.resources] == ["n1"]
+    assert turns > 200 / 2  # a client takes some steps, and a turn has time for two
+    (said,) = call.poll()
+    assert len(ClientStatusResponse.FromString(said).config) == 200
+
+
+def test_an_answer_is_made_anew_if_the_policy_changes_meanwhile() -> None:
+    # CSD-1, OPS-2
+    rig = Rig(filled())
+    for number in range(50):
+        client = rig.open()
+        client.receive(joining(f"envoy-{number}"))
+        assert list(client.poll())
+    call = StatusDesk(rig.hub).method("FetchClientStatus", is_stream=False).open(Peer("x"))
+    call.receive(b"")
+    for _ in range(3):
+        rig.turn()
+    rig.hub.enforce(Policy())  # nobody may have anything
+    while call.is_busy:
+        rig.turn()
+    with pytest.raises(PeerError, match="no rule of the policy") as caught:
+        list(call.poll())
+    assert caught.value.status == "PERMISSION_DENIED"
