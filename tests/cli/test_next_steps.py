@@ -137,6 +137,7 @@ def test_explain_suggests_only_names_that_the_policy_allows(tmp_path: Path, conf
         (["explain", "cluser", "a", "CONFIG"], "or a type URL; did you mean cluster?"),
         (["get", "lstener", "--server", "127.0.0.1:1"], "or a type URL; did you mean listener?"),
         (["serve", "CONFIG", "--limit", "reqests=1"], "; did you mean requests?"),
+        (["serve", "CONFIG", "--node-params", "node.idd"], "; did you mean node.id?"),
         (["sevre", "CONFIG"], "No such command 'sevre'. Did you mean 'serve'?"),
     ],
 )
@@ -144,6 +145,15 @@ def test_a_word_that_is_nearly_another_is_named(config: Path, argv: list[str], h
     done = run(*[str(config) if each == "CONFIG" else each for each in argv])
     assert done.exit_code == 2
     assert done.stderr.endswith(f"{hint}\n")
+
+
+def test_a_key_of_a_policy_that_is_nearly_another_is_named(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("defualt: deny\n")
+    done = run("check", "--policy", policy)
+    told = "defualt: unknown key 'defualt': a policy has "
+    assert done.stderr.startswith(f"{policy}:1: {told}")
+    assert done.stderr.splitlines()[0].endswith("; did you mean default?")
 
 
 NO_VARIANT = "no variant of rds/main mentions evn; the params that variants mention are env; did you mean env?\n"

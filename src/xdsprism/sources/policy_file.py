@@ -24,6 +24,7 @@ from ..errors import ConfigError, Problem, UsageError, show_path
 from ..file_reading import read_file
 from ..messages.document import AmbiguousScalar, Document, MalformedError
 from ..messages.document import Path as DocumentPath
+from ..similar import did_you_mean
 from . import strict_json, strict_yaml
 from .jwks import load_keys
 from .watched_file import WatchedFile
@@ -240,7 +241,8 @@ class _Reader:
             text = self._text(key, path) if keys is None else key
             if keys is not None and key not in keys:
                 inner = (*path, key) if isinstance(key, str) else path
-                self._wrong(inner, f"unknown key {key!r}: {what} has {', '.join(keys)}")
+                hint = did_you_mean(key, keys) if isinstance(key, str) else ""
+                self._wrong(inner, f"unknown key {key!r}: {what} has {', '.join(keys)}{hint}")
             elif isinstance(text, str):
                 found[text] = value
         return found

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any
 
 from ...errors import UsageError
+from ...similar import did_you_mean
 from .events import Node
 from .truncation import NAME_BYTES, bounded
 from .types import NO_PARAMS, Params
@@ -80,7 +81,9 @@ def check_names(names: Collection[str] | None) -> None:
         raise UsageError(f"node_params is a list of names, as in node_params=[{names!r}]")
     for name in names or ():
         if is_unknown_field(name):
-            raise UsageError(f"the node has no field {name!r} to take params from: use {', '.join(NODE_FIELDS)}")
+            known = ", ".join(NODE_FIELDS)
+            hint = did_you_mean(name, NODE_FIELDS)
+            raise UsageError(f"the node has no field {name!r} to take params from: use {known}{hint}")
 
 
 def can_send(names: Collection[str] | None, key: str) -> bool:
