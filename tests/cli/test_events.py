@@ -249,3 +249,13 @@ def test_the_difference_is_coloured_where_colours_are_wanted(daemon: Daemon, con
     done = CliRunner().invoke(main, ["diff", "1", "2", "--admin", daemon.admin], color=True)
     assert "\x1b[31m" in done.output
     assert "\x1b[32m" in done.output
+
+
+def test_no_name_can_begin_a_line_of_its_own_or_control_a_terminal(daemon: Daemon, config: Path):
+    write(config, "evil", static_cluster("evil\x1b[2J\nrevision 9 by file load\u202e<b>", "127.0.0.1", 7))
+    eventually(lambda: daemon.page("/api/history")["total"] == 2)
+    for args in (["events"], ["history"], ["history", "-o", "wide"], ["diff", 1, 2], ["diff", 1, 2, "-o", "name"]):
+        text = run(*args, "--admin", daemon.admin).stdout
+        assert "evil" in text
+        assert not {"\x1b", "\u202e"} & set(text)
+        assert not [line for line in text.splitlines() if line.startswith("revision 9")]

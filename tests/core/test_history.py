@@ -74,6 +74,13 @@ def test_a_variant_that_stays_while_another_brings_a_key_counts_as_the_same_vari
     assert told(revision) == {"a": ("changed", [("env=prod", "changed"), ("env=test and tier=x", "added")])}
 
 
+def test_a_variant_that_replaces_one_with_another_constraint_is_added_and_that_one_removed():
+    rig = Rig()
+    rig.put(cluster("a", when="env=prod"))
+    revision = rig.put(cluster("a", when="env=test"))
+    assert told(revision) == {"a": ("changed", [("env=test", "added"), ("env=prod", "removed")])}
+
+
 def test_of_a_large_transaction_the_first_are_listed_and_the_others_counted():
     rig = Rig(listed=10)
     revision = rig.put(*[cluster(f"c{number}") for number in range(3_000)])
@@ -136,6 +143,14 @@ def test_the_details_of_the_oldest_revisions_go_first_when_they_take_too_much():
     forgotten = rig.records[0]
     assert (forgotten.total, forgotten.changes, forgotten.more) == (1, (), 1)
     assert [each.body for each in rig.records[4].changes[0].variants] == [b"3" * 10_000]
+
+
+def test_what_is_kept_stays_bounded_while_revisions_come_and_go():
+    rig = Rig(revisions=4, kept=25_000)
+    for number in range(20):
+        rig.put(cluster("a", b"%d" % (number % 10) * 10_000))
+        assert rig.history.size <= 25_000
+    assert [each.is_forgotten for each in rig.records[-4:]] == [True, True, False, False]
 
 
 def test_the_size_counts_down_when_revisions_leave():

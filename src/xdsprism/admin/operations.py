@@ -19,6 +19,7 @@ from ..observe.connection_metrics import (
     LimitMetrics,
     RefusedCallMetrics,
 )
+from ..observe.event_metrics import EventMetrics
 from ..observe.load_metrics import LoadMetrics
 from ..observe.logs import FactLog
 from ..observe.metrics import Metrics, RestMetrics
@@ -84,6 +85,7 @@ class Operations:
         if server.engine == "h2":
             server.connection_readers.append(ConnectionMetrics(registry))
         self._events = Events(hub)
+        EventMetrics(registry, lambda: len(self._events))
         hub.readers.extend([self.metrics, RestMetrics(registry), loads, FactLog(), self._events])
 
     @property
