@@ -6,6 +6,7 @@ one, where programs call the library.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -42,3 +43,32 @@ def expect_fields(made: Any, **kinds: type) -> None:
 def _named(kind: type) -> str:
     """Name a type: with its module, unless it is Python's own."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def expect_named(name: str, value: object, *kinds: type) -> None:
+    """Do the same as `expect`, and name the argument in the error: for what no compiled code checks."""
+    try:
+        expect(value, *kinds)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
+def expect_strings(name: str, values: object) -> tuple[str, ...]:
+    """Return an iterable of strings as a tuple, without repetitions. Raise TypeError for anything else, as a string."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: a list of str objects expected; got {_named(type(values))}")
+    found = [*values]
+    for each in found:
+        expect_named(name, each, str)
+    return tuple(dict.fromkeys(found))
+
+
+def expect_string_map(name: str, values: object) -> dict[str, str]:
+    """Return a mapping of strings to strings as a dict. Raise TypeError for anything else."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name}: a mapping of str to str expected; got {_named(type(values))}")
+    found = dict(values)
+    for key, value in found.items():
+        expect_named(f"a key of {name}", key, str)
+        expect_named(f"{name}[{key!r}]", value, str)
+    return found

@@ -10,6 +10,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from .argument_types import expect_named
 from .core.model.demand import Demand
 from .core.model.facts import Drained
 from .core.model.settings import ENGINE, Engine, Settings
@@ -20,6 +21,7 @@ from .errors import UsageError, XdsError
 from .http2.facts import Fact as ConnectionFact
 from .http2.limits import Limits, Times
 from .server.addresses import is_loopback
+from .server.arguments import check_addresses, check_parts, check_values
 from .server.calls import Method
 from .server.certificate_renewal import CertificateRenewal
 from .server.client_status import status_methods
@@ -82,6 +84,13 @@ class Server:
         demand: Demand | None = None,
         csds: bool = True,
     ) -> None:
+        check_addresses(listen, rest, admin)
+        check_parts(store, settings, tls, policy)
+        if access is not None:
+            from .admin.access import Access  # noqa: PLC0415 # starlette loads only if needed
+
+            expect_named("access", access, Access)
+        check_values(engine, max_connection_age, receive_bytes)
         self.store = store
         self.engine = engine
         self.tls = tls

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..argument_types import expect_named, expect_strings
 from ..errors import UsageError
 from ..server.tls import Tls
 from .guard import HostNames
@@ -22,10 +24,16 @@ class Access:
 
     hosts: tuple[str, ...] = ()
     tls: Tls | None = None
-    token_file: Path | None = None
+    token_file: str | Path | None = None
     open_metrics: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", expect_strings("hosts", self.hosts))
+        expect_named("tls", self.tls, Tls, type(None))
+        if self.token_file is not None:
+            expect_named("token_file", self.token_file, str, os.PathLike)
+            object.__setattr__(self, "token_file", Path(self.token_file))
+        expect_named("open_metrics", self.open_metrics, bool)
         if self.open_metrics and self.token_file is None:
             raise UsageError("--admin-open-metrics needs --admin-token-file: without it every page is open")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ def find_document(source: str | Path | Mapping[str, Any] | None, environ: Mappin
         if text:
             return TEXT_VARIABLE, _parse(TEXT_VARIABLE, text)
         raise ConfigError(f"no bootstrap: set {PATH_VARIABLE} to the path of one, or {TEXT_VARIABLE} to its JSON")
+    if not isinstance(source, str | os.PathLike | Mapping):
+        found = type(source).__qualname__
+        raise TypeError(f"bootstrap: str or os.PathLike or a mapping or None expected; got {found}")
     if isinstance(source, Mapping):
         return "bootstrap", _copy(source)
     if isinstance(source, str) and source.lstrip().startswith("{"):

@@ -34,6 +34,7 @@ from ..errors import UsageError, WatchError
 from ..observe.lines import log
 from ..observe.logs import FactLog
 from ..release import __version__
+from .arguments import check_client, names_of, params_of
 from .backpressure import Backpressure
 from .bootstrap import AuthorityConfig, Bootstrap, ServerConfig
 from .checks import Validator, checking
@@ -99,8 +100,13 @@ class Client:
         connect: Connect | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        if transport not in ("auto", "v2", "v3"):
-            raise UsageError(f"transport is auto, v2 or v3, not {transport!r}")
+        check_client(
+            delta=delta,
+            transport=transport,
+            max_message_bytes=max_message_bytes,
+            verify_constraints=verify_constraints,
+            fail_on_data_errors=fail_on_data_errors,
+        )
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.is_closed = False
         self.readers: list[Callable[[Sequence[Fact]], None]] = [FactLog()]  # called with the facts of the core
@@ -202,11 +208,8 @@ class Client:
 
         params: the dynamic parameters to subscribe with. None: those of the bootstrap, if it has any; empty: none.
         """
-        listed = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-        if not listed:
-            raise UsageError("watch at least one name, or all of them by '*'")
-        given = Params(params) if params is not None else None
-        return Watching(self, self.resolve(type_url), tuple(Key(name, given) for name in listed))
+        given = params_of(params)
+        return Watching(self, self.resolve(type_url), tuple(Key(name, given) for name in names_of(names)))
 
     async def get(
         self,
@@ -269,8 +272,7 @@ class Client:
         complete after a second without an update. When the timeout ends, the list is what has come until then. Raises
         WatchError if no server can be reached, and if none has answered in time.
         """
-        given = Params(params) if params is not None else None
-        with ListQuery(self, self.resolve(type_url), Key(name, given), delta=self._delta) as listing:
+        with ListQuery(self, self.resolve(type_url), Key(name, params_of(params)), delta=self._delta) as listing:
             return await listing.collect(timeout)
 
     def loads(self, authority: str | None = None) -> Loads:
@@ -307,7 +309,7 @@ class Client:
         from .dependencies import ConfigWatching  # noqa: PLC0415 # few need it
 
         extra = (clusters,) if isinstance(clusters, str) else tuple(clusters)
-        return ConfigWatching(self, listener, extra, Params(params) if params is not None else None)
+        return ConfigWatching(self, listener, extra, params_of(params))
 
     # -- status
 

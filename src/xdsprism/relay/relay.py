@@ -49,6 +49,7 @@ from ..messages.validation import Validate, check_mode
 from ..observe.lines import log
 from ..server.tls import Tls
 from ..serving import Server
+from .arguments import check_relay
 from .feed import Feed, FeedClient
 from .work import Work
 
@@ -117,6 +118,15 @@ class Relay:
         connect: Connect | None = None,
         validate: Validate = "off",
     ) -> None:
+        check_relay(
+            linger=linger,
+            max_stale=max_stale,
+            cache=cache,
+            group_by=group_by,
+            delta=delta,
+            report_nacks=report_nacks,
+            v2=v2,
+        )
         self._validate = check_mode(validate)
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.store = Store(tables=cache_table)

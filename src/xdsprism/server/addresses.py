@@ -38,11 +38,21 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
+def check_listen(listen: str, purpose: str = "") -> None:
+    """Raise UsageError unless this is HOST:PORT."""
+    host, colon, port = listen.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535
+    if not colon or not is_port or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        what = f" for {purpose}" if purpose else ""
+        raise UsageError(
+            f"can't listen on {listen!r}{what}: it should be HOST:PORT, such as 127.0.0.1:18000 or [::1]:0"
+        )
+
+
 async def resolve(loop: asyncio.AbstractEventLoop, listen: str) -> list[Address]:
     """Return the addresses of HOST:PORT, without duplicates. Raises UsageError and OSError."""
+    check_listen(listen)
     host, _, port = listen.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"can't listen on {listen!r}: it should be HOST:PORT")
     found = await loop.getaddrinfo(
         host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -27,7 +27,7 @@ from ..errors import XdsError
 from ..http2.facts import Cause, Fact, HandshakeFailed, HttpConnectionRefused, HttpRefusal
 from ..http2.limits import Limit, Limits, Times
 from ..peer_address import host_of
-from .addresses import address_of, why_not
+from .addresses import address_of, check_listen, why_not
 from .connection_limits import ConnectionLimits, ConnectionSlot
 from .http_deadlines import HttpDeadlines, HttpTimes, IdleConnections
 from .tls_listener import TlsListener
@@ -338,6 +338,7 @@ class HttpPort:
 
 def _bind(listen: str, purpose: str) -> socket.socket:
     """Bind and listen. Raises CannotListenError."""
+    check_listen(listen, purpose)
     host, _, port = listen.rpartition(":")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from ..argument_types import expect
+from ..argument_types import expect, expect_string_map
 from ..core.codec.expression import Expression
 from ..core.codec.resources import refuse_v2, variant_of
 from ..core.model.constraints import FALSE, TRUE, Constraint, canonical, unpadded
@@ -79,7 +79,8 @@ class Store(CoreStore):
         """
         expect(name, str)
         known = self.answer(self.resolve(type_url), spelled(name))
-        variant = known.select(Params(params or {})) if known is not None else None
+        given = Params(expect_string_map("params", params)) if params is not None else Params()
+        variant = known.select(given) if known is not None else None
         return decoded(variant.type_url, variant.body) if variant is not None else None
 
     def variants(self, type_url: TypeName, name: str) -> tuple[StoredVariant, ...]:

@@ -9,6 +9,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Delt
 from google.protobuf.any_pb2 import Any
 from google.rpc.status_pb2 import Status
 
+from ..argument_types import expect_named, expect_string_map
 from ..core.model.settings import Settings
 from ..core.model.store import Store
 from ..core.model.type_names import TypeName, resolve_type
@@ -30,6 +31,7 @@ class MemoryClient:
     """
 
     def __init__(self, store: Store, *, metadata: Mapping[str, str] | None = None, settings: Settings | None = None):
+        expect_named("store", store, Store)
         self.now = 0.0
         self._types = store.types
         self._turns: list[Callable[[], None]] = []
@@ -45,7 +47,10 @@ class MemoryClient:
         if params is None:
             request.resource_names_subscribe.extend(names or ("*",))
         else:
-            locators = (ResourceLocator(name=name, dynamic_parameters=dict(params)) for name in names or ("*",))
+            locators = (
+                ResourceLocator(name=name, dynamic_parameters=expect_string_map("params", params))
+                for name in names or ("*",)
+            )
             request.resource_locators_subscribe.extend(locators)
         self._call.receive(request.SerializeToString())
 

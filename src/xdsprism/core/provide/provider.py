@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from ...argument_types import expect
 from ...errors import UsageError
 from ..model.types import Params, TypeUrl
 from .recorded import Record
@@ -48,6 +49,9 @@ class Provided:
 
     message: Any  # None: the resource does not exist
     ttl: float | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        expect(self.ttl, float, timedelta, type(None))
 
 
 @dataclass(eq=False, slots=True)
