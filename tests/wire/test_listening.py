@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +55,34 @@ async def test_an_address_in_use(port: str) -> None:
     with taken() as listen:
         said = await told(port, listen)
     assert said == "the address is in use by another program; end that, or take another port (0: any that is free)"
+
+
+HOLDER = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+with socket.create_server((sys.argv[1], 0), family=family) as held:
+    print(held.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(host: str) -> Iterator[tuple[str, int]]:
+    """A port that another program has, and the id of that process."""
+    holding = [sys.executable, "-c", HOLDER, host]
+    with subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        yield other.stdout.readline().decode().strip(), other.pid
+        other.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the tables of Linux say who has a port")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_the_program_that_has_the_address_is_named(port: str, host: str) -> None:
+    with held(host) as (number, process):
+        said = await told(port, f"[::1]:{number}" if host == "::1" else f"{host}:{number}")
+    assert said.startswith("the address is in use by another program: python")
+    assert said.endswith(f" (process {process}); end that, or take another port (0: any that is free)")
 
 
 async def test_an_address_of_another_machine(port: str) -> None:

@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from ..errors import UsageError
+from ..printable import printable
+from .port_holder import holder_of
 
 LOWEST = 1024  # the first port that needs no privilege
 
@@ -101,7 +103,9 @@ def why_not(listen: str, error: OSError) -> str:
             return f"permission denied: {low}; take a higher port, or give the program that capability"
         return "permission denied, by a rule of this machine for that port"
     if error.errno == errno.EADDRINUSE:
-        return "the address is in use by another program; end that, or take another port (0: any that is free)"
+        holder = holder_of(int(port))
+        who = f": {printable(holder)}" if holder else ""
+        return f"the address is in use by another program{who}; end that, or take another port (0: any that is free)"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{host} is not an address of this machine; name one that is, or 0.0.0.0 for all"
     if error.errno == errno.EAFNOSUPPORT:
