@@ -138,3 +138,14 @@ def test_serve_shows_how_far_its_first_load_is(tmp_path: Path) -> None:
     shown = on_terminal("serve", tmp_path, "--listen", "127.0.0.1:0", "--admin", "off")
     assert " documents checked\r" in shown
     assert shown.rstrip().endswith("Error: the configuration is refused: 1 problem")
+
+
+def test_explain_shows_some_of_the_others_on_a_terminal_and_all_in_a_pipe(tmp_path: Path) -> None:
+    write(tmp_path, "a", *split("shop", 30))
+    shown = on_terminal("explain", "cds", "shop", tmp_path, columns=60)
+    assert shown.count("needs shard=") == 20
+    assert "... and 10 more" in shown
+    assert all(len(line) <= 60 for line in shown.partition("WHY NOT")[2].split("\n"))
+    whole = run("explain", "cds", "shop", tmp_path).stdout
+    assert whole.count("needs shard=") == 30
+    assert "more" not in whole

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..messages.validation import Validate
 
 
+OTHERS = 20  # variants that do not match, shown on a terminal
+
+
 class Client(NamedTuple):
     """A client, and the policy that decides for it."""
 
@@ -179,9 +182,13 @@ def _print(answer: dict[str, Any]) -> None:
         out.say(f"{what} does not exist for a client with {who}.")
         out.say(f"Caches may remember this for all clients that match {answer['absent']}.")
     rows = [["=>", chosen["constraint"], "", _origin(chosen)]] if chosen is not None else []
-    rows += [["", _what(other), _because(other), _origin(other)] for other in answer["others"]]
+    others, fit = answer["others"], sys.stdout.isatty()
+    shown = others[:OTHERS] if fit else others
+    rows += [["", _what(other), _because(other), _origin(other)] for other in shown]
+    if len(shown) < len(others):
+        rows.append(["", f"... and {len(others) - len(shown)} more: -o yaml lists all", "", ""])
     click.echo()
-    out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows, fit=sys.stdout.isatty())
+    out.table(["", "VARIANT", "WHY NOT", "ORIGIN"], rows, fit=fit)
 
 
 def _what(other: dict[str, Any]) -> str:
