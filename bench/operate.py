@@ -2,7 +2,8 @@
 
 The same fan-out as in `bench peers`, by turns in one run, of five servers: nobody watches the first; of the others
 /metrics is read each second, `xdsprism status --watch` looks every two seconds, /api/events is followed, or all of it.
-What it costs is in the processor time of the server, by message: the ratio is to that of the first one.
+What it takes is the processor time of the server beyond what the same messages cost the first one, as a part of one
+core: a server that is as busy as its core allows delivers so much less.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench import figures
 from bench.measuring import Pace, measure
 from bench.peers import generator_here
 from bench.programs import GENERATOR, OWN_GENERATOR, Server
-from bench.rounds import NotDelivered, Rounds, cost, cost_ratio, rate_ratio
+from bench.rounds import NotDelivered, Rounds, core_share, cost
 from bench.scenarios import H2, Scenario, chosen
 from bench.tables import number, placed, table
 
@@ -149,14 +150,13 @@ def watched(generator: Sequence[str], pace: Pace, scenarios: Sequence[Scenario])
     return found
 
 
-def ratios(found: dict[str, dict[str, Rounds]]) -> str:
-    head = ["what, processor time", NOBODY, *[f"{label}: ratio" for label in WATCHERS], f"{ALL}: messages a second"]
+def told(found: dict[str, dict[str, Rounds]]) -> str:
+    head = ["what, processor time", NOBODY, *[f"{label}: of a core" for label in WATCHERS]]
     rows = [
         [
             title,
             number(cost(rounds[NOBODY]) * 1e6),
-            *[f"{cost_ratio(rounds[label], rounds[NOBODY]):.3f}" for label in WATCHERS],
-            f"{rate_ratio(rounds[ALL], rounds[NOBODY]):.3f}",
+            *[f"{core_share(rounds[label], rounds[NOBODY]) * 100:.1f} %" for label in WATCHERS],
         ]
         for title, rounds in found.items()
     ]
@@ -179,7 +179,7 @@ def run(words: Sequence[str] = ()) -> None:
     scenarios = chosen(given.scenario or [*COMPARED])
     found = watched(generator, Pace(given.rounds, given.round_seconds), scenarios)
     load = "" if generator == GENERATOR else "; the load is made by our own generator, in Python"
-    text = f"{figures.machine()}{load}.\n\n{ratios(found)}"
+    text = f"{figures.machine()}{load}.\n\n{told(found)}"
     print(text)
     if given.write:
         DOCUMENT.write_text(placed(DOCUMENT.read_text(), text, MARKS))

@@ -115,6 +115,15 @@ def rate_ratio(ours: Rounds, theirs: Rounds) -> float:
     return median(mine.rate / other.rate for mine, other in zip(ours, theirs, strict=True))
 
 
+def core_share(ours: Rounds, theirs: Rounds) -> float:
+    """Which part of a core went into something else than the messages, at the price that the others have for these.
+
+    Unlike a ratio of costs this does not grow where the machine is shared, and a server gets less than a core.
+    """
+    pairs = zip(ours, theirs, strict=True)
+    return median((mine.cpu - mine.units * other.cost) / mine.wall for mine, other in pairs)
+
+
 def cheapest(of: Mapping[str, Rounds], among: Sequence[str]) -> str:
     return min((name for name in among if name in of), key=lambda name: cost(of[name]))
 

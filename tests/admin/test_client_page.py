@@ -239,6 +239,18 @@ async def test_resources_that_do_not_exist_and_locators_are_shown(office: Office
     assert rows["shop", "{'env': 'test'}"]["has"]["constraint"] == "env=test"
 
 
+# DYN-19: each locator is a subscription of its own
+async def test_of_two_locators_only_the_one_that_waits_for_its_answer_is_stale(office: Office):
+    async with Peer(office.server.address, delta=True) as peer:
+        first = [locator("shop", {"env": "test"})]
+        await _ack(peer, await peer.ask(CLUSTER, [], resource_locators_subscribe=first, node=_named("n")))
+        await _wait_for_state(office, "n", "SYNCED")
+        await peer.ask(CLUSTER, [], resource_locators_subscribe=[locator("shop", {"env": "prod"})])
+        rows = {each["params"]["env"]: each for each in await _resources(office, "node=n")}
+    assert {env: row["state"] for env, row in rows.items()} == {"test": "SYNCED", "prod": "STALE"}
+    assert rows["prod"]["unanswered"]["constraint"] == "env=prod"
+
+
 async def test_a_client_with_a_stream_for_each_type_is_one_client(office: Office):
     with office.store.transaction() as tx:
         tx.put(ClusterLoadAssignment(cluster_name="e"))

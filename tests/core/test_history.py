@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsprism.core.model.expr import parse, show
-from xdsprism.core.model.history import OVERHEAD, History, Revision
+from xdsprism.core.model.history import OVERHEAD, History, Revision, Wanted, finding_formers
+from xdsprism.core.model.steps import finish
 from xdsprism.core.model.store import Store
-from xdsprism.core.model.types import CLUSTER, SECRET, Origin, Variant, make_variant
+from xdsprism.core.model.types import CLUSTER, SECRET, Origin, Params, Variant, make_variant
 
 
 class Rig:
@@ -189,3 +190,35 @@ def test_a_set_that_only_learned_of_absences_changed_no_resource():
     rig.store.publish({(CLUSTER, "a"): second}, "upstream server")
     assert told(rig.records[0]) == {"a": ("added", [("env=prod", "added")])}
     assert (rig.records[1].by, rig.records[1].total, rig.records[1].changes) == ("upstream server", 0, ())
+
+
+def former(rig: Rig, variant: Variant, **params: str) -> tuple[int, str, bytes | None] | None:
+    """What a client with these params had before it was to get this variant: since when not, for whom, and what."""
+    (shown,) = [each for each in rig.store.table(CLUSTER).named(variant.name).variants if each.body == variant.body]
+    wanted = Wanted(CLUSTER, variant.name, shown.version)
+    found = finish(finding_formers(rig.history, {wanted: Params(params)})).get(wanted)
+    return (found.revision, show(found.constraint), found.body) if found is not None else None
+
+
+def test_what_a_variant_took_the_place_of_is_found():
+    rig = Rig()
+    rig.put(first := cluster("a", b"1"))
+    assert former(rig, first) is None  # nothing was there before
+    rig.put(second := cluster("a", b"2"))
+    assert former(rig, second) == (2, "true", b"1")
+    rig.put(cluster("b", b"x"))
+    prod, other = cluster("a", b"3", "env=prod"), cluster("a", b"4", "env!=prod")
+    rig.put(prod, other)
+    assert former(rig, prod, env="prod") == (4, "true", b"2")
+    rig.put(alone := cluster("a", b"5"))
+    assert former(rig, alone, env="prod") == (5, "env=prod", b"3")
+    assert former(rig, alone, env="test") == (5, "env!=prod", b"4")
+
+
+def test_what_is_no_longer_remembered_is_not_found():
+    rig = Rig(revisions=1)
+    rig.put(cluster("a", b"1"))
+    rig.put(second := cluster("a", b"2"))
+    assert former(rig, second) == (2, "true", b"1")
+    rig.put(cluster("b"))
+    assert former(rig, second) is None
