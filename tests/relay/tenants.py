@@ -264,10 +264,10 @@ class Caller:
         if isinstance(response, pb.DiscoveryResponse) and type_url in (xp.CLUSTER, xp.LISTENER):
             for key in [key for key in self.has if key[0] == type_url]:  # a full state
                 del self.has[key]
-        for each in response.resources:
-            made = each if isinstance(each, pb.Resource) else _unwrapped(each)
-            where, when = _about(made)
-            self.has[type_url, where, when] = made.resource.value
+        made = [each if isinstance(each, pb.Resource) else _unwrapped(each) for each in response.resources]
+        found = {(type_url, *_about(each)): each.resource.value for each in made}
+        assert len(found) == len(made), f"a resource is twice in a response: {[*found]}"  # Envoy refuses all of it
+        self.has |= found
         for name in getattr(response, "removed_resources", ()):
             self.has.pop((type_url, name, None), None)
             self.absences.add((type_url, name, None))

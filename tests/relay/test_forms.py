@@ -8,7 +8,7 @@ import pytest
 from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 import xdsprism as xp
-from tests.client.rig import both, cluster, endpoint, follow, listener, quiet, route, timeless
+from tests.client.rig import bootstrap, both, cluster, endpoint, follow, listener, quiet, route, timeless
 from tests.relay.rig import MODE_IDS, MODES, Origin, marks, pair, station
 from xdsprism.core.model.facts import Sent
 from xdsprism.core.model.types import make_variant
@@ -274,6 +274,35 @@ async def test_a_subscription_by_alias_is_answered_and_gets_changes(delta: bool)
         assert await marks(watched) == [("other-a", "2")]
         origin.delete(xp.CLUSTER, "a")
         assert await marks(watched) == [("other-a", "NOT_FOUND")]
+
+
+@both
+@timeless
+async def test_a_wildcard_lists_a_resource_once_also_after_somebody_asked_for_it_by_an_alias(delta: bool) -> None:
+    # DLT-20, XTP-3: Envoy refuses a response that has a resource twice
+    foo, bar = (f"xdstp://auth/envoy.config.cluster.v3.Cluster/{path}/" for path in ("foo", "bar"))
+    origin = Origin()
+    async with station(origin.wire.connect, bootstrap(authorities={"auth": {}})) as relay:
+        with origin.store.transaction() as tx:
+            tx.put(cluster("a", "1"), aliases=["alias"])
+            tx.put(cluster(f"{foo}a", "1"), aliases=[f"{bar}alias"])
+        other, client = await relay.raw(), await relay.raw(delta=delta)
+        await other.want(xp.CLUSTER, "alias", f"{bar}alias")
+        assert len(await other.rest()) > 0
+        await other.want(xp.CLUSTER, f"{bar}*")
+        (response,) = await other.rest()
+        assert (_bodies(response), [*response.removed_resources]) == ([], [f"{bar}*"])
+        await client.want(xp.CLUSTER)
+        for mark in "12":
+            (response,) = await client.rest()
+            expected = [cluster(name, mark).SerializeToString() for name in ("a", f"{foo}a")]
+            assert sorted(body for _, body in _bodies(response)) == sorted(expected)
+            await client.ack(response)
+            with origin.store.transaction() as tx:
+                tx.put(cluster("a", "2"), aliases=["alias"])
+                tx.put(cluster(f"{foo}a", "2"), aliases=[f"{bar}alias"])
+        client.close()
+        other.close()
 
 
 def _error(name: str, code: int, *, delta: bool) -> Any:

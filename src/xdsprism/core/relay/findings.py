@@ -130,15 +130,16 @@ def _is_present(said: UpstreamAnswers, params: Params) -> bool:
 
 
 def _seen(answer: UpstreamAnswer, variant: Variant) -> Variant:
-    """Return a variant as the relay's own clients may see it. Only virtual hosts differ.
+    """Return a variant as the relay's own clients may see it. Only virtual hosts and aliases differ.
 
     VHD-13: a host that the server gave to a wildcard belongs to the base set, which wildcards here get too; a host that
     the relay asked for by name does not. VHD-4: the aliases name the strings that the relay asked with, so clients must
-    not get them.
+    not get them. DLT-20: wildcards list a resource by its name, and not once more by an alias that somebody asked for.
     """
-    if variant.type_url != VIRTUAL_HOST:
-        return variant
-    return replace(variant, base=TRUE if answer.wild else FALSE, aliases=())
+    if variant.type_url == VIRTUAL_HOST:
+        return replace(variant, base=TRUE if answer.wild else FALSE, aliases=())
+    is_alias = answer.entry.name in variant.aliases and answer.entry.name != variant.name
+    return replace(variant, base=FALSE) if is_alias else variant
 
 
 def _present(answer: UpstreamAnswer, variant: Variant, pin: Constraint | None, known: CachedSet) -> Finding:
