@@ -247,7 +247,7 @@ class FileDaemon(Daemon):
     def _loaded(self, report: LoadReport) -> None:
         """OPS-8: log and count a load. If it is refused, log why; the server keeps the last good configuration."""
         refused = self._loads.record(report)
-        self._metrics.loaded("ok" if report.is_accepted else "refused" if report.errors else "held_back")
+        self._metrics.loaded(report.outcome)
         self._holding.show(report.held)
         if not self._first_report.done():
             self._first_report.set_result(report)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .admin.access import Access
     from .admin.operations import Operations
     from .server.rest import RestPort
+    from .sources.following import Following
 
 log = logging.getLogger("xdsprism.server")
 
@@ -186,8 +187,18 @@ class Server:
             from .admin.http import View  # noqa: PLC0415 # starlette, uvicorn and prometheus-client load only if needed
             from .admin.operations import Operations  # noqa: PLC0415
 
-            self._operations = Operations(self, self._admin, self._access)
-            self._operations.open(View(self.hub, self._operations.metrics, None, lambda: self._unready))
+            files = self._followed()
+            self._operations = Operations(self, self._admin, self._access, files=files is not None)
+            metrics = self._operations.metrics
+            loads = self._operations.show_files(files) if files is not None else None
+            confirm = files.confirm if files is not None else None
+            self._operations.open(View(self.hub, metrics, loads, lambda: self._unready, confirm=confirm))
+
+    def _followed(self) -> Following | None:
+        """Return the files that the store follows, if it is a program's and follows some."""
+        from .sources.memory import Store as ProgramStore  # noqa: PLC0415 # for programs only
+
+        return self.store.following if isinstance(self.store, ProgramStore) else None
 
     def enforce(self, policy: Policy | None) -> None:
         """Put another policy into force, also on streams that are open.

@@ -15,8 +15,9 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
 import xdsprism as xp
 from tests.admin.rig import Peer
-from tests.cli.rig import environment
+from tests.cli.rig import environment, write
 from tests.support import web
+from tests.support.waiting import eventually
 
 PAGES = {"/", "/healthz", "/readyz", "/metrics", "/api/resources", "/api/clients", "/api/explain", "/api/loads"}
 
@@ -123,3 +124,26 @@ async def test_tokens_protect_the_admin_port_of_a_program(tmp_path: Path) -> Non
 async def test_an_admin_port_for_every_machine_needs_tokens_or_certificates() -> None:
     with pytest.raises(xp.UsageError, match=r"Access\(token_file=\.\.\.\)"):
         await xp.Server(xp.Store(), "127.0.0.1:0", admin="0.0.0.0:0").start()
+
+
+async def test_files_that_a_store_follows_are_on_its_admin_port(tmp_path: Path) -> None:
+    # OPS-8, OPS-13
+    kind = {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}
+    write(tmp_path, "a", *[{**kind, "name": f"c{number}"} for number in range(20)])
+    store = xp.Store()
+    async with store.follow(tmp_path) as files, xp.Server(store, "127.0.0.1:0", admin="127.0.0.1:0") as server:
+        admin = server.admin_address
+        config = await page(admin, "/api/config")
+        assert (config["from"], config["last_load"]["resources"]) == ([str(tmp_path)], 20)
+        assert 'xdsprism_config_loads_total{result="ok"} 1.0' in (await get(admin, "/metrics")).body
+        write(tmp_path, "a", {**kind, "name": "c0", "nope": 1})
+        await asyncio.to_thread(eventually, lambda: files.report is not None and files.report.errors)
+        assert "no such field" in str((await page(admin, "/api/config"))["last_load"]["errors"])
+        write(tmp_path, "a", {**kind, "name": "c0"})
+        await asyncio.to_thread(eventually, lambda: files.report is not None and files.report.held)
+        held = (await page(admin, "/api/config"))["held_back"]
+        let_through = await asyncio.to_thread(web.post, admin, f"/api/config/confirm?id={held['id']}", b"")
+        assert let_through.status == 200, let_through
+        assert len(store) == 1
+    async with xp.Server(store, "127.0.0.1:0", admin="127.0.0.1:0") as server:
+        assert (await get(server.admin_address, "/api/config")).status == 404, "nothing is followed any more"

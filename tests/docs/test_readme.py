@@ -165,7 +165,7 @@ def test_the_program_runs() -> None:
         [sys.executable, "-c", source], env={**os.environ, **CHILD}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", done.stdout)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", done.stdout)
 
 
 def test_the_watching_program_runs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..http2.facts import Fact as ConnectionFact
 from ..observe.connection_log import ConnectionLog
@@ -30,6 +30,11 @@ from .access import Access
 from .events import Events
 from .http import View
 from .port import AdminPort, Spawn
+from .read_model import ConfigLoads
+
+if TYPE_CHECKING:
+    from ..sources.files import LoadReport
+    from ..sources.following import Following
 
 
 class Operated(Protocol):
@@ -64,6 +69,7 @@ class Operations:
         self._listen = listen
         self._access = access or Access()
         self._port: AdminPort | None = None
+        self._endings: list[Callable[[], None]] = []  # called when it stops
         hub = server.hub
         self.metrics = Metrics(hub.store, files=files)
         registry = self.metrics.registry
@@ -103,6 +109,20 @@ class Operations:
             self._port = AdminPort(view, self._listen, self._access, self._report)
             self._port.start(spawn or asyncio.get_running_loop().create_task)
 
+    def show_files(self, files: Following) -> ConfigLoads:
+        """Have the loads of followed files counted, and return what the admin port shows of them."""
+        shown = ConfigLoads(files.paths, polling=lambda: files.polling)
+
+        def note(report: LoadReport) -> None:
+            shown.record(report)
+            self.metrics.loaded(report.outcome)
+
+        if files.report is not None:
+            note(files.report)
+        files.observers.append(note)
+        self._endings.append(lambda: files.observers.remove(note))
+        return shown
+
     def renew(self) -> None:
         """Read the files of the admin port now, without waiting for an event (SIGHUP)."""
         if self._port is not None:
@@ -112,6 +132,8 @@ class Operations:
         """Close the admin port, after the requests that it is answering."""
         self._events.end()
         self.metrics.close()
+        for end in self._endings:
+            end()
         if self._port is not None:
             await self._port.stop()
 

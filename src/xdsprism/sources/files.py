@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from watchfiles import Change
 
@@ -64,6 +65,11 @@ class LoadReport:
     def is_accepted(self) -> bool:
         """Whether the server serves what was loaded."""
         return not self.errors and self.held is None
+
+    @property
+    def outcome(self) -> Literal["ok", "refused", "held_back"]:
+        """How it went, in a word."""
+        return "ok" if self.is_accepted else "refused" if self.errors else "held_back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,16 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..core.model.removal_guard import MAX_REMOVALS, Guard, HeldBack
 from ..core.model.store import Store
 from ..errors import ConfigError, UsageError
 from ..messages.validation import Validate, check_mode
 from .files import FileSource, LoadReport
+
+if TYPE_CHECKING:
+    from .memory import Store as ProgramStore
 
 log = logging.getLogger("xdsprism")
 
@@ -39,7 +42,7 @@ class Following:
 
     def __init__(  # each is one choice
         self,
-        store: Store,
+        store: ProgramStore,
         paths: Paths,
         *,
         validate: Validate,
@@ -48,9 +51,10 @@ class Following:
         observe: Callable[[LoadReport], None] | None = None,
     ) -> None:
         self._store = store
-        self._observe = observe
+        self.paths = tuple(paths_of(paths))
+        self.observers = [observe] if observe is not None else []  # get the report of every load
         self._source = FileSource(
-            paths_of(paths),
+            self.paths,
             validate=check_mode(validate),
             observe=self._loaded,
             guard=Guard(max_removals),
@@ -63,6 +67,11 @@ class Following:
     def report(self) -> LoadReport | None:
         """How the last load went; None before the first."""
         return self._source.report
+
+    @property
+    def polling(self) -> str:
+        """Why the files are polled instead of watched; empty if they are watched."""
+        return self._source.polling
 
     def reload(self) -> None:
         """Read every file again, also those that seem unchanged."""
@@ -90,6 +99,7 @@ class Following:
         if report.errors:
             await self._stop()
             raise ConfigError(report.errors)
+        self._store.following = self
         return self
 
     async def __aexit__(
@@ -98,6 +108,8 @@ class Following:
         await self._stop()
 
     async def _stop(self) -> None:
+        if self._store.following is self:
+            self._store.following = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -113,5 +125,5 @@ class Following:
             log.warning("configuration held back: %s", "; ".join(report.held.reasons))
         if report.is_accepted:
             log.info("configuration loaded: %d resources in %d files", report.resources, report.files)
-        if self._observe is not None:
-            self._observe(report)
+        for observe in [*self.observers]:
+            observe(report)

@@ -60,6 +60,7 @@ class Store(CoreStore):
     def __init__(self, types: Iterable[TypeSpec] = (), *, validate: Validate = "envoy") -> None:
         self._own_types = own_types(types)
         super().__init__(self._own_types)
+        self.following: Following | None = None  # the files in it, while they are followed; an admin port shows them
         self.providing = Providing(self)
         self.validator = StoreValidator(self, check_mode(validate))
         self.providing.judge = self.validator.check_provided
