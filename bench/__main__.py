@@ -15,6 +15,7 @@ from bench import (
     client,
     cycles,
     daemon,
+    dashboard,
     engine,
     fleet,
     operate,
@@ -47,6 +48,7 @@ ALONE = {
     "fleet": fleet.run,
     "policy": policy.run,
     "operate": operate.run,
+    "dashboard": dashboard.run,
 }
 
 

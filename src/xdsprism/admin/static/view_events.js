@@ -5,7 +5,8 @@ import { badge, clock, counted, link, number } from "./format.js";
 import { events, onEvents } from "./live.js";
 import { table } from "./parts.js";
 
-const SHOWN = 200;
+const SHOWN = 200; // events
+const CHANGES = 10; // of one revision, and variants of one change
 const KINDS = ["revision", "nack", "recovered", "client", "load", "drain", "gap"];
 const COLOURS = { revision: "info", nack: "bad", recovered: "good", client: "idle", load: "info", drain: "warn", gap: "warn" };
 const WORDS = { "": "connecting", live: "These come as they happen.", lost: "The stream of events ended; it is opened again.", missing: "This server does not send events.", off: "connecting" };
@@ -62,10 +63,12 @@ function tell(each) {
 }
 
 function revision(each) {
-  const changes = (each.changes || []).map((one) =>
-    h("li", {}, badge({ added: "good", removed: "bad" }[one.change] || "info", one.change), " ", one.type, " ", resource(one.type_url, one.name), (one.variants || []).map((variant) => [" ", h("code", {}, variant.constraint), variant.origin ? h("span", { class: "muted" }, ` ${variant.origin}`) : null])),
+  const shown = (each.changes || []).slice(0, CHANGES);
+  const left = (each.total ?? each.changes.length) - shown.length;
+  const changes = shown.map((one) =>
+    h("li", {}, badge({ added: "good", removed: "bad" }[one.change] || "info", one.change), " ", one.type, " ", resource(one.type_url, one.name), (one.variants || []).slice(0, CHANGES).map((variant) => [" ", variant.constraint === "true" ? null : h("code", {}, variant.constraint), variant.origin ? h("span", { class: "muted" }, ` ${variant.origin}`) : null])),
   );
-  return [h("span", {}, `Revision ${number(each.revision)}`, each.by ? ` by ${each.by}` : "", each.total !== undefined ? `, ${number(each.total)} changed` : ""), h("ul", {}, changes, each.more ? h("li", { class: "muted" }, `and ${number(each.more)} more`) : null)];
+  return [h("span", {}, `Revision ${number(each.revision)}`, each.by ? ` by ${each.by}` : "", each.total !== undefined ? `, ${number(each.total)} changed` : ""), h("ul", {}, changes, left > 0 ? h("li", { class: "muted" }, `and ${number(left)} more`) : null)];
 }
 
 function load(each) {
