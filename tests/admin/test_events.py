@@ -221,6 +221,9 @@ async def test_while_nobody_listens_nothing_is_kept(office):
     async with Peer(office.server.address, delta=False) as peer:
         await peer.ask(CLUSTER, node={"id": "envoy-1"})
         assert office.events._streams == {}  # noqa: SLF001 # there is nothing else to see it by
+        async with listening(office):
+            assert len(office.events._streams) == 1  # noqa: SLF001 # ... and here it is needed
+        await eventually_async(lambda: asyncio.sleep(0, office.events._streams), {})  # noqa: SLF001 # ... and not any more
 
 
 async def test_a_revision_that_is_replayed_before_its_fact_came_is_told_once(office):
@@ -364,6 +367,9 @@ async def test_a_difference_shows_no_secret(office):
         page = await office.page(f"/api/diff?{query}")
         assert page["total"]
         assert "hunter" not in str(page)
+        secrets = [each["why_no_diff"] for each in page["differences"] if each["type"] == "sds"]
+        assert secrets == ["it is a secret"] * len(secrets)
+    assert (await office.page(f"/api/diff?from={first}&type=sds"))["total"] == 1
     changed = {each["name"]: each["why_no_diff"] for each in page["differences"]}
     assert changed == {"basic": "only what is redacted differs, or what is not in the contents"}
 

@@ -198,7 +198,8 @@ class FactLog:
 
         A delta NACK of several resources tells only that one of them is bad.
         """
-        if not self._is_news(fact.stream, "NACK", fact.type_url, fact.error.message):
+        names = [each.name for each in fact.variants[:NAMED]]
+        if not self._is_news(fact.stream, "NACK", fact.type_url, fact.error.message, *names):
             return
         rows = [described(each) for each in fact.variants[:NAMED]]
         more = len(fact.variants) - len(rows)
