@@ -35,7 +35,7 @@ from tests.support.programs import Program
 from tests.support.resources import Document, endpoints, listener, routes, static_cluster, to
 from tests.support.streams import DELTA, SOTW, Ads, argv_of
 from tests.support.waiting import becomes, eventually
-from xdsprism import CLUSTER, ROUTE
+from xdsprism import CLUSTER, ROUTE, SECRET
 
 NONE = "\N{EN DASH}"
 HTML = "<img src=x onerror=alert(1)>"
@@ -265,6 +265,38 @@ def test_a_name_that_is_html_is_shown_as_text(browser: Browser, fleet: Fleet) ->
     with browser.page(fleet.admin, faults=True) as page:
         tried = "try { document.body.innerHTML = '<b>x</b>'; 'done' } catch (error) { error.name }"
         assert page.evaluate(tried) == "TypeError"
+
+
+# OPS-14
+def test_no_secret_is_on_a_page(browser: Browser, fleet: Fleet) -> None:
+    key = "-----BEGIN PRIVATE KEY-----hunter2"
+    secret = {"name": "key", "generic_secret": {"secret": {"inline_string": key}}}
+    fleet.server.write("secret", {"@type": SECRET, **secret})
+    with browser.page(fleet.admin, "events") as page:
+        see(page, "config/secret.yaml:1")
+        page.get_by_role("link", name="key", exact=True).first.click()
+        page.get_by_role("button", name="Contents of A").click()
+        see(page, "[redacted]")
+        assert "hunter2" not in page.content()
+    fleet.server.remove("secret")
+
+
+def test_keys_that_do_not_fit_into_the_matrix_are_held_where_one_says(browser: Browser, fleet: Fleet) -> None:
+    keys = [f"k{number:02}" for number in range(12)]
+    only = [" and ".join([f"{key}=x", *(f"not {each} exists" for each in keys[:at])]) for at, key in enumerate(keys)]
+    fleet.server.write("wide", *({"$when": each, **static_cluster("wide", "127.0.0.1", 1)} for each in only))
+    with browser.page(fleet.admin, "resources") as page:
+        page.get_by_role("link", name="wide", exact=True).click()
+        page.locator("table.matrix").wait_for()
+        held = page.locator(".held select")
+        assert [held.nth(at).input_value() for at in range(held.count())] == [""] * held.count()
+        last = page.get_by_label("k11", exact=True)
+        absent = page.locator("button.cell .nothing").count()
+        assert absent > 0
+        last.select_option("=x")
+        becomes(page.locator("button.cell .nothing").count, absent - 1)
+        assert page.get_by_label("k11", exact=True).input_value() == "=x"
+    fleet.server.remove("wide")
 
 
 # -- how it is used
