@@ -15,6 +15,7 @@ from xdsprism.cli.main import main
 # The test that runs the commands of a page. A page with commands that is not here is an error.
 RUN_BY = {
     "README.md": "tests/docs/test_readme.py",
+    "docs/cli.md": "tests/docs/test_cli_page.py",
     "docs/dashboard.md": "tests/docs/test_dashboard_page.py",
     "docs/deploy.md": "tests/docs/test_deploy.py",
     "docs/held-back.md": "tests/docs/test_walked_pages.py",
