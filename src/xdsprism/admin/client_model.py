@@ -24,6 +24,7 @@ from ..core.model.truncation import NAME_BYTES, bounded
 from ..core.model.types import Params, TypeUrl, Variant
 from ..core.model.xdstp import spelled
 from ..core.policy.globs import Glob
+from ..core.session.accepted_state import comparing
 from ..core.session.resource_status import ResourceStatus, listing_statuses
 from ..core.session.session import Session
 from ..core.session.sync_state import ORDER, SyncState, worst
@@ -111,6 +112,8 @@ def finding_resources(  # the filters of a page
     for each in streams:
         for session in sessions_of(each, only_type):
             statuses, more = yield from listing_statuses(session)
+            if not more:
+                statuses = yield from comparing(session, statuses, history)
             left_out += more
             for number, status in enumerate(statuses):
                 by_state[status.state].append(OfClient(each, session, status))
@@ -132,7 +135,7 @@ def _disputed(each: OfClient) -> Wanted:
     """Return the variant that a client was sent first of those that it did not accept."""
     variant = each.status.unanswered or each.status.sent
     assert variant is not None  # noqa: S101 # as `_is_known` says
-    return Wanted(variant.type_url, variant.name, variant.version)
+    return Wanted(variant.type_url, variant.name, each.status.successor or variant.version)
 
 
 def _params_of(each: OfClient) -> Params:
@@ -199,7 +202,8 @@ def _has(each: OfClient, formers: Mapping[Wanted, Former], *, bodies: bool) -> R
     if _is_known(status):
         return None
     former = formers.get(_disputed(each))
-    if former is None or (status.revision is not None and former.revision < status.revision):
+    oldest = status.revision if status.successor is None else None
+    if former is None or (oldest is not None and former.revision < oldest):
         return {"version": None, "constraint": None}
     row: Row = {"version": former.version, "constraint": show(former.constraint)}
     if bodies and former.body is not None:

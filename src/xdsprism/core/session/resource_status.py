@@ -52,6 +52,7 @@ class ResourceStatus(NamedTuple):
     # Of a full state, whose responses are not kept: the revision of the table when the oldest was sent that was not
     # accepted. What changed before that may have been accepted.
     revision: int | None = None
+    successor: str | None = None  # the version that replaced what the client has, where accepted_state.py found it
 
 
 class _Pending(NamedTuple):
