@@ -31,7 +31,7 @@ async def test_the_index_links_pages_that_are_there(office: Office):
     index = await _raw(office, "/")
     assert index.status == 200
     links = re.findall(r'(?:href|src)="(/[^"]+)"', index.body)
-    pages = {"overview", "resources", "clients", "config", "upstreams", "loads"}
+    pages = {"overview", "resources", "clients", "config", "upstreams", "history", "loads"}
     files = {"/static/icon.svg", "/static/style.css", "/static/app.js"}
     assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz", *files}
     there = [link for link in links if link != "/api/upstreams"]  # of a relay, as the page says

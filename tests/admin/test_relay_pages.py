@@ -53,7 +53,7 @@ def _with(**params: str) -> dict[str, Any]:
 async def test_the_index_links_pages_that_are_there(relay: RelayOffice):
     _, index = await relay.send("GET", "/")
     links = re.findall(r'(?:href|src)="(/[^"]+)"', index)
-    pages = {"overview", "resources", "clients", "config", "upstreams", "loads"}
+    pages = {"overview", "resources", "clients", "config", "upstreams", "history", "loads"}
     files = {"/static/icon.svg", "/static/style.css", "/static/app.js"}
     assert set(links) == {*(f"/api/{page}" for page in pages), "/metrics", "/healthz", "/readyz", *files}
     links.remove("/api/config")  # of a server, as the page says
