@@ -299,6 +299,20 @@ def test_keys_that_do_not_fit_into_the_matrix_are_held_where_one_says(browser: B
     fleet.server.remove("wide")
 
 
+def test_very_many_variants_are_listed_in_part(browser: Browser, fleet: Fleet) -> None:
+    many = [{"when": f"host=h{number:03}", "value": f"to-{number}"} for number in range(450)]
+    document = {"$when": " or ".join(each["when"] for each in many), **routes("many", to({"$match": many}))}
+    fleet.server.write_json("many", document)
+    eventually(lambda: json.loads(fleet.server.get("/api/resources?type=rds&name=many"))["total"])
+    with browser.page(fleet.admin, f"resource?type={ROUTE}&name=many") as page:
+        see(page, "and 250 more")
+        assert len(rows(page, "Variants")) == 200
+        page.get_by_label("Params").fill("host=h333")
+        see(page, "host=h333")
+        assert longest_task(page) < 1_000
+    (fleet.server.config / "many.json").unlink()
+
+
 # -- how it is used
 
 

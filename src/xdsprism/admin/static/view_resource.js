@@ -8,6 +8,8 @@ import { onOverview, overview } from "./live.js";
 import { draw as drawMatrix, letter, swatch } from "./matrix.js";
 import { Loader, PAGE, later, pager, panel, problem, table } from "./parts.js";
 
+const MOST = 200; // variants that are listed
+
 /** Read params as people type them: `env=prod, tier="a b"`, also with "and" between them, or each in a line of its own. */
 export function parse(text) {
   const found = {};
@@ -105,14 +107,15 @@ export function mount(root, query, address) {
     rows = found;
     const isCached = rows.some((each) => "upstream" in each);
     const columns = isCached ? [["", "narrow"], ["For", "wide"], ["Version", ""], ["Server", ""], ["Age", "narrow"], ["Size", "right narrow"]] : [["", "narrow"], ["For", "wide"], ["Version", ""], ["Written at", ""], ["Size", "right narrow"]];
-    const cells = rows.map((each) => [
+    const cells = rows.slice(0, MOST).map((each) => [
       each.exists === false ? "–" : swatch(variants.indexOf(each)),
       each.exists === false ? ["nothing for ", constraint(each.constraint)] : constraint(each.constraint),
       each.version ? h("code", { class: "version", title: each.version }, each.version) : "",
       ...(isCached ? [each.upstream || h("span", { class: "muted" }, "an earlier run"), [seconds(each.age_seconds), each.stale ? [" ", badge("warn", "stale"), " ", each.stale_since ? ago(each.stale_since) : null] : null]] : [each.origin || h("span", { class: "muted" }, "a program")]),
       each.bytes === undefined ? "" : bytes(each.bytes),
     ]);
-    replace(list, table("Variants", columns, cells), variants.length ? drawContents() : null);
+    const more = rows.length - cells.length;
+    replace(list, table("Variants", columns, cells), more ? h("p", { class: "muted" }, `and ${number(more)} more, which the matrix and the box below know`) : null, variants.length ? drawContents() : null);
   }
 
   /** Buttons that show the contents of one variant. */
@@ -122,7 +125,7 @@ export function mount(root, query, address) {
       opened = opened === at ? -1 : at;
       drawVariants(rows);
     };
-    const buttons = variants.map((each, at) => h("button", { type: "button", "data-key": `contents-${at}`, "aria-pressed": String(opened === at), "aria-label": `Contents of ${letter(at)}`, onclick: () => toggle(at) }, swatch(at)));
+    const buttons = variants.slice(0, MOST).map((each, at) => h("button", { type: "button", "data-key": `contents-${at}`, "aria-pressed": String(opened === at), "aria-label": `Contents of ${letter(at)}`, onclick: () => toggle(at) }, swatch(at)));
     return [h("div", { class: "contents" }, h("span", { class: "muted" }, "Contents of"), buttons), body === undefined ? null : h("pre", { tabindex: "0", "data-scroll": "contents" }, typeof body === "string" ? body : JSON.stringify(body, null, 2))];
   }
 
