@@ -136,7 +136,7 @@ def test_a_document_has_so_many_nodes(
     file = tmp_path / f"a.{suffix}"
     file.write_text(opening + ",\n".join(["{}"] * 999) + "]")
     result = run("check", file)
-    assert "this is a list" in result.stderr  # as far as that it is read
+    assert "a list of resources: put it under" in result.stderr  # as far as that it is read
     file.write_text(opening + ",\n".join(["{}"] * 1_000) + "]")
     result = run("check", file)
     message = "the document has more than 1,000 nodes: split it into several"
