@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.rig import Daemon, run, write
+from tests.cli.rig import FREE, Daemon, run, write
 from tests.support.resources import static_cluster
 
 CLUSTER = "{'@type': envoy.config.cluster.v3.Cluster, name: a, connect_timeout: 1s"
@@ -38,7 +38,7 @@ def refused(folder: Path, **files: str) -> list[str]:
 def test_what_envoy_has_is_to_be_imported(tmp_path: Path, text: str, kind: str) -> None:  # OPS-8
     told = f"is an Envoy {kind} and no resource: run `xdsprism import {tmp_path}/a.yaml --out DIR`"
     assert refused(tmp_path, a=text) == [f"a.yaml:1: {told}"]
-    served = run("serve", tmp_path)
+    served = run("serve", tmp_path, "--listen", FREE, "--admin", FREE)
     assert (served.exit_code, served.stderr) == (1, f"{tmp_path}/a.yaml:1: {told}\n{IS_REFUSED}\n")
 
 
