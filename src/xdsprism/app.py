@@ -13,9 +13,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from .admin.config_model import ConfigLoads
 from .admin.http import View
 from .admin.operations import Operations
-from .admin.read_model import ConfigLoads
 from .config import RelayConfig, ServeConfig
 from .core.model.facts import ChangeHeldBack, ChangeLetThrough, ConfigLoaded, Fact, PolicyRefused
 from .core.model.removal_guard import Guard, HeldBack

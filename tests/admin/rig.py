@@ -14,10 +14,10 @@ from envoy.service.discovery.v3 import discovery_pb2 as pb
 
 from tests.support import web
 from xdsprism import Server, Store
+from xdsprism.admin.config_model import ConfigLoads
 from xdsprism.admin.events import Events
 from xdsprism.admin.guard import RequestGuard
 from xdsprism.admin.http import View, build
-from xdsprism.admin.read_model import ConfigLoads
 from xdsprism.core.model.removal_guard import HeldBack
 from xdsprism.observe.metrics import Metrics
 from xdsprism.server.http_port import HttpPort

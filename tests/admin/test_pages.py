@@ -16,7 +16,7 @@ from tests.admin.rig import Office, Peer
 from tests.support import web
 from xdsprism import CLUSTER, SECRET, Store
 from xdsprism.admin import http as pages
-from xdsprism.admin.read_model import ConfigLoads
+from xdsprism.admin.config_model import ConfigLoads
 from xdsprism.builds import running
 from xdsprism.core.model.facts import Refused
 from xdsprism.errors import Problem

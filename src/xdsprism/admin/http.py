@@ -32,6 +32,7 @@ from ..sources.files import NotConfirmedError
 from . import (
     cache_model,
     client_model,
+    config_model,
     dashboard,
     history_model,
     holders_model,
@@ -42,10 +43,11 @@ from . import (
     reference,
 )
 from .cache_model import ClockReading, RelayView
+from .config_model import ConfigLoads
 from .events import EVENT_STREAM, EventResponse, Events, Filter, TooManyReadersError
 from .guard import TRUSTED, HostNames, RequestGuard
 from .overview_model import Daemon, Recent, overview
-from .read_model import LIMIT, ConfigLoads, Page, Row
+from .read_model import LIMIT, Page, Row
 
 MAX_ROWS = 10_000  # in one response
 PAGE = 64 * 1024 * 1024  # characters of one response
@@ -381,7 +383,7 @@ async def _events(view: View, request: Request) -> Response:
 
 async def _config(view: View, request: Request) -> Response:
     queries.parameters(request)
-    return _Json(read_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
+    return _Json(config_model.config(view.loads, request.url.netloc) if view.loads is not None else {})
 
 
 async def _confirm(view: View, request: Request) -> Response:
@@ -395,9 +397,9 @@ async def _confirm(view: View, request: Request) -> Response:
     try:
         through = await view.confirm(change)
     except NotConfirmedError as error:
-        shown = read_model.held_back(error.held) if error.held is not None else None
+        shown = config_model.held_back(error.held) if error.held is not None else None
         return _Json({"error": str(error), "held_back": shown}, 409)
-    return _Json({"let_through": read_model.held_back(through)})
+    return _Json({"let_through": config_model.held_back(through)})
 
 
 async def _explain(view: View, request: Request) -> Response:

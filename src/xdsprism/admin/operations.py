@@ -27,10 +27,10 @@ from ..observe.state_metrics import ClientStateMetrics, StreamLimitMetrics
 from ..server.hub import Hub
 from ..server.tls import Tls
 from .access import Access
+from .config_model import ConfigLoads
 from .events import Events
 from .http import View
 from .port import AdminPort, Spawn
-from .read_model import ConfigLoads
 
 if TYPE_CHECKING:
     from ..sources.files import LoadReport

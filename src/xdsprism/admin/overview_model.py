@@ -21,9 +21,10 @@ from ..observe.metrics import Metrics
 from ..release import __version__
 from ..server.hub import Hub
 from ..server.xds_call import Connected
-from . import read_model
+from . import config_model, read_model
 from .cache_model import ClockReading, RelayView
-from .read_model import ConfigLoads, Row
+from .config_model import ConfigLoads
+from .read_model import Row
 
 SECONDS = 1.0  # that an overview is kept
 TROUBLED = 20  # clients that are listed because they rejected something, or are behind
@@ -156,7 +157,7 @@ def _config(loads: ConfigLoads) -> Row:
         "from": list(loads.paths),
         "last_load": load(loads.last),
         "last_good_load": load(loads.good),
-        "held_back": read_model.held_back(held) if held is not None else None,
+        "held_back": config_model.held_back(held) if held is not None else None,
     }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..core.codec.client_side import FEATURES, RequestEncoder, ResponseDecoder, ads_path, node_bytes
 from ..core.model import xdstp
@@ -31,7 +31,7 @@ from ..core.watch.entry import Entry, Recalled, Watch
 from ..core.watch.subscriber import Subscriber
 from ..core.watch.upstream import Upstream
 from ..errors import UsageError, WatchError
-from ..observe.lines import log
+from ..observe.lines import log, logging_errors
 from ..observe.logs import FactLog
 from ..release import __version__
 from .arguments import check_client, names_of, params_of
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 Connect = Callable[[ServerConfig], Transport]
 Names = str | Iterable[str]
 Updates = list[Update]
-P = ParamSpec("P")
+CACHE_FAILED = "the disk cache could not take a change in"
 
 
 class Client:
@@ -120,7 +120,11 @@ class Client:
         self._cache = cache
         self._credentials = checked_credentials(credentials)
         self._max_message_bytes = max_message_bytes
-        self._xds_metrics = _xds_metrics_of(metrics) if metrics is not None else None
+        self._xds_metrics: XdsClientMetrics | None = None
+        if metrics is not None:
+            from ..observe.xds_client_metrics import XdsClientMetrics  # noqa: PLC0415 # few need it
+
+            self._xds_metrics = XdsClientMetrics.of(metrics)
         self._target = target
         self._connect = connect
         self._chance = chance
@@ -154,8 +158,8 @@ class Client:
         else:
             self._client_cache = self._cache
         if self._client_cache is not None:
-            self.subscriber.listeners.append(_logged(self._client_cache.on_changed))
-            self.subscriber.leavers.append(_logged(self._client_cache.on_unsubscribed))
+            self.subscriber.listeners.append(logging_errors(self._client_cache.on_changed, CACHE_FAILED))
+            self.subscriber.leavers.append(logging_errors(self._client_cache.on_unsubscribed, CACHE_FAILED))
 
     async def __aenter__(self) -> Self:
         self.enter()
@@ -492,22 +496,3 @@ class Client:
 
     def _recall(self, entry: Entry) -> Recalled | None:
         return self._client_cache.recall(entry) if self._client_cache is not None else None
-
-
-def _xds_metrics_of(registry: CollectorRegistry) -> XdsClientMetrics:
-    """Return the metrics of all clients that share a registry. Raises TypeError if it is none."""
-    from ..observe.xds_client_metrics import XdsClientMetrics  # noqa: PLC0415 # few need it
-
-    return XdsClientMetrics.of(registry)
-
-
-def _logged(write: Callable[P, None]) -> Callable[P, None]:
-    """Make the disk cache log its errors. OPS-10: none of them may end the stream that brought a change."""
-
-    def write_safely(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            write(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 # OPS-10
-            log.error("the disk cache could not take a change in", exc_info=error)
-
-    return write_safely

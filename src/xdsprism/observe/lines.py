@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec
 
 from ..core.model.expr import show
 from ..core.model.truncation import NAME_BYTES, TEXT_BYTES, bounded
 from ..core.model.types import TYPES, Variant
 
 log = logging.getLogger("xdsprism")
+P = ParamSpec("P")
 
 NAMED = 5  # resources that a line names
 
@@ -61,3 +63,15 @@ def say(level: int, message: str, **fields: object) -> None:
 def say_in_full(level: int, message: str, **fields: object) -> None:
     """Write a line without cutting its texts."""
     log.log(level, message, fields)
+
+
+def logging_errors(call: Callable[P, None], text: str) -> Callable[P, None]:
+    """Make a function that logs the errors of `call` under this text, and raises none of them (OPS-10)."""
+
+    def call_safely(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(*args, **kwargs)
+        except Exception:  # OPS-10
+            log.exception("%s", text)
+
+    return call_safely

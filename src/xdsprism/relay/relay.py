@@ -17,17 +17,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..client.bootstrap import Bootstrap, ServerConfig
 from ..client.client import Connect
-from ..client.environment import PARAMS_VARIABLE
 from ..client.last_good import LastGood
 from ..core.model.cache_knowledge import cache_table
-from ..core.model.dialect import RequestForm
 from ..core.model.facts import Fact, Lost, Reached
 from ..core.model.limits import Client as ClientKey
 from ..core.model.limits import Limits
@@ -44,12 +41,12 @@ from ..core.relay.revisiting import Revisits
 from ..core.relay.upstream_subscription import Subject, UpstreamSubscription
 from ..core.watch.entry import Entry
 from ..core.watch.query_params import narrowed
-from ..errors import UsageError, XdsError
+from ..errors import XdsError
 from ..messages.validation import Validate, check_mode
 from ..observe.lines import log
 from ..server.tls import Tls
 from ..serving import Server
-from .arguments import check_relay
+from .arguments import check_relay, request_form, with_defaults
 from .feed import Feed, FeedClient
 from .work import Work
 
@@ -130,7 +127,7 @@ class Relay:
         self._validate = check_mode(validate)
         self.bootstrap = bootstrap if isinstance(bootstrap, Bootstrap) else Bootstrap.load(bootstrap)
         self.store = Store(tables=cache_table)
-        form = _form(upstream_form, group_by, self.bootstrap)
+        form = request_form(upstream_form, group_by, self.bootstrap)
         self.feed = Feed(
             self.bootstrap,
             group_by=group_by,
@@ -156,7 +153,7 @@ class Relay:
         self.server = Server(
             self.store,
             listen,
-            settings=_with_defaults(settings or Settings(), self.bootstrap),
+            settings=with_defaults(settings or Settings(), self.bootstrap),
             v2=v2,
             rest=rest,
             engine=engine,
@@ -502,26 +499,3 @@ def _log_failed(subject: Subject, error: Exception) -> None:
     """Log that the relay could not work out what to do about a name."""
     type_url, name = subject
     log.error("%r (%s): the relay keeps what it has of it, and tries again", name, type_url, exc_info=error)
-
-
-def _with_defaults(settings: Settings, bootstrap: Bootstrap) -> Settings:
-    """Use the bootstrap's params for clients that send none, key by key (DYN-48, DYN-49)."""
-    known = (bootstrap.root, *bootstrap.authorities.values())
-    return replace(settings, default_params={each.name: each.params for each in known if each.params})
-
-
-def _form(wanted: UpstreamForm, group_by: Collection[str] | None, bootstrap: Bootstrap) -> RequestForm:
-    """Return the form of upstream requests: locators, names, or UNKNOWN, which is found out per server (PRX-32).
-
-    Groups are for servers that know names only. DYN-54: the environment may switch locators off. Raises UsageError if
-    locators are demanded against either.
-    """
-    if wanted not in get_args(UpstreamForm):
-        raise UsageError(f"upstream_form is {', '.join(get_args(UpstreamForm))}, not {wanted!r}")
-    reason = "group_by asks by names" if group_by is not None else ""
-    reason = reason or ("" if bootstrap.dynamic_parameters else f"{PARAMS_VARIABLE} switches locators off")
-    if reason and wanted == "locators":
-        raise UsageError(f"upstream_form 'locators' is not possible: {reason}")
-    if reason or wanted == "names":
-        return RequestForm.NAMES
-    return RequestForm.LOCATORS if wanted == "locators" else RequestForm.UNKNOWN
