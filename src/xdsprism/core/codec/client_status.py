@@ -171,8 +171,11 @@ def answering(candidates: list[Candidate], question: StatusQuestion, viewer: Vie
         for stream in client.streams:
             rows, is_partial = yield from listing_rows(stream, viewer)
             answer.clients[-1].is_partial |= is_partial
-            for piece in pieces(rows):
-                answer.add(piece)
+            rows.reverse()
+            while rows:  # taken from the end, and freed a few at a time: to free 50,000 at once takes long
+                piece = rows[-EVERY:]
+                del rows[-EVERY:]
+                answer.add(reversed(piece))
                 yield
     if question.contents:
         yield from answer.adding_contents()
