@@ -47,7 +47,7 @@ from xdsprism.http2.facts import CertificatesInUse, HttpConnectionRefused, HttpR
 from xdsprism.http2.limits import Limit
 from xdsprism.observe.connection_metrics import CertificateMetrics, HttpPortMetrics
 from xdsprism.observe.metrics import FURTHER_TYPES, CacheMetrics, ClientMetrics, Metrics
-from xdsprism.observe.state_metrics import ClientStateMetrics
+from xdsprism.observe.state_metrics import client_state_metrics
 
 OWN = "type.googleapis.com/my.own.Thing"
 UNKNOWN = "type.googleapis.com/nobody.serves.This"
@@ -242,7 +242,7 @@ def test_the_states_of_many_clients_are_counted_in_steps():
         session.progress = session.in_flight.progress
     streams = [SimpleNamespace(sessions={CLUSTER: session}) for session in sessions]
     registry = CollectorRegistry()
-    states = ClientStateMetrics(lambda: cast(Any, streams), lambda _: "cds", lambda: 100.0)
+    states = client_state_metrics(lambda: cast(Any, streams), lambda _: "cds", lambda: 100.0)
     registry.register(states)
     sessions[0].in_flight.add(Send(CLUSTER, delta=True, nonce="n1", version="1"), 40.0, None, ())
     sessions[1].in_flight.add(Send(CLUSTER, delta=True, nonce="n1", version="1"), 90.0, None, ())

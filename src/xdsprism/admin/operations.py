@@ -23,7 +23,7 @@ from ..observe.event_metrics import EventMetrics
 from ..observe.load_metrics import LoadMetrics
 from ..observe.logs import FactLog
 from ..observe.metrics import Metrics, RestMetrics
-from ..observe.state_metrics import ClientStateMetrics, StreamLimitMetrics
+from ..observe.state_metrics import StreamLimitMetrics, client_state_metrics
 from ..server.hub import Hub
 from ..server.tls import Tls
 from .access import Access
@@ -73,7 +73,7 @@ class Operations:
         hub = server.hub
         self.metrics = Metrics(hub.store, files=files)
         registry = self.metrics.registry
-        states = ClientStateMetrics(hub.streams, self.metrics.label, hub.clock)
+        states = client_state_metrics(hub.streams, self.metrics.label, hub.clock)
         registry.register(states)
         self.metrics.preparations.append(states.preparing)
         StreamLimitMetrics(registry, hub.settings.limits)

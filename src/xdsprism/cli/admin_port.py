@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -12,6 +12,7 @@ import click
 
 from ..errors import ConfigError, UsageError, XdsError
 from .options import Address
+from .variables import choose_typed
 
 if TYPE_CHECKING:
     import ssl
@@ -232,3 +233,15 @@ def admin_options(default: str | None, text: str) -> Callable[[F], Callable[...,
         return made
 
     return add
+
+
+def admin_or_files(config: Sequence[str], admin: AdminClient | None) -> AdminClient | None:
+    """Return the admin port to ask, or None if CONFIG is to be read. Raises UsageError unless there is one of the two.
+
+    What is typed counts more than a variable for the other.
+    """
+    if not choose_typed("config", "admin")[1]:
+        admin = None
+    if bool(config) == (admin is not None):
+        raise UsageError("give either CONFIG or --admin")
+    return admin

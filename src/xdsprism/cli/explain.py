@@ -11,11 +11,10 @@ from ..core.model.type_names import resolve_type
 from ..errors import UsageError
 from ..similar import similar
 from . import output as out
-from .admin_port import AdminClient, admin_options
+from .admin_port import AdminClient, admin_options, admin_or_files
 from .asking import missing, note_unmentioned, title
 from .completion import complete_known_name, complete_type
 from .options import descriptors_option, params_option, policy_option, validate_option
-from .variables import choose_typed
 
 if TYPE_CHECKING:
     from ..messages.validation import Validate
@@ -80,10 +79,7 @@ def explain(  # noqa: PLR0913, PLR0917 # click passes each option
       xdsprism explain rds main --admin 127.0.0.1:18001 --client envoy-1
       xdsprism explain rds main examples/config --policy policy.yaml --as spiffe://example.com/envoy
     """  # noqa: D301
-    if not choose_typed("config", "admin")[1]:
-        admin = None
-    if bool(config) == (admin is not None):
-        raise UsageError("give either CONFIG or --admin")
+    admin = admin_or_files(config, admin)
     if client is not None and admin is None:
         raise UsageError("--client needs --admin: it is a client that is connected to a running server")
     _check_policy(policy, identity, node, is_asked=admin is not None)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.model.type_names import resolve_type
-from ..errors import UsageError
 from ..similar import similar
 from . import output as out
-from .admin_port import AdminClient, admin_options
+from .admin_port import AdminClient, admin_options, admin_or_files
 from .asking import missing
 from .completion import complete_known_name, complete_type
 from .options import descriptors_option, params_option, validate_option
-from .variables import choose_typed
 
 if TYPE_CHECKING:
     from ..messages.validation import Validate
@@ -55,10 +53,7 @@ def matrix(
       xdsprism matrix rds main examples/config
       xdsprism matrix rds main --admin 127.0.0.1:18001 --param env=prod
     """  # noqa: D301
-    if not choose_typed("config", "admin")[1]:
-        admin = None
-    if bool(config) == (admin is not None):
-        raise UsageError("give either CONFIG or --admin")
+    admin = admin_or_files(config, admin)
     type_url = resolve_type(type_word)
     if admin is not None:
         answer = admin.ask_about("matrix", type_url, name, params)

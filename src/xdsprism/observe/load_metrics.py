@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from ..core.loads.load_reports import LoadReports, LocalityRates, MetricRate
 from ..core.loads.loads import UTILIZATIONS, Locality
 from ..core.model.facts import Fact, LoadsHeard, LoadsRefused
-from ..core.model.steps import EVERY, Steps, finish
+from ..core.model.steps import EVERY, Steps
 from ..core.model.truncation import NAME_BYTES, bounded
+from .prepared import PreparedGauges
 
 MAX_SERIES = 1000  # of a gauge: clients choose the names of clusters and localities, and could send any number
 OTHER = "other"
@@ -25,8 +25,10 @@ class LoadMetrics:
     """A reader of facts: `hub.readers.append(LoadMetrics(registry, hub.reports, hub.clock))`."""
 
     def __init__(self, registry: CollectorRegistry, reports: LoadReports, clock: Callable[[], float]) -> None:
-        self._collector = _LoadCollector(reports, clock)
-        registry.register(self._collector)
+        self._heard = reports
+        self._clock = clock
+        self._gauges = PreparedGauges(self._compute)
+        registry.register(self._gauges)
         text = "Load reports for one cluster, by whether they were valid"
         self._reports = CounterMetric("xdsprism_load_reports", text, ["result"], registry=registry)
 
@@ -39,25 +41,10 @@ class LoadMetrics:
 
     def preparing(self) -> Steps[None]:
         """Compute the gauges of the next scrape, in steps."""
-        return self._collector.preparing()
+        return self._gauges.preparing()
 
-
-class _LoadCollector(Collector):
-    """Computes the gauges from the load reports at each scrape: in steps if `preparing` was run before it."""
-
-    def __init__(self, reports: LoadReports, clock: Callable[[], float]) -> None:
-        self._reports = reports
-        self._clock = clock
-        self._prepared: list[list[GaugeMetricFamily]] = []  # one for each scrape, as two may come at once
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        if not self._prepared:
-            finish(self.preparing())
-        yield from self._prepared.pop()
-
-    def preparing(self) -> Steps[None]:
-        """Compute the gauges, in steps."""
-        clients = yield from self._reports.listing(self._clock())
+    def _compute(self) -> Steps[list[GaugeMetricFamily]]:
+        clients = yield from self._heard.listing(self._clock())
         requests = _Sums(["client", "cluster", "locality", "result"])
         in_progress = _Sums(["client", "cluster", "locality"])
         answers = _Sums(["client", "cluster", "locality", "kind"])
@@ -84,8 +71,8 @@ class _LoadCollector(Collector):
                         yield
         # Means with equal labels are combined, weighted by the number of their answers.
         means = {key: total / answers.found[key] for key, total in utilization.found.items() if answers.found[key]}
-        gauges = [
-            GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._reports)),
+        return [
+            GaugeMetricFamily("xdsprism_load_streams", "Clients that report their loads", len(self._heard)),
             requests.gauge("xdsprism_load_requests_per_second", "Requests to backends, as clients report them"),
             in_progress.gauge("xdsprism_load_requests_in_progress", "Requests in progress, as clients report them"),
             utilization.gauge(
@@ -95,7 +82,6 @@ class _LoadCollector(Collector):
             ),
             drops.gauge("xdsprism_load_drops_per_second", "Requests that clients dropped"),
         ]
-        self._prepared.append(gauges)
 
 
 def _results(rates: LocalityRates) -> Iterator[tuple[str, float]]:

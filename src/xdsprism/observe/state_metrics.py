@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import inf
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from ..builds import running
 from ..core.model.limits import Limits
-from ..core.model.steps import EVERY, Steps, finish
+from ..core.model.steps import EVERY, Steps
 from ..core.model.types import TypeUrl
 from ..core.serve.stream import Stream
 from ..core.session.sync_state import SyncState
 from ..release import __version__
+from .prepared import PreparedGauges
 
 KNOWN = 256  # types whose labels a scrape remembers: clients can make up any number of types
 
@@ -49,38 +49,21 @@ class _OfType:
         self.since = inf
 
 
-class ClientStateMetrics(Collector):
-    """Counts the clients of each type by state, and says how far the slowest one is behind.
+def client_state_metrics(
+    streams: Callable[[], Iterable[Stream]], label: Callable[[TypeUrl], str], clock: Callable[[], float]
+) -> PreparedGauges:
+    """Count the clients of each type by state, and say how far the slowest one is behind."""
 
-    Have a registry `register` it, and append `preparing` to `Metrics.preparations`: then ten thousand clients are
-    looked at in steps before a scrape, and not at once.
-    """
-
-    def __init__(
-        self, streams: Callable[[], Iterable[Stream]], label: Callable[[TypeUrl], str], clock: Callable[[], float]
-    ) -> None:
-        self._streams = streams
-        self._label = label
-        self._clock = clock
-        self._prepared: list[list[GaugeMetricFamily]] = []  # one for each scrape, as two may come at once
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        if not self._prepared:
-            finish(self.preparing())
-        yield from self._prepared.pop()
-
-    def preparing(self) -> Steps[None]:
-        """Compute the gauges, in steps."""
+    def compute() -> Steps[list[GaugeMetricFamily]]:
         by_label: dict[str, _OfType] = {}
         found: dict[TypeUrl, _OfType] = {}  # the same by type, as to find a label costs more
-        now = self._clock()
+        now = clock()
         count = 0
-        for stream in self._streams():
+        for stream in streams():
             for type_url, session in [*stream.sessions.items()]:
                 known = found.get(type_url)
                 if known is None:
-                    label = self._label(type_url)
-                    known = by_label.setdefault(label, _OfType())
+                    known = by_label.setdefault(label(type_url), _OfType())
                     if len(found) < KNOWN:
                         found[type_url] = known
                 known.states[session.progress.state] += 1
@@ -92,11 +75,13 @@ class ClientStateMetrics(Collector):
                     yield
         text = "Clients that subscribe to a type, by whether they have what is current (a client with two streams: two)"
         by_state = GaugeMetricFamily("xdsprism_clients_by_state", text, labels=["type", "state"])
-        for label, known in by_label.items():
+        for word, known in by_label.items():
             for state in SyncState:
-                by_state.add_metric([label, state.value], known.states[state])
+                by_state.add_metric([word, state.value], known.states[state])
         text = "For how long the client has been STALE that has been so for longest; 0: there is none"
         longest_stale = GaugeMetricFamily("xdsprism_longest_stale_seconds", text, labels=["type"])
-        for label, known in by_label.items():
-            longest_stale.add_metric([label], max(now - known.since, 0.0))
-        self._prepared.append([by_state, longest_stale])
+        for word, known in by_label.items():
+            longest_stale.add_metric([word], max(now - known.since, 0.0))
+        return [by_state, longest_stale]
+
+    return PreparedGauges(compute)
