@@ -44,6 +44,23 @@ async def test_a_stream_is_shown_with_its_client_and_method(office: Office):
     await eventually_async(lambda: _total(office), 0)
 
 
+# OPS-14
+async def test_metadata_and_params_that_look_like_secrets_are_not_shown(office: Office):
+    node = Node(id="envoy-1")
+    node.metadata.update({"env": "prod", "API_KEY": "hush", "note": "Bearer hush-hush-hush"})
+    async with Peer(office.server.address, delta=True) as peer:
+        await peer.ask(
+            CLUSTER,
+            resource_locators_subscribe=[locator("shop", {"env": "prod", "password": "hush"})],
+            node=node,
+        )
+        client = await office.client()
+    assert client["node"]["metadata"] == {"API_KEY": "[redacted]", "env": "prod", "note": "[redacted]"}
+    assert client["params"] == client["node"]["metadata"]
+    assert client["types"][0]["subscriptions"]["first"][0]["params"] == {"env": "prod", "password": "[redacted]"}
+    assert "hush" not in str(client)
+
+
 async def _total(office: Office) -> int:
     return int((await office.page("/api/clients"))["total"])
 

@@ -27,6 +27,8 @@ from ..core.session.in_flight import Progress
 from ..core.session.interest import Interest
 from ..core.session.session import Session
 from ..core.session.sync_state import worst
+from ..messages.redaction import REDACTED
+from ..messages.sensitive import is_secret_metadata
 from ..server.connection_limits import client_of
 from ..server.xds_call import Connected
 from ..similar import LOOKED_AT
@@ -315,9 +317,13 @@ def _node(node: Node) -> Row:
 
 
 def params_row(params: Mapping[str, str]) -> dict[str, str]:
-    """Sort params, and cut their number and lengths, as clients choose them."""
-    shown = {bounded(key, NAME_BYTES): bounded(params[key], NAME_BYTES) for key in sorted(params)[:PARAMS]}
+    """Sort params, and cut their number and lengths, as clients choose them. OPS-14: no value of a secret is shown."""
+    shown = {bounded(key, NAME_BYTES): _shown(key, bounded(params[key], NAME_BYTES)) for key in sorted(params)[:PARAMS]}
     return shown | ({"…": f"{len(params) - PARAMS:,} more"} if len(params) > PARAMS else {})
+
+
+def _shown(key: str, value: str) -> str:
+    return REDACTED if is_secret_metadata(key, value) else value
 
 
 def _session(session: Session, now: float, wall: float, items: _Items) -> Row:
