@@ -16,8 +16,8 @@ from tests.support.streams import Ads, Channel
 from tests.support.waiting import becomes
 from tests.wire.rig import until
 from xdsprism import CLUSTER, Server, Store
+from xdsprism import serving as server_module
 from xdsprism.http2.limits import Times
-from xdsprism.server import server as server_module
 
 pytestmark = pytest.mark.timeout(600)  # a first build fetches packages
 
