@@ -231,6 +231,7 @@ def test_a_nack_appears_with_its_reason(browser: Browser, fleet: Fleet) -> None:
         see(page, "rejected")
         assert page.locator("h1").inner_text() == "web-nack NACKED"
         page.get_by_role("link", name="Clients", exact=True).first.click()
+        becomes(lambda: page.locator("h1").inner_text(), "Clients")  # the page before has a box of that name, too
         page.get_by_label("State").select_option("NACKED")
         becomes(lambda: [row[:2] for row in rows(page, "Clients")], [["NACKED", "web-nack"]])
         shot(page, "clients")
@@ -258,6 +259,7 @@ def test_a_name_that_is_html_is_shown_as_text(browser: Browser, fleet: Fleet) ->
         page.get_by_role("link", name=HTML).click()
         becomes(lambda: page.locator("h1").inner_text(), HTML)
         page.get_by_role("link", name="Clients", exact=True).click()
+        becomes(lambda: page.locator("h1").inner_text(), "Clients")
         page.get_by_role("link", name=HTML).click()
         becomes(lambda: page.locator("h1").inner_text(), f"{HTML} SYNCED")
         assert page.locator("main img").count() == 0
