@@ -9,7 +9,6 @@ from tests.support.work import counted
 from xdsprism.core.model import store, types
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER
-from xdsprism.server import server
 
 
 def test_a_replacement_that_compiled_code_does_not_call_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +39,7 @@ def test_a_replacement_that_is_called_is_as_good_as_in_the_other_build(monkeypat
 def test_a_constant_and_what_is_interpreted_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MANY", 0)
     monkeypatch.setattr("xdsprism.core.model.store.MANY", 1)
-    monkeypatch.setattr(server.Server, "start", lambda _: None)
+    monkeypatch.setattr(serving.Server, "start", lambda _: None)
     assert store.MANY == 1
     assert REPLACEMENTS.ignored() == []
 
