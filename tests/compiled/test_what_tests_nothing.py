@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.compiled import REPLACEMENTS
 from tests.support.work import counted
+from xdsprism import serving
 from xdsprism.core.model import store, types
 from xdsprism.core.model.store import Store
 from xdsprism.core.model.types import CLUSTER
