@@ -1,7 +1,7 @@
 """Gather the pages of the documentation into build/docs, where `make docs` builds the site from them.
 
 The pages are those of the repository. Links between them are changed to where they lie on the site. The reference of
-commands and of the admin port is made from the code.
+commands, of the admin port and of files is made from the code.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield DEPLOY, _files("Files for a deployment", "deploy")
     yield "commands.md", commands()
     yield "admin-api.md", admin_api()
+    yield "files.md", files()
 
 
 def sources() -> list[str]:
@@ -131,6 +132,54 @@ def admin_api() -> str:
     from xdsprism.admin.reference import page  # noqa: PLC0415 - the pages themselves need no package
 
     return page()
+
+
+FILES = """# Configuration files
+
+`xdsprism serve CONFIG...` and `xdsprism check CONFIG...` read files named `.yaml`, `.yml` and `.json`, and directories
+with all that is below them. [serve.md](serve.md) says which files are read, how large they may be and what is checked,
+and [design.md](design.md), section 3, has the exact rules.
+
+A document is one of these:
+
+- a resource in proto3 JSON with its `@type`: a full type URL, or the full name of the message alone;
+- an `envoy.service.discovery.v3.Resource` with `name` or `resource_name`, `resource`, `aliases`, `ttl`;
+- a document with a list `resources:`, as Envoy reads it from files.
+
+## What varies
+
+| key | where | meaning |
+|---|---|---|
+"""
+
+
+def files() -> str:
+    """Make the reference of configuration files: keys, expressions and types, as the code has them."""
+    from xdsprism.core.model import expr  # noqa: PLC0415 - the pages themselves need no package
+    from xdsprism.core.model.template import MATCH, WHEN  # noqa: PLC0415
+    from xdsprism.core.model.types import TYPES  # noqa: PLC0415
+    from xdsprism.sources.parse import BASE  # noqa: PLC0415
+
+    keys = (
+        (f"{WHEN}: EXPR", "an element of a list", "the element is there where the expression holds"),
+        (f"{WHEN}: EXPR", "the root of a document", "the document is one variant, with that constraint"),
+        (
+            f"{MATCH}: [{{when, value}}, ..., {{value}}]",
+            "in place of a value",
+            "the first branch that holds; none: no field",
+        ),
+        (f"{BASE}: true, or EXPR", "the root of a VirtualHost", "the host is in the base set that such clients get"),
+    )
+    grammar = (expr.__doc__ or "").split("\n\n")[1]
+    parts = [FILES.rstrip("\n"), *(f"| `{key}` | {where} | {meaning} |" for key, where, meaning in keys)]
+    parts += ["\n## Expressions\n", f"```text\n{grammar}\n```\n"]
+    parts += [
+        "\n## Types\n",
+        "Each type has these words on the command line and in policies. Any other type works by its full name.\n",
+    ]
+    parts += ["| words | message |", "|---|---|"]
+    parts += [f"| {', '.join(f'`{word}`' for word in spec.words)} | `{spec.url.partition('/')[2]}` |" for spec in TYPES]
+    return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from scripts import docs_site
+from xdsprism.core.model.types import TYPES
 
 ROOT = Path(__file__).parents[2]
 NAMES = {name for name, _ in docs_site.pages()}
@@ -49,3 +50,9 @@ def test_the_reference_of_commands_has_each_command_and_option() -> None:
         assert f"## {' '.join(path)}\n" in text
         for option in command.params:
             assert option.param_type_name == "argument" or any(each in text for each in option.opts)
+
+
+def test_the_reference_of_files_has_keys_expressions_and_types_of_the_code() -> None:
+    text = docs_site.files()
+    assert all(each in text for each in ("`$when: EXPR`", "$match:", "$base:", '"in" "("'))
+    assert all(f"`{spec.url.partition('/')[2]}`" in text and f"`{spec.words[0]}`" in text for spec in TYPES)
